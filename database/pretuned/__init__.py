@@ -1,0 +1,1 @@
+"""Shipped databases, one per compute capability, as package data."""

@@ -1,0 +1,1 @@
+"""Pretuned CUDA kernels for CuPy."""

@@ -1,0 +1,1 @@
+"""From a Program to CUDA source, and from source to a cubin."""

@@ -1,0 +1,1 @@
+"""The CUDA sources of the kernel families, as package data."""

@@ -1,0 +1,1 @@
+"""Executes the kernel sources on a CPU."""

@@ -1,0 +1,1 @@
+"""On what: hardware facts and the roofline over them."""
