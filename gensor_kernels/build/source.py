@@ -1,0 +1,102 @@
+"""From a family's `.cu` file to the one text a compiler gets.
+
+Two steps, both pure text: `flatten` inlines the project's own headers, `bind` puts the constants of a Program
+in front as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every Program
+of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which therefore
+depends on no file and no folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
+_PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
+_PARAMETER = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+([A-Za-z]\w*)[ \t]*$", re.MULTILINE)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+_INT64 = range(-(2**63) + 1, 2**63)
+
+
+def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
+    """The text of `folder/file_name` with every `#include "x"` that exists in `folder` inlined once.
+
+    `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else stay
+    as they are (the emulator's own header, in a branch no GPU compiler takes). `#pragma once` becomes an empty
+    line, because the result is one main file. Raises ValueError with file and line where a header is inlined
+    inside a conditional and included again elsewhere: the second place would silently go without it.
+    """
+    if folder == CUDA_FOLDER:
+        return _installed(file_name)
+    return "".join(_inline(file_name, folder, {}, conditional=False))
+
+
+@cache  # the installed sources do not change under a running process; other folders may
+def _installed(file_name: str) -> str:
+    return "".join(_inline(file_name, CUDA_FOLDER, {}, conditional=False))
+
+
+def _inline(file_name: str, folder: Path, seen: dict[str, bool], conditional: bool) -> list[str]:
+    """Lines of one file; `seen` maps each inlined file to whether a conditional surrounds it."""
+    seen[file_name] = conditional
+    lines = [f'#line 1 "{file_name}"\n']
+    depth = 0
+    for number, line in enumerate((folder / file_name).read_text(encoding="utf-8").splitlines(), 1):
+        condition = _CONDITION.match(line)
+        if condition:
+            depth += -1 if condition[1] == "endif" else 1
+        include = _INCLUDE.match(line)
+        if include and (folder / include[1]).is_file():
+            name, inside = include[1], conditional or depth > 0
+            if name not in seen:
+                lines += _inline(name, folder, seen, inside)
+                lines.append(f'#line {number + 1} "{file_name}"\n')
+                continue
+            if seen[name]:
+                raise ValueError(f"{file_name}({number}): {name} was already inlined inside a conditional")
+            line = ""
+        lines.append("\n" if _PRAGMA_ONCE.match(line) else line + "\n")
+    return lines
+
+
+def parameters(text: str) -> frozenset[str]:
+    """Names a flattened text lets `bind` define: those it guards with `#ifndef NAME`."""
+    return frozenset(_PARAMETER.findall(text))
+
+
+def bind(text: str, constants: Mapping[str, int | str]) -> str:
+    """`text` behind one `#define` per constant, sorted by name.
+
+    Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a
+    database cannot carry statements or directives. Raises ValueError for any other value, and for a name the text
+    has no parameter for: a misspelt constant would otherwise compile the default.
+    """
+    known = parameters(text)
+    lines = []
+    for name in sorted(constants):
+        if name not in known:
+            raise ValueError(f"the source has no parameter {name!r}")
+        lines.append(f"#define {name} {_token(name, constants[name])}\n")
+    return "".join(lines) + text
+
+
+def _token(name: str, value: int | str) -> str:
+    if isinstance(value, str):
+        if not _IDENTIFIER.match(value):
+            raise ValueError(f"constant {name}={value!r} is neither an integer nor an identifier")
+        return value
+    number = int(value)
+    if number != value or number not in _INT64:
+        raise ValueError(f"constant {name}={value!r} does not fit a 64-bit integer")
+    return str(number) if number >= 0 else f"({number})"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text in hexadecimal: what the store and the caches key sources by."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
