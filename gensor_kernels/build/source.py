@@ -1,9 +1,9 @@
 """From a family's `.cu` file to the one text a compiler gets.
 
 Two steps, both pure text: `flatten` inlines the project's own headers, `bind` puts the constants of a Program
-in front as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every Program
-of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which therefore
-depends on no file and no folder.
+in front as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
+Program of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which
+therefore depends on no file and no folder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _INT64 = range(-(2**63) + 1, 2**63)
 def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
     """The text of `folder/file_name` with every `#include "x"` that exists in `folder` inlined once.
 
-    `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else stay
-    as they are (the emulator's own header, in a branch no GPU compiler takes). `#pragma once` becomes an empty
-    line, because the result is one main file. Raises ValueError with file and line where a header is inlined
-    inside a conditional and included again elsewhere: the second place would silently go without it.
+    `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else
+    stay as they are (the emulator's own header, in a branch no GPU compiler takes). `#pragma once` becomes an
+    empty line, because the result is one main file. Raises ValueError with file and line where a header is
+    inlined inside a conditional and included again elsewhere: the second place would silently go without it.
     """
     if folder == CUDA_FOLDER:
         return _installed(file_name)
@@ -74,8 +74,8 @@ def bind(text: str, constants: Mapping[str, int | str]) -> str:
     """`text` behind one `#define` per constant, sorted by name.
 
     Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a
-    database cannot carry statements or directives. Raises ValueError for any other value, and for a name the text
-    has no parameter for: a misspelt constant would otherwise compile the default.
+    database cannot carry statements or directives. Raises ValueError for any other value, and for a name the
+    text has no parameter for: a misspelt constant would otherwise compile the default.
     """
     known = parameters(text)
     lines = []
