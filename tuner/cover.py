@@ -1,0 +1,87 @@
+"""Choosing few kernels for many shapes: the shared cover of a run, and the portfolio of a class.
+
+Both work on one matrix of predicted seconds, a row per workload and a column per candidate Program, and both
+are independent of the order in which rows and candidates arrive: ties fall to the candidate with the smaller
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+WITHIN = 1.02  # a row accepts a candidate predicted within 2 % of the row's best
+
+
+def regrets(seconds: np.ndarray) -> np.ndarray:
+    """Seconds (rows, candidates) over each row's best: 1.0 is optimal, inf cannot serve the row."""
+    best = np.min(seconds, axis=1, keepdims=True)
+    return np.where(np.isfinite(seconds), seconds / np.where(np.isfinite(best), best, 1.0), np.inf)
+
+
+def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> list[int]:
+    """Greedy set cover: candidate columns such that every row has one within `within` of its best.
+
+    Each round takes the candidate that serves the most rows not served yet; ties go to the smaller mean regret
+    over those rows, then to the smaller name. Rows that nothing can serve (all inf) are left out.
+    """
+    ratio = regrets(seconds)
+    open_rows = np.isfinite(ratio).any(axis=1)
+    serves = ratio <= within
+    order = np.argsort(np.asarray(names))
+    chosen: list[int] = []
+    while open_rows.any():
+        counts = serves[open_rows].sum(axis=0)
+        mean = np.where(serves[open_rows], ratio[open_rows], 0).sum(axis=0) / np.maximum(counts, 1)
+        rank = np.lexsort((np.round(mean[order], 9), -counts[order]))[0]
+        pick = int(order[rank])
+        chosen.append(pick)
+        open_rows &= ~serves[:, pick]
+    return chosen
+
+
+def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> np.ndarray:
+    """For each row the best of the `chosen` columns, or -1 where none can serve it; ties by name."""
+    if not len(chosen):
+        return np.full(len(seconds), -1)
+    ranked = sorted(chosen, key=lambda column: names[column])
+    part = seconds[:, ranked]
+    picks = np.asarray(ranked)[np.argmin(part, axis=1)]
+    return np.where(np.isfinite(part).any(axis=1), picks, -1)
+
+
+def portfolio(seconds: np.ndarray, names: Sequence[str], limit: int = 8) -> list[int]:
+    """At most `limit` columns, chosen greedily so that the worst predicted regret over all rows is least.
+
+    Each round adds the candidate that lowers the worst regret most, then the mean; it stops early once no
+    candidate lowers either by more than a tenth of a per cent.
+    """
+    best = np.min(seconds, axis=1)
+    usable = np.isfinite(best)
+    ratio = seconds[usable] / best[usable, None]
+    if not len(ratio):
+        return []
+    order = np.argsort(np.asarray(names))
+    chosen: list[int] = []
+    current = np.full(len(ratio), np.inf)
+    score = (np.inf, np.inf)
+    while len(chosen) < limit:
+        after = np.minimum(current[:, None], ratio[:, order])
+        worst, mean = after.max(axis=0), after.mean(axis=0)
+        rank = np.lexsort((np.round(mean, 9), np.round(worst, 9)))[0]
+        new = (float(worst[rank]), float(mean[rank]))
+        if chosen and new[0] > score[0] * 0.999 and new[1] > score[1] * 0.999:
+            break
+        pick = int(order[rank])
+        chosen.append(pick)
+        current, score = np.minimum(current, ratio[:, pick]), new
+    return chosen
+
+
+def single_kernel_regret(seconds: np.ndarray, picks: np.ndarray) -> tuple[int, np.ndarray]:
+    """The most used column of `picks` and the predicted regret of serving every row by it alone."""
+    used = picks[picks >= 0]
+    columns, counts = np.unique(used, return_counts=True)
+    favourite = int(columns[np.argmax(counts)])
+    return favourite, regrets(seconds)[:, favourite]
