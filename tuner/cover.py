@@ -23,8 +23,8 @@ def regrets(seconds: np.ndarray) -> np.ndarray:
 def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> list[int]:
     """Greedy set cover: candidate columns such that every row has one within `within` of its best.
 
-    Each round takes the candidate that serves the most rows not served yet; ties go to the smaller mean regret
-    over those rows, then to the smaller name. Rows that nothing can serve (all inf) are left out.
+    Each round takes the candidate that serves the most rows not served yet; ties go to the smaller mean
+    regret over those rows, then to the smaller name. Rows that nothing can serve (all inf) are left out.
     """
     ratio = regrets(seconds)
     open_rows = np.isfinite(ratio).any(axis=1)
