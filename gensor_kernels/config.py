@@ -1,0 +1,122 @@
+"""Settings from the environment, read when they are needed and never at import.
+
+| variable | meaning |
+| --- | --- |
+| `GENSOR_CACHE_DIR` | folder for built files and for the user's database |
+| `GENSOR_DB` | the user's database, the only one written |
+| `GENSOR_SITE_DB` | a read-only database made elsewhere, for a fleet of boards |
+| `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off` |
+| `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
+| `GENSOR_DISABLE` | `1`: every call goes to CuPy |
+| `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+import warnings
+from pathlib import Path
+
+from .errors import ConfigError
+
+TUNE_MODES = ("auto", "now", "predicted", "off")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FOLDER_NAME = "gensor-kernels"
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
+    value = os.environ.get(name, "").strip().lower()
+    if value and value not in choices:
+        _warn_once(f"{name}={value!r} is none of {', '.join(choices)}; using {default!r}")
+    return value if value in choices else default
+
+
+def platform_cache_dir() -> Path:
+    """The folder this platform keeps caches in, ours inside it; nothing is created."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return (Path(base) if base else Path.home() / "AppData" / "Local") / FOLDER_NAME
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / FOLDER_NAME
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / FOLDER_NAME
+
+
+def cache_dir() -> Path:
+    """The folder for built libraries and the user's database; created (mode 0700) when absent.
+
+    Raises `ConfigError` when it cannot be created, or when somebody else could put a library of theirs
+    into it (owned by another user, or world-writable): what lies there is loaded as code.
+    """
+    value = os.environ.get("GENSOR_CACHE_DIR")
+    try:
+        path = Path(value).expanduser() if value else platform_cache_dir()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.stat()
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        raise ConfigError(
+            f"the cache folder cannot be used ({error}); set GENSOR_CACHE_DIR to a writable folder"
+        ) from error
+    if os.name == "posix":
+        if facts.st_uid not in (0, os.geteuid()):
+            raise ConfigError(f"{path} belongs to another user; set GENSOR_CACHE_DIR to a folder of your own")
+        if facts.st_mode & stat.S_IWOTH:
+            raise ConfigError(f"{path} is world-writable; run chmod o-w on it or set GENSOR_CACHE_DIR")
+    return path
+
+
+def user_database() -> Path:
+    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder."""
+    value = os.environ.get("GENSOR_DB")
+    return Path(value).expanduser() if value else cache_dir() / "kernels.db"
+
+
+def site_database() -> Path | None:
+    """Path in `GENSOR_SITE_DB`, or None."""
+    value = os.environ.get("GENSOR_SITE_DB")
+    return Path(value).expanduser() if value else None
+
+
+def tune_mode() -> str:
+    """`auto`, `now` (tune at first call), `predicted` (trust predictions) or `off` (stored results only)."""
+    return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
+
+
+def deterministic() -> bool:
+    """Whether `GENSOR_DETERMINISTIC` asks for one fixed kernel per call."""
+    return _flag("GENSOR_DETERMINISTIC")
+
+
+def disabled() -> bool:
+    """Whether `GENSOR_DISABLE` sends every call to CuPy."""
+    return _flag("GENSOR_DISABLE")
+
+
+def logger() -> logging.Logger:
+    """The package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
+    log = logging.getLogger("gensor_kernels")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+        level = _choice("GENSOR_LOG", ("", *LOG_LEVELS), "")
+        if level:
+            handler = logging.StreamHandler()  # stderr: data belongs on stdout
+            handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
+            log.addHandler(handler)
+            log.setLevel(level.upper())
+    return log

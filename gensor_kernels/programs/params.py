@@ -1,0 +1,141 @@
+"""`Params`: the one struct every kernel takes by value. The C declaration is in `cuda/params.cuh`.
+
+Strides are in elements. The batch is up to three axes, the innermost last; a stride of 0 broadcasts. The
+epilogue is a list of up to six steps, each with an operation code, a scalar, and an operand's pointer and
+strides. Grid, tile counts and split come from (Program, Workload) in one place, `tiling`, so that what was
+verified is what is launched.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+MAX_STEPS = 6
+BATCH_AXES = 3
+
+_HEAD = struct.Struct("<4Q 15q 4i 2i 6i 2i")
+_STEP = struct.Struct("<Q 5q d 2i")
+_POINTERS = struct.Struct("<3Q")
+_POINTER = struct.Struct("<Q")
+
+HEAD_BYTES = _HEAD.size
+STEP_BYTES = _STEP.size
+SIZE = HEAD_BYTES + MAX_STEPS * STEP_BYTES
+WORKSPACE_OFFSET = 24
+
+#: dtype of an epilogue operand -> its number in `EpilogueStep.dtype`
+STEP_DTYPES = {
+    "float64": 0,
+    "float32": 1,
+    "float16": 2,
+    "bfloat16": 3,
+    "int8": 4,
+    "int32": 5,
+    "bool": 6,
+    "uint8": 6,
+}
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Where the elements of one operand lie: strides in elements of the batch axes, the rows and the columns.
+
+    Rows and columns are (m, k) for a, (k, n) for b, (m, n) for c and for epilogue operands.
+    """
+
+    batch: tuple[int, int, int] = (0, 0, 0)
+    row: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epilogue operation: its code, its operand (0 when it takes none) and its scalar."""
+
+    code: int
+    scalar: float = 0.0
+    dtype: str = "float32"
+    strides: Strides = field(default_factory=Strides)
+    pointer: int = 0
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The numbers of (Program, Workload) that are arguments, so that binaries are shared across them."""
+
+    tiles_m: int
+    tiles_n: int
+    split: int
+    k_per_split: int
+    raster: int
+
+
+def tiling(tile: Mapping[str, int], m: int, n: int, k: int) -> Tiling:
+    """Tile counts and split extents; `tile` is a family's `tile(program)`: m, n, k, split, raster.
+
+    Each split gets a multiple of the k tile; the last one gets what remains, possibly nothing.
+    """
+    split = tile["split"]
+    steps = -(-k // tile["k"])
+    return Tiling(
+        tiles_m=-(-m // tile["m"]),
+        tiles_n=-(-n // tile["n"]),
+        split=split,
+        k_per_split=max(1, -(-steps // split)) * tile["k"],
+        raster=tile["raster"],
+    )
+
+
+def pack(
+    *,
+    a: Strides,
+    b: Strides,
+    c: Strides,
+    sizes: tuple[int, int, int],
+    batch: tuple[int, int, int] = (1, 1, 1),
+    tiles: Tiling,
+    steps: Sequence[Step] = (),
+    integer_steps: int = 0,
+    pointers: tuple[int, int, int, int] = (0, 0, 0, 0),
+) -> bytes:
+    """The bytes of a `Params`.
+
+    `sizes` is (m, n, k); `batch` the extents of the three batch axes; `pointers` the addresses of a, b, c and
+    the workspace; `integer_steps` how many leading steps int32 accumulators apply before becoming float.
+    Raises ValueError for more than six steps and `struct.error` where a number does not fit its field.
+    """
+    if len(steps) > MAX_STEPS:
+        raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
+    head = _HEAD.pack(
+        *pointers,
+        *(*a.batch, a.row, a.column),
+        *(*b.batch, b.row, b.column),
+        *(*c.batch, c.row, c.column),
+        *(*sizes, batch[0] * batch[1] * batch[2]),
+        *(batch[1], batch[2]),
+        *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
+        *(integer_steps, 0),
+    )
+    body = b"".join(pack_step(step) for step in steps)
+    return (head + body).ljust(SIZE, b"\0")
+
+
+def pack_step(step: Step) -> bytes:
+    """The 64 bytes of one `EpilogueStep`."""
+    where = step.strides
+    return _STEP.pack(
+        step.pointer, *where.batch, where.row, where.column, step.scalar, step.code, STEP_DTYPES[step.dtype]
+    )
+
+
+def step_offset(index: int) -> int:
+    """Offset in bytes of the pointer of epilogue step `index`."""
+    return HEAD_BYTES + index * STEP_BYTES
+
+
+#: write_operands(buffer, 0, a, b, c): the addresses of the three operands, in place
+write_operands = _POINTERS.pack_into
+#: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step at step_offset(i)
+write_pointer = _POINTER.pack_into

@@ -1,0 +1,66 @@
+"""The packed `Params`: sizes, offsets and what `pack` puts where."""
+
+import struct
+
+import pytest
+
+from gensor_kernels.programs import params
+from gensor_kernels.programs.params import Step, Strides, Tiling
+
+TILES = Tiling(tiles_m=3, tiles_n=4, split=2, k_per_split=64, raster=8)
+
+
+def read(blob, offset, code):
+    return struct.unpack_from("<" + code, blob, offset)
+
+
+def test_sizes_are_those_of_the_c_struct():
+    assert (params.HEAD_BYTES, params.STEP_BYTES, params.SIZE) == (208, 64, 592)
+
+
+def test_pack_puts_every_number_at_its_offset():
+    blob = params.pack(
+        a=Strides((1, 2, 3), 4, 5),
+        b=Strides((6, 7, 8), 9, 10),
+        c=Strides((11, 12, 13), -14, 15),
+        sizes=(16, 17, 18),
+        batch=(2, 3, 5),
+        tiles=TILES,
+        steps=[Step(1, 2.5), Step(2, dtype="bfloat16", strides=Strides((0, 0, 1), 0, 1), pointer=99)],
+        integer_steps=1,
+        pointers=(100, 200, 300, 400),
+    )
+    assert len(blob) == params.SIZE
+    assert read(blob, 0, "4Q") == (100, 200, 300, 400)
+    assert read(blob, 32, "15q") == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, -14, 15)
+    assert read(blob, 152, "4i2i") == (16, 17, 18, 30, 3, 5)
+    assert read(blob, 176, "6i2i") == (3, 4, 2, 64, 8, 2, 1, 0)
+    assert read(blob, 208, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
+    assert read(blob, 272, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
+    assert not any(blob[336:])
+
+
+def test_writers_change_only_their_pointer():
+    blob = bytearray(params.pack(a=Strides(), b=Strides(), c=Strides(), sizes=(1, 1, 1), tiles=TILES))
+    params.write_operands(blob, 0, 1, 2, 3)
+    params.write_pointer(blob, params.WORKSPACE_OFFSET, 4)
+    params.write_pointer(blob, params.step_offset(5), 2**63)
+    assert read(blob, 0, "4Q") == (1, 2, 3, 4)
+    assert read(blob, params.SIZE - 64, "Q") == (2**63,)
+
+
+@pytest.mark.parametrize(
+    ("k", "split", "per_split"), [(0, 1, 32), (1, 1, 32), (100, 2, 64), (100, 4, 32), (96, 2, 64)]
+)
+def test_splits_are_whole_k_tiles_and_cover_k(k, split, per_split):
+    tiles = params.tiling({"m": 64, "n": 32, "k": 32, "split": split, "raster": 1}, 65, 64, k)
+    assert (tiles.tiles_m, tiles.tiles_n) == (2, 2)
+    assert tiles.k_per_split == per_split and per_split * split >= k
+
+
+def test_too_many_steps_and_too_large_numbers_are_errors():
+    common = dict(a=Strides(), b=Strides(), c=Strides(), tiles=TILES)
+    with pytest.raises(ValueError, match="at most 6"):
+        params.pack(**common, sizes=(1, 1, 1), steps=[Step(5)] * 7)
+    with pytest.raises(struct.error):
+        params.pack(**common, sizes=(2**31, 1, 1))
