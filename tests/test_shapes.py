@@ -1,0 +1,100 @@
+"""shapes.csv: strict, located errors, and every public matmul row readable."""
+
+from pathlib import Path
+
+import pytest
+from gensor_tuner.shapes import ShapesError, read_shapes
+from hypothesis import given
+from hypothesis import strategies as st
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "workloads"
+
+
+def read(tmp_path, text):
+    path = tmp_path / "shapes.csv"
+    path.write_text(text)
+    return read_shapes(path)
+
+
+def test_op_and_sizes_are_enough(tmp_path):
+    (row,) = read(tmp_path, "op,m,n,k\nmatmul,64,128,256\n")
+    assert row.error is None and row.unsupported is None
+    assert dict(row.workload.size) == {"batch": 1, "m": 64, "n": 128, "k": 256}
+    assert row.workload.dtype["a"] == "float32"
+
+
+def test_a_column_major_problem_is_the_transposed_row_major_one(tmp_path):
+    (row,) = read(tmp_path, "op,m,n,k,trans_a,trans_b,order\nmatmul,64,128,256,1,0,col\n")
+    assert (row.workload.size["m"], row.workload.size["n"]) == (128, 64)
+    assert row.workload.layouts["a"] == "k" and row.workload.layouts["b"] == "k"
+
+
+def test_unknown_columns_become_notes_and_count_is_kept(tmp_path):
+    (row,) = read(tmp_path, "name,op,m,n,k,count,source\nqkv,matmul,1,2,3,12,somewhere\n")
+    assert (row.name, row.count, row.notes["source"]) == ("qkv", 12, "somewhere")
+
+
+@pytest.mark.parametrize(
+    ("cells", "column", "reason"),
+    [
+        ("matmul,x,2,3,fp16", "m", "whole number"),
+        ("matmul,1_0,2,3,fp16", "m", "whole number"),
+        ("matmul,\uff11,2,3,fp16", "m", "whole number"),
+        ("matmul,-1,2,3,fp16", "m", "whole number"),
+        ("matmul,,2,3,fp16", "m", "missing"),
+        ("matmul,4294967296,2,3,fp16", "m", "larger"),
+        ("matmul,1,2,3,fp61", "dtype", "not one of"),
+        ("matmull,1,2,3,fp16", "op", "not one of"),
+        ("gemv,2,2,3,fp16", "op", "m = 1 or n = 1"),
+    ],
+)
+def test_a_bad_cell_names_file_line_column_and_reason(tmp_path, cells, column, reason):
+    rows = read(tmp_path, f"op,m,n,k,dtype\nmatmul,1,1,1,fp16\n{cells}\nmatmul,2,2,2,fp16\n")
+    assert [row.error is None for row in rows] == [True, False, True]
+    assert f"shapes.csv:3: column '{column}'" in rows[1].error and reason in rows[1].error
+
+
+def test_a_misspelt_epilogue_is_an_error_and_a_foreign_one_unsupported(tmp_path):
+    rows = read(tmp_path, "op,m,n,k,epilogue\nmatmul,1,2,3,bais\nmatmul,1,2,3,swiglu\n")
+    assert "column 'epilogue'" in rows[0].error
+    assert rows[1].error is None and "swiglu" in rows[1].unsupported
+
+
+def test_what_no_family_serves_is_unsupported_not_an_error(tmp_path):
+    rows = read(tmp_path, "op,m,n,k,dtype,acc\nmatmul,1,2,3,fp8_e4m3,fp32\nmatmul,1,2,3,fp16,fp64\n")
+    assert all(row.error is None and row.unsupported for row in rows)
+
+
+def test_an_unclosed_quote_spoils_one_row_only(tmp_path):
+    rows = read(tmp_path, 'op,m,n,k,note\nmatmul,1,2,3,"open\nmatmul,1,2,3,x\n')
+    assert [row.error is None for row in rows] == [False, True]
+
+
+@pytest.mark.parametrize("text", ["", "m,n,k\n1,2,3\n", "op,m,m\nmatmul,1,1\n"])
+def test_a_file_without_a_usable_header_is_refused(tmp_path, text):
+    with pytest.raises(ShapesError, match=r"shapes\.csv"):
+        read(tmp_path, text)
+
+
+def test_a_missing_or_binary_file_is_refused_with_its_name(tmp_path):
+    with pytest.raises(ShapesError, match="cannot be read"):
+        read_shapes(tmp_path / "absent.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00op")
+    with pytest.raises(ShapesError, match="not UTF-8"):
+        read_shapes(tmp_path / "binary.csv")
+
+
+@given(st.text(max_size=200))
+def test_no_text_escapes_as_another_exception(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("shapes") / "fuzz.csv"
+    path.write_text("op,m,n,k\n" + text, encoding="utf-8", errors="replace")
+    for row in read_shapes(path):
+        assert (row.workload is None) != (row.error is None and row.unsupported is None)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public shape files are not beside this checkout")
+def test_every_public_matmul_row_is_read():
+    files = sorted(SHARED.glob("matmul_*.csv")) + sorted(SHARED.glob("e2e_matmul_*.csv"))
+    rows = [row for path in files for row in read_shapes(path)]
+    assert len(rows) > 1000
+    assert [row.error for row in rows if row.error] == []
