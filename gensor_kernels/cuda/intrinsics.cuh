@@ -1,0 +1,65 @@
+// The intrinsic layer: the only way in which kernels touch memory, synchronise or use matrix instructions.
+// Every intrinsic has two bodies: PTX for the GPU (intrinsics_ptx.cuh) and a model for a CPU (the emulator's
+// gensor_emulator.h, on its own include path, so that the flattened text stays the same for both compilers).
+//
+//   KERNEL(name, Params, threads, min_blocks) { ... params.m ... }
+//     defines extern "C" __global__ void name(const __grid_constant__ Params params) with launch bounds
+//     (min_blocks 0: none given). On the host it also defines the symbols through which the emulator finds
+//     the kernel by name. Params must be trivially copyable; write one KERNEL per entry, at file scope.
+//   thread_index() block_index() grid_size()        int; the grid is one-dimensional
+//   shared_base()                                   sptr<u8> to dynamic shared memory, 1024-byte aligned
+//   within(index, bound)                            index < bound; the only way to write a predicate or bound
+//   cover("name");                                  counts that this branch ran (host only)
+//   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
+//   store_global<BYTES>(gptr, Vec, predicate)
+//   load_shared<BYTES>(sptr) -> Vec    store_shared<BYTES>(sptr, Vec)
+//   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false      (sm_80)
+//   copy_async_commit()   copy_async_wait<N>()      all but the latest N groups have arrived      (sm_80)
+//   barrier()   warp_barrier()                      order shared memory for the block / the warp
+//   load_matrix<N, TRANSPOSED>(u32 (&r)[N], sptr row_address)                     ldmatrix, N = 1, 2, 4
+//   mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t{} or bfloat16_t{})   (sm_80)
+//   mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1])              float16
+//   mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                         (sm_80)
+//   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
+//   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
+//   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
+//   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
+//   exp_ erf_ tanh_ fma_                            float and double
+#pragma once
+#include "types.cuh"
+
+// A pointer into global memory. It can be moved but not dereferenced.
+template <class T>
+struct gptr {
+    u64 address;
+    MEMBER explicit gptr(u64 value = 0) : address(value) {}
+    MEMBER explicit gptr(const T *pointer) : address((u64)pointer) {}
+    MEMBER gptr operator+(i64 elements) const { return gptr(address + (u64)(elements * (i64)sizeof(T))); }
+    template <class U>
+    MEMBER gptr<U> as() const {
+        return gptr<U>(address);
+    }
+};
+
+// A byte address in the block's shared memory.
+template <class T>
+struct sptr {
+    u32 address;
+    MEMBER explicit sptr(u32 value = 0) : address(value) {}
+    MEMBER sptr operator+(int elements) const { return sptr(address + (u32)(elements * (int)sizeof(T))); }
+    template <class U>
+    MEMBER sptr<U> as() const {
+        return sptr<U>(address);
+    }
+};
+
+template <class Index, class Bound>
+DEVICE bool within(Index index, Bound bound) {
+    return index < bound;
+}
+
+#ifdef __CUDACC__
+#include "intrinsics_ptx.cuh"
+#else
+#include <gensor_emulator.h>
+#endif

@@ -1,0 +1,247 @@
+// The GPU bodies of the intrinsics; intrinsics.cuh documents them.
+// "volatile" keeps loads where the kernel issues them: a prefetch must not sink to its first use.
+#pragma once
+
+#define KERNEL(name, Params, threads, min_blocks)                                                                      \
+    extern "C" __global__ void __launch_bounds__(threads, min_blocks) name(const __grid_constant__ Params params)
+
+#define cover(name)
+
+DEVICE int thread_index() {
+    return (int)threadIdx.x;
+}
+DEVICE int block_index() {
+    return (int)blockIdx.x;
+}
+DEVICE int grid_size() {
+    return (int)gridDim.x;
+}
+
+extern __shared__ __align__(1024) u8 dynamic_shared_memory[];
+DEVICE sptr<u8> shared_base() {
+    return sptr<u8>((u32)__cvta_generic_to_shared(dynamic_shared_memory));
+}
+
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_global(gptr<T> p, bool predicate) {
+    Vec<BYTES> v = Vec<BYTES>::zero();
+    if constexpr (BYTES == 16) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
+                     "  @p ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     : "+r"(v.word[0]), "+r"(v.word[1]), "+r"(v.word[2]), "+r"(v.word[3])
+                     : "l"(p.address), "r"((int)predicate));
+    } else if constexpr (BYTES == 8) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p ld.global.nc.L2::128B.v2.u32 {%0, %1}, [%2]; }"
+                     : "+r"(v.word[0]), "+r"(v.word[1])
+                     : "l"(p.address), "r"((int)predicate));
+    } else if constexpr (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.L2::128B.u32 %0, [%1]; }"
+                     : "+r"(v.word[0])
+                     : "l"(p.address), "r"((int)predicate));
+    } else if constexpr (BYTES == 2) {
+        u16 bits = 0;
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u16 %0, [%1]; }"
+                     : "+h"(bits)
+                     : "l"(p.address), "r"((int)predicate));
+        v.word[0] = bits;
+    } else {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u8 %0, [%1]; }"
+                     : "+r"(v.word[0])
+                     : "l"(p.address), "r"((int)predicate));
+    }
+    return v;
+}
+
+template <int BYTES, class T>
+DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate) {
+    if constexpr (BYTES == 16) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.s32 p, %5, 0;\n  @p st.global.v4.u32 [%4], {%0, %1, %2, %3}; }" ::"r"(v.word[0]),
+            "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]), "l"(p.address), "r"((int)predicate)
+            : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p st.global.v2.u32 [%2], {%0, %1}; }" ::"r"(v.word[0]),
+                     "r"(v.word[1]), "l"(p.address), "r"((int)predicate)
+                     : "memory");
+    } else if constexpr (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p st.global.u32 [%1], %0; }" ::"r"(v.word[0]),
+                     "l"(p.address), "r"((int)predicate)
+                     : "memory");
+    } else if constexpr (BYTES == 2) {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p st.global.u16 [%1], %0; }" ::"h"((u16)v.word[0]),
+                     "l"(p.address), "r"((int)predicate)
+                     : "memory");
+    } else {
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p st.global.u8 [%1], %0; }" ::"r"(v.word[0]),
+                     "l"(p.address), "r"((int)predicate)
+                     : "memory");
+    }
+}
+
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_shared(sptr<T> p) {
+    Vec<BYTES> v;
+    if constexpr (BYTES == 16) {
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "r"(p.address)
+                     : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "r"(p.address) : "memory");
+    } else if constexpr (BYTES == 4) {
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v.word[0]) : "r"(p.address) : "memory");
+    } else if constexpr (BYTES == 2) {
+        u16 bits;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(p.address) : "memory");
+        v.word[0] = bits;
+    } else {
+        asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v.word[0]) : "r"(p.address) : "memory");
+    }
+    return v;
+}
+
+template <int BYTES, class T>
+DEVICE void store_shared(sptr<T> p, Vec<BYTES> v) {
+    if constexpr (BYTES == 16) {
+        asm volatile("st.shared.v4.u32 [%4], {%0, %1, %2, %3};" ::"r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
+                     "r"(v.word[3]), "r"(p.address)
+                     : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("st.shared.v2.u32 [%2], {%0, %1};" ::"r"(v.word[0]), "r"(v.word[1]), "r"(p.address) : "memory");
+    } else if constexpr (BYTES == 4) {
+        asm volatile("st.shared.u32 [%1], %0;" ::"r"(v.word[0]), "r"(p.address) : "memory");
+    } else if constexpr (BYTES == 2) {
+        asm volatile("st.shared.u16 [%1], %0;" ::"h"((u16)v.word[0]), "r"(p.address) : "memory");
+    } else {
+        asm volatile("st.shared.u8 [%1], %0;" ::"r"(v.word[0]), "r"(p.address) : "memory");
+    }
+}
+
+// A source size of zero makes the instruction write zeros without reading.
+template <int BYTES, class T, class U>
+DEVICE void copy_async(sptr<T> to, gptr<U> from, bool predicate) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to.address), "l"(from.address),
+                     "r"(predicate ? 16 : 0)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(to.address), "l"(from.address),
+                     "n"(BYTES), "r"(predicate ? BYTES : 0)
+                     : "memory");
+    }
+}
+DEVICE void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N>
+DEVICE void copy_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+DEVICE void barrier() {
+    __syncthreads();
+}
+DEVICE void warp_barrier() {
+    __syncwarp();
+}
+
+template <int N, bool TRANSPOSED, class T>
+DEVICE void load_matrix(u32 (&r)[N], sptr<T> row_address) {
+    static_assert(N == 1 || N == 2 || N == 4, "ldmatrix loads 1, 2 or 4 matrices.");
+#define LOAD_MATRIX(shape, registers, operand, ...)                                                                    \
+    if constexpr (TRANSPOSED) {                                                                                        \
+        asm volatile("ldmatrix.sync.aligned.m8n8." shape ".trans.shared.b16 " registers ", [" operand "];"             \
+                     : __VA_ARGS__                                                                                     \
+                     : "r"(row_address.address)                                                                        \
+                     : "memory");                                                                                      \
+    } else {                                                                                                           \
+        asm volatile("ldmatrix.sync.aligned.m8n8." shape ".shared.b16 " registers ", [" operand "];"                   \
+                     : __VA_ARGS__                                                                                     \
+                     : "r"(row_address.address)                                                                        \
+                     : "memory");                                                                                      \
+    }
+    if constexpr (N == 4) {
+        LOAD_MATRIX("x4", "{%0, %1, %2, %3}", "%4", "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]))
+    } else if constexpr (N == 2) {
+        LOAD_MATRIX("x2", "{%0, %1}", "%2", "=r"(r[0]), "=r"(r[1]))
+    } else {
+        LOAD_MATRIX("x1", "{%0}", "%1", "=r"(r[0]))
+    }
+#undef LOAD_MATRIX
+}
+
+#define MMA_FLOAT(shape, types)                                                                                        \
+    asm volatile("mma.sync.aligned." shape ".row.col." types                                                           \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                    \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t) {
+    MMA_FLOAT("m16n8k16", "f32.f16.f16.f32");
+}
+DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bfloat16_t) {
+    MMA_FLOAT("m16n8k16", "f32.bf16.bf16.f32");
+}
+DEVICE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    MMA_FLOAT("m16n8k8", "f32.tf32.tf32.f32");
+}
+#undef MMA_FLOAT
+DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+DEVICE void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEVICE void mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1]) {
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+r"(d[0]), "+r"(d[1])
+                 : "r"(a[0]), "r"(b[0]));
+}
+
+DEVICE u32 round_tf32(float value) {
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+}
+
+template <class T>
+DEVICE T shuffle_xor(T value, int mask) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "A shuffle moves 4 or 8 bytes.");
+    if constexpr (sizeof(T) == 4) {
+        return bit_cast<T>(__shfl_xor_sync(0xffffffffu, bit_cast<u32>(value), mask));
+    } else {
+        u64 bits = bit_cast<u64>(value);
+        u32 low = __shfl_xor_sync(0xffffffffu, (u32)bits, mask);
+        return bit_cast<T>((u64)__shfl_xor_sync(0xffffffffu, (u32)(bits >> 32), mask) << 32 | low);
+    }
+}
+
+DEVICE float exp_(float x) {
+    return expf(x);
+}
+DEVICE double exp_(double x) {
+    return exp(x);
+}
+DEVICE float erf_(float x) {
+    return erff(x);
+}
+DEVICE double erf_(double x) {
+    return erf(x);
+}
+DEVICE float tanh_(float x) {
+    return tanhf(x);
+}
+DEVICE double tanh_(double x) {
+    return tanh(x);
+}
+DEVICE float fma_(float a, float b, float c) {
+    return fmaf(a, b, c);
+}
+DEVICE double fma_(double a, double b, double c) {
+    return fma(a, b, c);
+}

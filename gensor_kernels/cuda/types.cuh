@@ -1,0 +1,232 @@
+// Fixed-width types, 16-bit floats, conversions and register vectors, the same on the GPU and on the host.
+// No CUDA header is included anywhere, so that any NVRTC works alone.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef int i32;
+typedef long long i64;
+
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 177 // a kernel need not use every function
+#define DEVICE static __device__ __forceinline__
+#define MEMBER __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define COPY_BYTES memcpy
+#else
+#define DEVICE static inline
+#define MEMBER inline
+#define UNROLL // unrolling on the host only slows the host compiler down
+#define COPY_BYTES __builtin_memcpy
+#endif
+
+// 16-bit storage types. They have no arithmetic: convert to float first.
+struct half_t {
+    u16 bits;
+};
+struct bfloat16_t {
+    u16 bits;
+};
+
+template <class To, class From>
+DEVICE To bit_cast(const From &from) {
+    static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size.");
+    To to;
+    COPY_BYTES(&to, &from, sizeof(To));
+    return to;
+}
+
+// ---- half and bfloat16 <-> float, round to nearest even, NaN and infinity kept
+
+DEVICE float to_float(bfloat16_t value) {
+    return bit_cast<float>((u32)value.bits << 16);
+}
+
+DEVICE bfloat16_t bfloat16_from_float(float value) {
+    u32 bits = bit_cast<u32>(value);
+    if (value != value)
+        return bfloat16_t{(u16)((bits >> 16) | 0x40)}; // keeps a NaN a (quiet) NaN
+    return bfloat16_t{(u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+
+#ifdef __CUDACC__
+DEVICE float to_float(half_t value) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+}
+
+DEVICE half_t half_from_float(float value) {
+    half_t result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+}
+#else
+DEVICE float to_float(half_t value) {
+    u32 sign = (u32)(value.bits & 0x8000) << 16, magnitude = value.bits & 0x7fff;
+    if (magnitude >= 0x7c00)
+        return bit_cast<float>(sign | 0x7f800000 | ((magnitude & 0x3ff) << 13));
+    // Multiplying by 2^112 moves the exponent bias from 15 to 127 and normalises subnormals exactly.
+    float scaled = bit_cast<float>(magnitude << 13) * bit_cast<float>(0x77800000u);
+    return bit_cast<float>(sign | bit_cast<u32>(scaled));
+}
+
+DEVICE half_t half_from_float(float value) {
+    u32 bits = bit_cast<u32>(value), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return half_t{(u16)(sign | 0x7fff)};
+    if (magnitude >= 0x477ff000)
+        return half_t{(u16)(sign | 0x7c00)}; // 65520 and above round to infinity
+    if (magnitude < 0x38800000) {            // below 2^-14: adding 0.5 leaves the multiple of 2^-24 in the low bits
+        float shifted = bit_cast<float>(magnitude) + 0.5f;
+        return half_t{(u16)(sign | (bit_cast<u32>(shifted) - 0x3f000000))};
+    }
+    return half_t{(u16)(sign | ((magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13))};
+}
+#endif
+
+// Rounds to odd, so that rounding the result again to 16 bits is the correct rounding of `value`.
+DEVICE float to_float_odd(double value) {
+    float nearest = (float)value;
+    double back = (double)nearest;
+    if (back == value || value != value)
+        return nearest;
+    u32 bits = bit_cast<u32>(nearest);
+    bool away = value < 0 ? back < value : back > value;
+    return bit_cast<float>((bits - (away ? 1u : 0u)) | 1u);
+}
+
+// Truncates towards zero and saturates; NaN gives 0. (A plain cast is undefined outside int's range.)
+DEVICE i32 to_int(double value) {
+    if (value != value)
+        return 0;
+    return value <= -2147483648.0 ? -2147483647 - 1 : value >= 2147483647.0 ? 2147483647 : (i32)value;
+}
+DEVICE i32 to_int(float value) {
+    if (value != value)
+        return 0;
+    return value <= -2147483648.0f ? -2147483647 - 1 : value >= 2147483648.0f ? 2147483647 : (i32)value;
+}
+
+// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32
+// To an integer: towards zero, saturating at 32 bits; i32 to i8 wraps around (two's complement), as in NumPy.
+
+DEVICE float widen(half_t value) {
+    return to_float(value);
+}
+DEVICE float widen(bfloat16_t value) {
+    return to_float(value);
+}
+DEVICE i32 widen(i8 value) {
+    return value;
+}
+DEVICE i32 widen(i32 value) {
+    return value;
+}
+DEVICE float widen(float value) {
+    return value;
+}
+DEVICE double widen(double value) {
+    return value;
+}
+
+template <class To>
+struct Narrow;
+template <>
+struct Narrow<double> {
+    template <class From>
+    static MEMBER double from(From value) {
+        return (double)value;
+    }
+};
+template <>
+struct Narrow<float> {
+    template <class From>
+    static MEMBER float from(From value) {
+        return (float)value;
+    }
+};
+template <>
+struct Narrow<half_t> {
+    static MEMBER half_t from(float value) { return half_from_float(value); }
+    static MEMBER half_t from(double value) { return half_from_float(to_float_odd(value)); }
+    static MEMBER half_t from(i32 value) { return from((double)value); }
+};
+template <>
+struct Narrow<bfloat16_t> {
+    static MEMBER bfloat16_t from(float value) { return bfloat16_from_float(value); }
+    static MEMBER bfloat16_t from(double value) { return bfloat16_from_float(to_float_odd(value)); }
+    static MEMBER bfloat16_t from(i32 value) { return from((double)value); }
+};
+template <>
+struct Narrow<i32> {
+    static MEMBER i32 from(float value) { return to_int(value); }
+    static MEMBER i32 from(double value) { return to_int(value); }
+    static MEMBER i32 from(i32 value) { return value; }
+};
+template <>
+struct Narrow<i8> {
+    template <class From>
+    static MEMBER i8 from(From value) {
+        return (i8)(u8)(u32)Narrow<i32>::from(value);
+    }
+};
+
+template <class To, class From>
+DEVICE To convert(From value) {
+    return Narrow<To>::from(widen(value));
+}
+template <class To>
+DEVICE To from_float(float value) {
+    return Narrow<To>::from(value);
+}
+
+// ---- Vec<BYTES>: what one memory instruction moves, held in 32-bit registers
+template <int BYTES>
+struct Vec {
+    static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16,
+                  "A memory instruction moves 1, 2, 4, 8 or 16 bytes.");
+    static constexpr int WORDS = (BYTES + 3) / 4;
+    u32 word[WORDS];
+
+    static MEMBER Vec zero() {
+        Vec result;
+        UNROLL for (int i = 0; i < WORDS; ++i) result.word[i] = 0;
+        return result;
+    }
+
+    // Element i of type T; i must be a constant after unrolling, or the vector leaves its registers.
+    template <class T>
+    MEMBER T get(int i) const {
+        static_assert(sizeof(T) <= BYTES, "The element is wider than the vector.");
+        if constexpr (sizeof(T) == 8) {
+            return bit_cast<T>((u64)word[2 * i + 1] << 32 | word[2 * i]);
+        } else if constexpr (sizeof(T) == 4) {
+            return bit_cast<T>(word[i]);
+        } else if constexpr (sizeof(T) == 2) {
+            return bit_cast<T>((u16)(word[i >> 1] >> (16 * (i & 1))));
+        } else {
+            return bit_cast<T>((u8)(word[i >> 2] >> (8 * (i & 3))));
+        }
+    }
+
+    template <class T>
+    MEMBER void set(int i, T value) {
+        static_assert(sizeof(T) <= BYTES, "The element is wider than the vector.");
+        if constexpr (sizeof(T) == 8) {
+            u64 bits = bit_cast<u64>(value);
+            word[2 * i] = (u32)bits, word[2 * i + 1] = (u32)(bits >> 32);
+        } else if constexpr (sizeof(T) == 4) {
+            word[i] = bit_cast<u32>(value);
+        } else if constexpr (sizeof(T) == 2) {
+            int shift = 16 * (i & 1);
+            word[i >> 1] = (word[i >> 1] & ~(0xffffu << shift)) | (u32)bit_cast<u16>(value) << shift;
+        } else {
+            int shift = 8 * (i & 3);
+            word[i >> 2] = (word[i >> 2] & ~(0xffu << shift)) | (u32)bit_cast<u8>(value) << shift;
+        }
+    }
+};
