@@ -1,0 +1,95 @@
+"""Element types: their size, precision and rounding, in one table.
+
+NumPy's names are used everywhere in Python.  ``bfloat16`` has no NumPy dtype of its own, so its values
+are held in float64 here and rounded with :func:`round_to`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import UnsupportedError
+
+
+class DType(NamedTuple):
+    """Facts of one element type.
+
+    ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
+    integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
+    finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents.
+    """
+
+    itemsize: int
+    digits: int
+    min_exponent: int
+    maximum: float
+
+    @property
+    def is_integer(self) -> bool:
+        """True for integer types, which are compared exactly."""
+        return self.digits == 0
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Largest relative error of rounding to nearest: 2^-digits, or 0 for integers."""
+        return 2.0**-self.digits if self.digits else 0.0
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """Spacing of the subnormal numbers, or 0 for integers."""
+        return 2.0 ** (self.min_exponent - self.digits + 1) if self.digits else 0.0
+
+
+DTYPES: dict[str, DType] = {
+    "float64": DType(8, 53, -1022, float(np.finfo(np.float64).max)),
+    "float32": DType(4, 24, -126, float(np.finfo(np.float32).max)),
+    "float16": DType(2, 11, -14, 65504.0),
+    "bfloat16": DType(2, 8, -126, (2 - 2.0**-7) * 2.0**127),
+    "int8": DType(1, 0, 0, 127.0),
+    "int32": DType(4, 0, 0, 2.0**31 - 1),
+}
+
+#: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
+TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
+
+#: The accumulator each input type is summed in.  Shorter accumulators are never used.
+ACCUMULATORS: dict[str, str] = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+}
+
+
+def facts(name: str) -> DType:
+    """Facts of the type called ``name``; UnsupportedError lists the choices when there is none."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise UnsupportedError(f"dtype {name!r} is not one of {', '.join(DTYPES)}") from None
+
+
+def round_to(name: str, values: np.ndarray) -> np.ndarray:
+    """``values`` rounded to the type called ``name`` ("tf32" included), as float64.
+
+    Floating-point types round to nearest, ties to even, with gradual underflow and overflow to infinity, in
+    one step from float64, so there is no double rounding.  Integer types drop the fraction and wrap around
+    in two's complement, as NumPy's casts from a wider integer do.
+    """
+    kind = TF32 if name == "tf32" else facts(name)
+    values = np.asarray(values, dtype=np.float64)
+    if name == "float64":
+        return values.copy()
+    if kind.is_integer:
+        bits = 8 * kind.itemsize
+        return np.trunc(values).astype(np.int64).astype(f"int{bits}").astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        _, exponent = np.frexp(values)
+        # frexp's exponent is one above the usual one; a quantum is the spacing of the type at that value.
+        quantum = np.maximum(exponent - 1, kind.min_exponent) - (kind.digits - 1)
+        rounded = np.ldexp(np.rint(np.ldexp(values, -quantum)), quantum)
+        rounded = np.where(np.abs(rounded) > kind.maximum, np.copysign(np.inf, values), rounded)
+    return np.where(np.isfinite(values), rounded, values)

@@ -1,0 +1,126 @@
+"""Epilogue operations: what is applied to an accumulator before it is stored.
+
+An epilogue is a list of at most :data:`MAX_STEPS` operations in the order they apply.  The codes are those of
+``cuda/epilogue.cuh``; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from .dtypes import round_to
+
+#: Steps a kernel's parameters have room for.
+MAX_STEPS = 6
+
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+
+class Operation(NamedTuple):
+    """One operation v -> f(v, operand, scalar).
+
+    ``operand`` says what is read beside v: "" nothing, "n" a vector over the columns, "mn" a tensor of the
+    output's shape (any of them may be broadcast by stride 0).  ``function`` is the NumPy float64 reference.
+    ``lipschitz`` bounds |df/dv| where no operand or scalar takes part.
+    """
+
+    code: int
+    operand: str
+    takes_scalar: bool
+    function: Callable[..., np.ndarray]
+    lipschitz: float = 1.0
+
+    @property
+    def takes_operand(self) -> bool:
+        """True when a second tensor is read."""
+        return bool(self.operand)
+
+
+class Step(NamedTuple):
+    """An operation by name with the operand (broadcastable to the output) and the scalar it takes."""
+
+    name: str
+    operand: np.ndarray | None = None
+    scalar: float = 1.0
+
+
+def _gelu(v: np.ndarray, x: None, s: float) -> np.ndarray:
+    # erfc keeps the left tail accurate, where 1 + erf cancels.
+    return 0.5 * v * _erfc(-v / math.sqrt(2.0)).astype(np.float64)
+
+
+def _gelu_tanh(v: np.ndarray, x: None, s: float) -> np.ndarray:
+    return 0.5 * v * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (v + 0.044715 * v**3)))
+
+
+def _sigmoid(v: np.ndarray, x: None = None, s: float = 1.0) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-v))
+
+
+# Maxima of the derivatives: gelu 1.1289 at v = sqrt(2), gelu_tanh 1.1290, silu 1.0998, each rounded up.
+# NaN stays NaN through relu and relu6, as it does through np.maximum.
+OPERATIONS: dict[str, Operation] = {
+    "scale": Operation(1, "", True, lambda v, x, s: v * s),
+    "bias": Operation(2, "n", False, lambda v, x, s: v + x),
+    "add": Operation(3, "mn", False, lambda v, x, s: v + x),
+    "mul": Operation(4, "mn", False, lambda v, x, s: v * x),
+    "relu": Operation(5, "", False, lambda v, x, s: np.maximum(v, 0.0)),
+    "relu6": Operation(6, "", False, lambda v, x, s: np.clip(v, 0.0, 6.0)),
+    "gelu": Operation(7, "", False, _gelu, 1.13),
+    "gelu_tanh": Operation(8, "", False, _gelu_tanh, 1.13),
+    "silu": Operation(9, "", False, lambda v, x, s: v * _sigmoid(v), 1.1),
+    "tanh": Operation(10, "", False, lambda v, x, s: np.tanh(v)),
+    "sigmoid": Operation(11, "", False, _sigmoid, 0.25),
+    "mask": Operation(12, "mn", True, lambda v, x, s: np.where(x == 0, s, v)),
+    "cast": Operation(13, "", False, lambda v, x, s: v),
+}
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
+
+    The longest name wins where two fit, so ``"gelu_tanh"`` is one operation.  UnsupportedError names the
+    word that is no operation.
+    """
+    words = [] if text.strip() in ("", "none") else text.strip().split("_")
+    names: list[str] = []
+    while words:
+        fits = [length for length in (2, 1) if "_".join(words[:length]) in OPERATIONS]
+        if not fits:
+            known = ", ".join(OPERATIONS)
+            raise UnsupportedError(f"epilogue {text!r}: {words[0]!r} is not an operation we serve ({known})")
+        names.append("_".join(words[: fits[0]]))
+        del words[: fits[0]]
+    if len(names) > MAX_STEPS:
+        raise UnsupportedError(f"epilogue {text!r} has {len(names)} operations, at most {MAX_STEPS} are served")
+    return tuple(names)
+
+
+def join(names: Sequence[str]) -> str:
+    """The inverse of :func:`parse`."""
+    return "_".join(names) or "none"
+
+
+def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The float64 function v -> f(v) of one step; ValueError when an operand it needs is missing."""
+    operation = OPERATIONS[step.name]
+    if operation.takes_operand and step.operand is None:
+        raise ValueError(f"epilogue operation {step.name!r} needs an operand")
+    if step.name == "cast":
+        return lambda v: round_to(output_dtype, v)
+    operand = None if step.operand is None else np.asarray(step.operand, dtype=np.float64)
+    return lambda v: operation.function(v, operand, step.scalar)
+
+
+def apply(values: np.ndarray, steps: Sequence[Step], output_dtype: str) -> np.ndarray:
+    """``values`` (float64) after every step, in float64, not yet rounded to ``output_dtype``."""
+    values = np.asarray(values, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        for step in steps:
+            values = step_function(step, output_dtype)(values)
+    return values

@@ -1,0 +1,133 @@
+"""Matrix multiplication, plain and batched: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from . import epilogue as epilogues
+from .dtypes import ACCUMULATORS, facts, round_to
+from .epilogue import Step
+from .workload import View, Workload, alignment_class, contiguous, unit_axis
+
+NAME = "matmul"
+
+
+def workload(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    batch: int = 1,
+    dtype: str = "float16",
+    out: str | None = None,
+    math: str = "ieee",
+    trans_a: bool = False,
+    trans_b: bool = False,
+    epilogue: str | Iterable[str] = (),
+) -> Workload:
+    """The Workload of contiguous operands at 16-byte aligned addresses.
+
+    ``dtype`` is that of A and B; ``out`` that of C, by default the same (int32 for int8 inputs).  A is stored
+    (batch, m, k), or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``;
+    C (batch, m, n).  ``math`` "tf32" allows TF32 products of float32 operands.  ``epilogue`` is a list of
+    operation names or text as in shapes.csv.  Raises UnsupportedError for types and operations not served.
+    """
+    a = _stored(batch, m, k, dtype, trans_a)
+    b = _stored(batch, k, n, dtype, trans_b)
+    c = contiguous((batch, m, n), out or default_output(dtype))
+    return workload_from_operands(a, b, c, math=math, epilogue=epilogue)
+
+
+def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
+    if not transposed:
+        return contiguous((batch, rows, columns), dtype)
+    view = contiguous((batch, columns, rows), dtype)
+    swapped = (view.strides[0], view.strides[2], view.strides[1])
+    return View((batch, rows, columns), swapped, dtype, view.alignment)
+
+
+def default_output(dtype: str) -> str:
+    """C's element type where the caller names none: that of the inputs, int32 for int8."""
+    return "int32" if dtype == "int8" else dtype
+
+
+def workload_from_operands(
+    a: View, b: View, c: View, *, math: str = "ieee", epilogue: str | Iterable[str] = ()
+) -> Workload:
+    """The Workload of three arrays as they lie in memory.
+
+    Each View has the shape (batch axes..., m, k), (batch axes..., k, n) and (batch axes..., m, n); batch
+    axes have been broadcast already (stride 0 where an operand is repeated).  Strides may be zero or
+    negative.  ValueError for shapes that do not fit together, UnsupportedError for types not served.
+    """
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    lead = c.shape[:-2]
+    if (*lead, m, k) != a.shape or (*lead, k, n) != b.shape or (*lead, m, n) != c.shape:
+        raise ValueError(f"matmul operands do not fit: {a.shape} and {b.shape} into {c.shape}")
+    if a.dtype != b.dtype or a.dtype not in ACCUMULATORS:
+        raise UnsupportedError(f"matmul of {a.dtype} and {b.dtype}: expected one of {', '.join(ACCUMULATORS)} twice")
+    if math == "tf32" and a.dtype != "float32":
+        raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype}")
+    facts(c.dtype)
+    views = {"a": a, "b": b, "c": c}
+    axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
+    layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}
+    if layout["c"] == "m":
+        # Kernels store rows: a caller turns a column-major C around (C^T = B^T A^T) to be vectorised.  With a
+        # single column there is nothing to turn: any row stride is served by the row-major store.
+        layout["c"] = "n" if n == 1 else "s"
+    alignment = {
+        name: alignment_class(view, None if layout[name] == "s" else axes[name].index(layout[name]) - 2)
+        for name, view in views.items()
+    }
+    return Workload(
+        operator=NAME,
+        sizes=(("batch", int(np.prod(lead, dtype=np.int64))), ("m", m), ("n", n), ("k", k)),
+        dtypes=tuple((name, view.dtype) for name, view in views.items()),
+        accumulator=ACCUMULATORS[a.dtype],
+        math=math,
+        layout=tuple(layout.items()),
+        alignment=tuple(alignment.items()),
+        epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+
+
+def flops(workload: Workload) -> int:
+    """2 batch m n k."""
+    size = workload.size
+    return 2 * size["batch"] * size["m"] * size["n"] * size["k"]
+
+
+def bytes_moved(workload: Workload) -> int:
+    """Each of A, B and the epilogue operands read once, C written once (a bias is a row, a mask bytes)."""
+    batch, m, n, k = (workload.size[axis] for axis in ("batch", "m", "n", "k"))
+    elements = {"a": m * k, "b": k * n, "c": m * n}
+    total = sum(batch * count * facts(workload.dtype[name]).itemsize for name, count in elements.items())
+    for name in workload.epilogue:
+        operand = epilogues.OPERATIONS[name].operand
+        width = 1 if name == "mask" else facts(workload.dtype["c"]).itemsize
+        total += {"": 0, "n": n, "mn": batch * m * n}[operand] * width
+    return total
+
+
+def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str = "float64") -> np.ndarray:
+    """A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
+
+    ``a`` and ``b`` are arrays (..., m, k) and (..., k, n) of any real type.  Integer products are summed
+    exactly and wrap around as an int32 accumulator does.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    with np.errstate(all="ignore"):
+        product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        if a.dtype.kind in "iub" and b.dtype.kind in "iub":
+            product = round_to("int32", product)  # sums of int8 products are exact in float64
+    return epilogues.apply(product, steps, out)
+
+
+def magnitude(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """|A| |B| in float64: the scale every rounding error of the product is proportional to."""
+    with np.errstate(all="ignore"):
+        return np.matmul(np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64)))
