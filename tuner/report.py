@@ -1,0 +1,130 @@
+"""What a run tells: one result per row, as a JSON line, as a table line, and as a summary per class."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.operators.workload import Workload
+
+from .shapes import Row
+
+STAGES = ("walk", "compile", "verify", "measure")
+NEAR_BOUND = 2.0  # a row is near its bound when predicted_us <= 2 x bound_us
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one workload. Times are in microseconds; `seconds` is this row's share of the tuning time."""
+
+    workload: Workload | None
+    status: str  # ok | failed | unsupported
+    kernel: str | None = None  # digest of the kernel row in the store
+    family: str | None = None
+    program: dict[str, int] = field(default_factory=dict)
+    predicted_us: float | None = None
+    bound_us: float | None = None
+    measured_us: float | None = None
+    vendor_us: float | None = None
+    verified: str = "none"  # emulator | device | none
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    error: str | None = None
+    stored: bool = False  # found in the database by an earlier run
+
+    def with_error(self, status: str, error: str) -> Result:
+        """The same workload, not served, and why."""
+        return replace(self, status=status, error=error)
+
+
+def json_line(row: Row, result: Result) -> str:
+    """One row as one JSON object, the documented keys first, then what the shapes file said of it."""
+    workload = json.loads(result.workload.key()) if result.workload else None
+    fields: dict[str, Any] = {
+        "workload": workload,
+        "status": result.status,
+        "kernel": result.kernel,
+        "family": result.family,
+        "program": result.program or None,
+        "predicted_us": result.predicted_us,
+        "bound_us": result.bound_us,
+        "measured_us": result.measured_us,
+        "vendor_us": result.vendor_us,
+        "verified": result.verified,
+        "registers": result.registers,
+        "spill_bytes": result.spill_bytes,
+        "shared_bytes": result.shared_bytes,
+        "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
+        "error": result.error,
+        "name": row.name,
+        "line": row.line,
+        "count": row.count,
+        "notes": row.notes,
+    }
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def sizes_text(workload: Workload) -> str:
+    """Sizes as a person writes them: 12x128x128x64 for a batch of 12, without a leading 1."""
+    size = workload.size
+    axes = [str(size[axis]) for axis in ("m", "n", "k")]
+    return "x".join(([str(size["batch"])] if size["batch"] != 1 else []) + axes)
+
+
+HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<9} {'status':<11} {'family':<17} {'kernel':<10} "
+HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified':<8}"
+
+
+def table_line(row: Row, result: Result) -> str:
+    """One row of the table on stdout; a row without a kernel carries its reason instead."""
+    sizes = sizes_text(result.workload) if result.workload else ""
+    dtype = ""
+    if result.workload:
+        dtype = "tf32" if result.workload.math == "tf32" else result.workload.dtype["a"]
+    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<9} {result.status:<11} "
+    if result.status != "ok" or result.predicted_us is None or result.bound_us is None:
+        return head + (result.error or "")
+    ratio = result.predicted_us / result.bound_us
+    times = f"{_microseconds(result.predicted_us):>10} {_microseconds(result.bound_us):>10} {ratio:>6.2f}"
+    kernel = (result.kernel or "")[:10]
+    return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified:<8}"
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:.1f} us" if value < 10_000 else f"{value / 1000:.1f} ms"
+
+
+def summary(results: Sequence[Result]) -> list[str]:
+    """Sentences about a run: counts by status, kernels per class, and rows above twice their bound."""
+    counts = Counter(result.status for result in results)
+    lines = [", ".join(f"{counts[status]} {status}" for status in ("ok", "failed", "unsupported") if counts[status])]
+    served = [result for result in results if result.status == "ok" and result.workload is not None]
+    by_class: dict[str, list[Result]] = {}
+    for result in served:
+        assert result.workload is not None
+        by_class.setdefault(result.workload.class_key(), []).append(result)
+    for group in by_class.values():
+        workload = group[0].workload
+        assert workload is not None
+        kernels = len({result.kernel for result in group})
+        types, layouts = workload.dtype, workload.layouts
+        name = f"{'tf32' if workload.math == 'tf32' else types['a']} {layouts['a']}{layouts['b']} -> {types['c']}"
+        lines.append(
+            f"class {name}, alignment {'/'.join(map(str, workload.align.values()))}: "
+            f"{len(group)} rows, {kernels} kernels"
+        )
+    near = [r for r in served if r.predicted_us and r.bound_us and r.predicted_us <= NEAR_BOUND * r.bound_us]
+    if served:
+        ratios = [r.predicted_us / r.bound_us for r in served if r.predicted_us and r.bound_us]
+        lines.append(
+            f"predicted within 2x of the bound: {len(near)} of {len(served)} rows; "
+            f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
+        )
+    return lines
