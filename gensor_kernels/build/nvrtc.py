@@ -1,0 +1,192 @@
+"""From a bound source to a cubin, with NVRTC through NVIDIA's own Python bindings.
+
+Works without a GPU and without a driver: only the compiler library is called. Compilation releases the GIL, so
+threads use every core. A source that does not compile is a `Binary` with `error` set, never an exception.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from ..errors import ToolMissingError
+from .parallel import ordered_map
+from .resources import EntryResources, parse_ptxas
+
+# No source folder on the include path: the bytes must not depend on the working directory. -v makes ptxas report
+# registers and spills; 177 is "declared but never referenced", which every header of intrinsics would print.
+OPTIONS = ("--std=c++17", "--no-source-include", "--ptxas-options=-v", "--diag-suppress=177")
+INSTALL = "pip install 'gensor-kernels[tune]'"
+
+_TARGET = re.compile(r"sm_[0-9]+[af]?\Z")
+_FLAGS = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")
+_WHEELS = ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
+_count = 0
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One compiled source, or the reason why there is none (`error`).
+
+    `registers`, `stack_bytes` and `shared_bytes` (static shared memory) are the largest of any entry point,
+    `spill_bytes` (spill stores plus spill loads, as ptxas counts them) is the sum; `entries` has them one by one.
+    """
+
+    target: str
+    cubin: bytes = b""
+    entries: dict[str, EntryResources] = field(default_factory=dict)
+    log: str = ""
+    toolchain: str = ""
+    seconds: float = field(default=0.0, compare=False)
+    error: str | None = None
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread."""
+        return max((entry.registers for entry in self.entries.values()), default=0)
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bytes of spill stores plus spill loads in the code."""
+        return sum(entry.spill_bytes for entry in self.entries.values())
+
+    @property
+    def stack_bytes(self) -> int:
+        """Bytes of local stack per thread."""
+        return max((entry.stack_bytes for entry in self.entries.values()), default=0)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of static shared memory per block; the kernels' own shared memory is dynamic."""
+        return max((entry.shared_bytes for entry in self.entries.values()), default=0)
+
+
+def compile_cubin(source: str, target: str) -> Binary:
+    """Compiles one source for one target such as "sm_87" or "sm_90a".
+
+    The bytes depend on source, target and toolchain alone. Raises ToolMissingError where NVRTC is not installed.
+    """
+    library = _nvrtc()
+    text = source.encode("utf-8")
+    if not _TARGET.match(target):
+        return Binary(target, error=f"{target!r} is not a compile target such as 'sm_87'")
+    if b"\0" in text:
+        return Binary(target, error="the source contains a NUL character")
+    global _count
+    with _lock:
+        _count += 1
+    start = time.perf_counter()
+    error, log, cubin = _compile(library, text, target)
+    seconds = time.perf_counter() - start
+    if error is not None:
+        return Binary(target, log=log, toolchain=toolchain(), seconds=seconds, error=log or error)
+    return Binary(target, cubin, parse_ptxas(log), log, toolchain(), seconds)
+
+
+def compile_many(
+    requests: Sequence[tuple[str, str]],
+    jobs: int | None = None,
+    done: Callable[[int, Binary], None] | None = None,
+) -> list[Binary]:
+    """Compiles (source, target) pairs on `jobs` threads (default: every usable core); results in the order given.
+
+    Equal pairs are compiled once; `done(index, binary)` is called in order, as in `parallel.ordered_map`.
+    """
+    _nvrtc()
+    return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
+
+
+def compile_count() -> int:
+    """Compilations this process has started: the proof that a cache was, or was not, used."""
+    return _count
+
+
+@cache
+def toolchain() -> str:
+    """Name and version of the compiler, e.g. "nvrtc 12.9.86", with the flags the environment adds to it, if any.
+
+    Raises ToolMissingError where NVRTC is not installed.
+    """
+    _, major, minor = _nvrtc().nvrtcVersion()
+    version = _wheel_version(f"{major}.{minor}.") or f"{major}.{minor}"
+    flags = [f" {name}={os.environ[name]}" for name in _FLAGS if os.environ.get(name)]
+    return f"nvrtc {version}" + "".join(flags)
+
+
+def toolchain_note() -> str | None:
+    """One sentence where the NVRTC found is not the 12.9 that the shipped cubins are built with, else None."""
+    version = toolchain().split()[1]
+    if version.startswith("12.9"):
+        return None
+    note = f"NVRTC {version} is installed, but cubins are built with 12.9 ({INSTALL})"
+    if int(version.split(".")[0]) > 12:
+        note += ": cubins of this one need a driver of the same CUDA major version"
+    return note
+
+
+@cache
+def _nvrtc() -> Any:
+    """The bindings module, once the library behind it has answered."""
+    try:
+        from cuda.bindings import nvrtc
+
+        error, *_ = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError, OSError) as reason:  # no bindings, or bindings without their library
+        first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
+        raise ToolMissingError(f"the NVRTC compiler was not found ({first_line}): {INSTALL}") from reason
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise ToolMissingError(f"the NVRTC compiler does not answer ({error.name}): {INSTALL}")
+    return nvrtc
+
+
+def _wheel_version(prefix: str) -> str | None:
+    """Full version of the NVRTC wheel the library was loaded from; the library itself tells no patch level."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = load_nvidia_dynamic_lib("nvrtc").abs_path or ""
+    except (ImportError, RuntimeError):
+        return None
+    for name in _WHEELS:
+        try:
+            wheel = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if wheel.version.startswith(prefix) and path.startswith(str(wheel.locate_file(""))):
+            return wheel.version
+    return None
+
+
+def _compile(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
+    """(error name or None, log, cubin) of one compilation."""
+    success = library.nvrtcResult.NVRTC_SUCCESS
+    status, program = library.nvrtcCreateProgram(text, b"kernel.cu", 0, [], [])
+    if status != success:
+        return status.name, "", b""
+    try:
+        options = [option.encode() for option in (f"--gpu-architecture={target}", *OPTIONS)]
+        (compiled,) = library.nvrtcCompileProgram(program, len(options), options)
+        log = _read(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program)
+        lines = log.rstrip(b"\0").decode("utf-8", "replace").splitlines()
+        # Compile times are the one thing in the log that differs between two runs.
+        kept = "\n".join(line.rstrip() for line in lines if line.strip() and "Compile time" not in line)
+        if compiled != success:
+            return compiled.name, kept, b""
+        return None, kept, _read(library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN, program)
+    finally:
+        library.nvrtcDestroyProgram(program)
+
+
+def _read(size_of: Callable[..., Any], get: Callable[..., Any], program: Any) -> bytes:
+    _, size = size_of(program)
+    data = bytearray(size)
+    get(program, data)
+    return bytes(data)

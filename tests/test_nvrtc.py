@@ -1,0 +1,151 @@
+"""Cubins from NVRTC: resources read, bytes reproducible, errors as values."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gensor_kernels.build import nvrtc
+from gensor_kernels.errors import ToolMissingError
+
+KERNEL = """
+#ifndef REGISTERS
+#define REGISTERS 8
+#endif
+extern "C" __global__ void first(float* p, int n) {
+    float v[REGISTERS];
+#pragma unroll
+    for (int i = 0; i < REGISTERS; ++i) v[i] = p[i * 256 + threadIdx.x];
+    for (int k = 0; k < n; ++k)
+#pragma unroll
+        for (int i = 0; i < REGISTERS; ++i) v[i] = v[i] * v[(i + 1) % REGISTERS] + 1.0f;
+#pragma unroll
+    for (int i = 0; i < REGISTERS; ++i) p[i * 256 + threadIdx.x] = v[i];
+}
+extern "C" __global__ void __launch_bounds__(1024, 2) second(float* p) { __shared__ float s[64];
+    s[threadIdx.x] = *p; __syncthreads(); p[threadIdx.x] = s[63 - threadIdx.x]; }
+"""
+SOURCES = [f"#define REGISTERS {n}\n{KERNEL}" for n in (4, 8, 12, 16)]
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120"])
+def test_every_target_compiles_and_is_an_elf_for_it(target):
+    binary = nvrtc.compile_cubin(KERNEL, target)
+    assert binary.error is None and binary.cubin[:4] == b"\x7fELF"
+    assert set(binary.entries) == {"first", "second"}
+    assert f"for '{target}'" in binary.log
+
+
+def test_resources_are_read_per_entry():
+    binary = nvrtc.compile_cubin("#define REGISTERS 300\n" + KERNEL, "sm_87")
+    first, second = binary.entries["first"], binary.entries["second"]
+    assert first.registers == 255 and first.spill_stores > 0 and first.spill_loads > 0 and first.stack_bytes > 0
+    assert second.spill_bytes == 0 and second.shared_bytes == 256 and 0 < second.registers <= 32
+    assert binary.registers == 255 and binary.shared_bytes == 256
+    assert binary.spill_bytes == first.spill_bytes and binary.stack_bytes == first.stack_bytes
+
+
+def test_bytes_do_not_depend_on_process_folder_home_hash_seed_or_jobs(tmp_path):
+    here = [
+        hashlib.sha256(binary.cubin).hexdigest()
+        for jobs in (1, 2)
+        for binary in nvrtc.compile_many([(source, "sm_87") for source in SOURCES], jobs)
+    ]
+    code = (
+        "import hashlib, sys; from gensor_kernels.build import nvrtc\n"
+        "sources = eval(sys.stdin.read())\n"
+        "binaries = nvrtc.compile_many([(s, 'sm_87') for s in reversed(sources)])\n"
+        "print(*[hashlib.sha256(b.cubin).hexdigest() for b in reversed(binaries)], nvrtc.compile_count())\n"
+    )
+    for seed in ("1", "2"):
+        (tmp_path / seed / "kernel.cu").mkdir(parents=True)
+        environment = {**os.environ, "HOME": str(tmp_path / seed), "PYTHONHASHSEED": seed}
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            input=repr(SOURCES),
+            cwd=tmp_path / seed,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        *there, count = result.stdout.split()
+        assert there == here[:4] == here[4:] and int(count) == len(SOURCES)
+    assert len(set(here)) == len(SOURCES)
+
+
+def test_log_is_reproducible():
+    assert nvrtc.compile_cubin(KERNEL, "sm_87") == nvrtc.compile_cubin(KERNEL, "sm_87")
+
+
+def test_errors_are_values_that_name_the_place():
+    source = '#line 7 "contraction.cu"\nstatic_assert(sizeof(int) == 8, "a block holds at most 1024 threads");\n'
+    binary = nvrtc.compile_cubin(source, "sm_87")
+    assert binary.cubin == b"" and binary.entries == {}
+    assert "contraction.cu(7)" in binary.error and "a block holds at most 1024 threads" in binary.error
+    mma = '__global__ void f() { asm volatile("nonsense;"); }'
+    assert "nonsense" in nvrtc.compile_cubin(mma, "sm_87").error
+
+
+@pytest.mark.parametrize("target", ["sm_42", "compute_87", "sm_87; rm", "", "sm_87\n"])
+def test_an_unknown_target_is_an_error_value(target):
+    binary = nvrtc.compile_cubin(KERNEL, target)
+    assert binary.error and not binary.cubin
+
+
+def test_no_file_of_the_working_folder_is_read(tmp_path, monkeypatch):
+    (tmp_path / "secret.h").write_text("int secret;\n")
+    monkeypatch.chdir(tmp_path)
+    assert "secret.h" in nvrtc.compile_cubin('#include "secret.h"\n' + KERNEL, "sm_87").error
+
+
+def test_one_bad_source_does_not_stop_the_others_and_equal_ones_compile_once():
+    before, seen = nvrtc.compile_count(), []
+    requests = [(SOURCES[0], "sm_80"), ("int x = ;", "sm_80"), (SOURCES[0], "sm_80"), (SOURCES[1], "sm_80")]
+    binaries = nvrtc.compile_many(requests, 2, done=lambda index, binary: seen.append(index))
+    assert [binary.error is None for binary in binaries] == [True, False, True, True]
+    assert binaries[0] is binaries[2] and seen == [0, 1, 2, 3]
+    assert nvrtc.compile_count() - before == 3
+
+
+def test_toolchain_names_the_patch_level_and_added_flags(monkeypatch):
+    nvrtc.toolchain.cache_clear()
+    assert nvrtc.toolchain().startswith("nvrtc 12.9.")
+    assert nvrtc.toolchain_note() is None
+    nvrtc.toolchain.cache_clear()
+    monkeypatch.setenv("NVRTC_APPEND_FLAGS", "--maxrregcount=32")
+    assert nvrtc.toolchain().endswith(" NVRTC_APPEND_FLAGS=--maxrregcount=32")
+    nvrtc.toolchain.cache_clear()
+
+
+def test_another_nvrtc_is_pointed_out(monkeypatch):
+    monkeypatch.setattr(nvrtc, "toolchain", lambda: "nvrtc 13.1.80")
+    assert "12.9" in nvrtc.toolchain_note() and "driver" in nvrtc.toolchain_note()
+
+
+def test_a_missing_compiler_says_what_to_install():
+    code = (
+        "import sys; sys.modules['cuda.bindings'] = None\n"
+        "from gensor_kernels.build import nvrtc; from gensor_kernels.errors import ToolMissingError\n"
+        "for call in (lambda: nvrtc.compile_cubin('', 'sm_87'), lambda: nvrtc.compile_many([('', 'sm_87')])):\n"
+        "    try: call()\n"
+        "    except ToolMissingError as error: print(error)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.count("pip install 'gensor-kernels[tune]'") == 2
+
+
+def test_a_library_that_cannot_load_says_what_to_install(monkeypatch):
+    from cuda.bindings import nvrtc as bindings
+
+    def broken():
+        raise RuntimeError("Failed to dlopen libnvrtc.so.12")
+
+    nvrtc._nvrtc.cache_clear()
+    monkeypatch.setattr(bindings, "nvrtcVersion", broken)
+    with pytest.raises(ToolMissingError, match=r"libnvrtc.*gensor-kernels\[tune\]"):
+        nvrtc.compile_cubin(KERNEL, "sm_87")
