@@ -1,0 +1,115 @@
+// What the contraction families share: which tile a block computes, and the second launch of split-K.
+// Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR and SPLIT.
+#pragma once
+#include "epilogue.cuh"
+
+// The part of the product that one block computes.
+struct Tile {
+    i32 row, column;    // first row and column in C
+    i32 k_begin, k_end; // its range of k: one part of the split
+    i32 part;           // number of that part
+    i32 entry;          // batch entry
+    Batch batch;        // its index along the three batch axes
+};
+
+// Block number -> tile: batch entries outermost, then the parts of the split, then the tiles of C. Tiles are
+// walked in groups of `raster` tile rows, column by column, so that blocks that run together share columns of B
+// and rows of A in the L2 cache.
+template <int BLOCK_ROWS, int BLOCK_COLUMNS>
+DEVICE Tile decode_tile(const Params &params, int depth) {
+    const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n, block = (u32)block_index();
+    const u32 outer = block / tiles, inner = block % tiles;
+    Tile tile;
+    tile.entry = (i32)(outer / (u32)params.split);
+    tile.part = (i32)(outer % (u32)params.split);
+    tile.batch = split_batch(params, tile.entry);
+
+    const u32 group_tiles = (u32)params.raster * (u32)params.tiles_n;
+    const u32 first_row = inner / group_tiles * (u32)params.raster, in_group = inner % group_tiles;
+    const u32 rows = minimum((u32)params.raster, (u32)params.tiles_m - first_row);
+    if (rows < (u32)params.raster)
+        cover("raster_tail");
+    tile.row = (i32)(first_row + in_group % rows) * BLOCK_ROWS;
+    tile.column = (i32)(in_group / rows) * BLOCK_COLUMNS;
+
+    tile.k_begin = tile.part * params.k_per_split;
+    tile.k_end = tile.k_begin + minimum(params.k_per_split, params.k - tile.k_begin);
+
+    const bool edge_m = tile.row + BLOCK_ROWS > params.m, edge_n = tile.column + BLOCK_COLUMNS > params.n;
+    if (edge_m)
+        cover("edge_m");
+    if (edge_n)
+        cover("edge_n");
+    if (!edge_m && !edge_n)
+        cover("full_tile");
+    if (tile.k_end > tile.k_begin && (tile.k_end - tile.k_begin) % depth != 0)
+        cover("edge_k");
+    return tile;
+}
+
+// ---- split-K. Partial sums lie in the workspace as [split, batch, m, workspace_columns(n)] of ACC_TYPE. Rows are
+// padded to four columns so that every family may store four partial sums at a time at any n.
+
+DEVICE i64 workspace_columns(i32 n) {
+    return ((i64)n + 3) / 4 * 4;
+}
+
+DEVICE gptr<ACC_TYPE> workspace_row(const Params &params, i32 part, i32 entry, i32 row) {
+    const i64 line = ((i64)part * params.batch + entry) * params.m + row;
+    return gptr<ACC_TYPE>(params.workspace) + line * workspace_columns(params.n);
+}
+
+// Stores groups of WIDTH adjacent partial sums (1, 2 or 4: WIDTH * sizeof(ACC_TYPE) <= 16 bytes).
+template <int WIDTH, int COUNT, class Placement>
+DEVICE void store_partials(const Params &params, const Tile &tile, const ACC_TYPE (&values)[COUNT],
+                           const Placement &place) {
+    constexpr int BYTES = WIDTH * (int)sizeof(ACC_TYPE);
+    UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
+        const Place at = place(g);
+        Vec<BYTES> packed = Vec<BYTES>::zero();
+        UNROLL for (int i = 0; i < WIDTH; ++i) packed.set(i, values[g * WIDTH + i]);
+        const bool inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
+        store_global(workspace_row(params, tile.part, tile.entry, at.row) + at.column, packed, inside);
+    }
+}
+
+#if SPLIT
+constexpr int REDUCE_THREADS = 256;
+// Outputs per thread of the second launch: one store into C.
+constexpr int REDUCE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
+
+struct OnePlace {
+    Place at;
+    MEMBER Place operator()(int) const { return at; }
+};
+
+// Adds WIDTH adjacent partial sums of one part to `sum`.
+template <int WIDTH>
+DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool inside) {
+    constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(ACC_TYPE)), EACH = BYTES / (int)sizeof(ACC_TYPE);
+    UNROLL for (int v = 0; v < WIDTH / EACH; ++v) {
+        const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
+        UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] += packed.template get<ACC_TYPE>(i);
+    }
+}
+
+// Second launch of split-K: adds the parts in order (the same bits on every run), then the epilogue.
+// Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads, no shared memory.
+KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
+    const i64 groups = ((i64)params.n + REDUCE_WIDTH - 1) / REDUCE_WIDTH;
+    const i64 group = (i64)block_index() * REDUCE_THREADS + thread_index();
+    const i64 line = group / groups; // batch entry * m + row
+    const bool inside = within(line, (i64)params.batch * params.m);
+    const i32 entry = inside ? (i32)(line / params.m) : 0;
+    const Place at = {inside ? (i32)(line % params.m) : 0, (i32)(group % groups) * REDUCE_WIDTH, inside};
+    ACC_TYPE sum[REDUCE_WIDTH] = {};
+    gptr<ACC_TYPE> from = workspace_row(params, 0, entry, at.row) + at.column;
+    const i64 part_size = (i64)params.batch * params.m * workspace_columns(params.n);
+    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
+        add_partials(sum, from, inside);
+        from = from + part_size;
+    }
+    cover("split_reduce");
+    finish_outputs<OUT_TYPE, REDUCE_WIDTH, C_UNIT>(params, split_batch(params, entry), sum, OnePlace{at});
+}
+#endif

@@ -1,0 +1,160 @@
+// The epilogue: up to six operations on every output, conversion, and the stores into C.
+//
+// A thread holds its outputs as COUNT / WIDTH groups of WIDTH adjacent columns, values[group * WIDTH + i], and a
+// Placement `place(group)` that says where each group lies. Include this header after the family's parameter
+// block: it uses EPILOGUE_CODES, 0 for the list in Params or a compile-time list of 5 bits per operation, the
+// first operation lowest (EPILOGUE_NONE as first entry: no operations). Operands and scalars always come from
+// Params. Arithmetic is float, double for double accumulators, int32 for the leading integer_steps of int32 ones.
+#pragma once
+#include "epilogue_operand.cuh"
+
+enum EpilogueCode : i32 {
+    EPILOGUE_SCALE = 1,     // v * scalar
+    EPILOGUE_BIAS = 2,      // v + x
+    EPILOGUE_ADD = 3,       // v + x
+    EPILOGUE_MUL = 4,       // v * x
+    EPILOGUE_RELU = 5,      // max(v, 0), NaN kept
+    EPILOGUE_RELU6 = 6,     // min(max(v, 0), 6), NaN kept
+    EPILOGUE_GELU = 7,      // v / 2 * (1 + erf(v / sqrt(2)))
+    EPILOGUE_GELU_TANH = 8, // v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3)))
+    EPILOGUE_SILU = 9,      // v * sigmoid(v)
+    EPILOGUE_TANH = 10,
+    EPILOGUE_SIGMOID = 11, // 1 / (1 + exp(-v))
+    EPILOGUE_MASK = 12,    // x == 0 ? scalar : v
+    EPILOGUE_CAST = 13,    // rounded to the output's dtype and back
+    EPILOGUE_NONE = 31     // compile-time list without operations
+};
+
+DEVICE bool takes_operand(i32 code) {
+    return code == EPILOGUE_BIAS || code == EPILOGUE_ADD || code == EPILOGUE_MUL || code == EPILOGUE_MASK;
+}
+
+// Operations of a few instructions, unrolled over all outputs of the thread.
+template <class Out, class T, int COUNT>
+DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T scalar) {
+    switch (code) {
+    case EPILOGUE_SCALE:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] *= scalar;
+        break;
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] += x[i];
+        break;
+    case EPILOGUE_MUL:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] *= x[i];
+        break;
+    case EPILOGUE_RELU:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i];
+        break;
+    case EPILOGUE_RELU6:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i] > T(6) ? T(6) : v[i];
+        break;
+    case EPILOGUE_MASK:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T(0) ? scalar : v[i];
+        break;
+    case EPILOGUE_CAST:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = convert<T>(convert<Out>(v[i]));
+        break;
+    }
+}
+
+template <class T>
+DEVICE T sigmoid(T v) {
+    return T(1) / (T(1) + exp_(-v));
+}
+
+// Operations of tens of instructions.
+template <class T>
+DEVICE T curve(i32 code, T v) {
+    switch (code) {
+    case EPILOGUE_GELU:
+        return T(0.5) * v * (T(1) + erf_(v * T(0.70710678118654752440)));
+    case EPILOGUE_GELU_TANH:
+        return T(0.5) * v * (T(1) + tanh_(T(0.79788456080286535588) * (v + T(0.044715) * v * v * v)));
+    case EPILOGUE_SILU:
+        return v * sigmoid(v);
+    case EPILOGUE_TANH:
+        return tanh_(v);
+    default: // EPILOGUE_SIGMOID
+        return sigmoid(v);
+    }
+}
+
+// They are in the code once per group instead of once per output: the loop over groups is rolled, and rotating
+// the values keeps every register index a constant.
+template <int WIDTH, class T, int COUNT>
+DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
+    ROLLED for (int g = 0; g < COUNT / WIDTH; ++g) {
+        UNROLL for (int i = 0; i < WIDTH; ++i) v[i] = curve(code, v[i]);
+        rotate<WIDTH>(v);
+    }
+}
+
+template <class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_step(const Params &params, const EpilogueStep &step, i32 code, const Batch &batch, T (&v)[COUNT],
+                     const Placement &place) {
+    cover("epilogue_step");
+    if (code >= EPILOGUE_GELU && code <= EPILOGUE_SIGMOID) {
+        if constexpr (!same_type<T, i32>) // never an integer step
+            apply_curve<WIDTH>(code, v);
+        return;
+    }
+    T x[COUNT] = {};
+    if (takes_operand(code))
+        load_operand<WIDTH>(params, step, batch, x, place);
+    apply_arithmetic<Out>(code, v, x, (T)step.scalar);
+}
+
+// Runs operations first..last-1 of the list.
+template <class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_steps(const Params &params, i32 first, i32 last, const Batch &batch, T (&v)[COUNT],
+                      const Placement &place) {
+#if EPILOGUE_CODES
+    UNROLL for (int s = 0; s < MAX_EPILOGUE_STEPS; ++s) {
+        const i32 code = (i32)((u32)(EPILOGUE_CODES) >> (5 * s) & 31);
+        if (code != 0 && code != EPILOGUE_NONE && s >= first && s < last)
+            run_step<Out, WIDTH>(params, params.step[s], code, batch, v, place);
+    }
+#else
+    ROLLED for (i32 s = first; within(s, last); ++s)
+        run_step<Out, WIDTH>(params, params.step[s], params.step[s].code, batch, v, place);
+#endif
+}
+
+// Converts and stores every group: WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
+template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
+DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)[COUNT], const Placement &place) {
+    constexpr int STORES = UNIT ? 1 : WIDTH, EACH = WIDTH / STORES, BYTES = EACH * (int)sizeof(Out);
+    const gptr<Out> c = gptr<Out>(params.c) + batch_offset(params.c_batch, batch);
+    UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
+        const Place at = place(g);
+        UNROLL for (int s = 0; s < STORES; ++s) {
+            Vec<BYTES> packed = Vec<BYTES>::zero();
+            UNROLL for (int i = 0; i < EACH; ++i) packed.set(i, convert<Out>(v[g * WIDTH + s * EACH + i]));
+            const i64 column = at.column + s * EACH;
+            const bool inside = at.valid && within(at.row, params.m) && within(column, (i64)params.n);
+            store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)), packed, inside);
+        }
+    }
+}
+
+// Epilogue, conversion and stores of a thread's outputs. `values` is used up.
+// With UNIT, WIDTH must divide n, and C's rows must be aligned to WIDTH * sizeof(Out) bytes (at most 16).
+template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
+DEVICE void finish_outputs(const Params &params, const Batch &batch, T (&values)[COUNT], const Placement &place) {
+    static_assert(COUNT % WIDTH == 0, "Outputs come in whole groups.");
+    if constexpr (same_type<T, i32>) {
+        run_steps<Out, WIDTH>(params, 0, params.integer_steps, batch, values, place);
+        if (params.integer_steps == params.steps) {
+            store_outputs<Out, WIDTH, UNIT>(params, batch, values, place);
+        } else {
+            float real[COUNT];
+            UNROLL for (int i = 0; i < COUNT; ++i) real[i] = (float)values[i];
+            run_steps<Out, WIDTH>(params, params.integer_steps, params.steps, batch, real, place);
+            store_outputs<Out, WIDTH, UNIT>(params, batch, real, place);
+        }
+    } else {
+        run_steps<Out, WIDTH>(params, 0, params.steps, batch, values, place);
+        store_outputs<Out, WIDTH, UNIT>(params, batch, values, place);
+    }
+}

@@ -1,0 +1,55 @@
+// The one argument of every contraction kernel, passed by value: C = epilogue(A * B) over a batch.
+// Its layout is an interface: gensor_kernels/programs/params.py packs the same bytes.
+#pragma once
+#include "types.cuh"
+
+// One operation of the epilogue, applied to every output v at (row, column) of a batch entry.
+struct EpilogueStep {
+    u64 pointer;         // the operand x, or 0 where the operation takes none
+    i64 batch_stride[3]; // in elements of x; a stride of 0 broadcasts
+    i64 m_stride;
+    i64 n_stride;
+    double scalar;
+    i32 code;  // EpilogueCode
+    i32 dtype; // OperandType of x
+};
+
+constexpr int MAX_EPILOGUE_STEPS = 6;
+
+struct Params {
+    u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
+    u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
+    // Strides in elements. Three batch axes, the outermost first; a stride of 0 broadcasts.
+    i64 a_batch[3], a_m, a_k;
+    i64 b_batch[3], b_k, b_n;
+    i64 c_batch[3], c_m, c_n;
+    i32 m, n, k, batch;   // batch = product of the three batch extents; k may be 0, the others not
+    i32 batch_inner[2];   // extents of batch axes 1 and 2
+    i32 tiles_m, tiles_n; // tiles of C along m and n
+    i32 split;            // parts into which k is cut, each k_per_split long (the last may be shorter)
+    i32 k_per_split;      // a multiple of BLOCK_K
+    i32 raster;           // rows of tiles that are walked together, column by column
+    i32 steps;            // operations of the epilogue
+    i32 integer_steps;    // int32 accumulators: this many leading operations are done in int32, the rest in float
+    i32 pad;
+    EpilogueStep step[MAX_EPILOGUE_STEPS];
+};
+
+static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
+static_assert(sizeof(Params) == 208 + 64 * MAX_EPILOGUE_STEPS, "Params is packed by Python as 592 bytes.");
+
+// Index of a batch entry along the three batch axes.
+struct Batch {
+    i32 index[3];
+};
+
+DEVICE Batch split_batch(const Params &params, i32 entry) {
+    const u32 inner = (u32)params.batch_inner[1], middle = (u32)params.batch_inner[0];
+    const u32 outer = (u32)entry / inner;
+    return Batch{{(i32)(outer / middle), (i32)(outer % middle), (i32)((u32)entry % inner)}};
+}
+
+// Elements from an operand's first entry to this one.
+DEVICE i64 batch_offset(const i64 (&stride)[3], const Batch &batch) {
+    return batch.index[0] * stride[0] + batch.index[1] * stride[1] + batch.index[2] * stride[2];
+}
