@@ -1,0 +1,124 @@
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on the CUDA cores, batched, any strides.
+//
+// Serves every dtype: float and double always, half, bfloat16 and int8 where the tensor-core family cannot
+// (layouts, alignments or sizes it has no instruction for). Operands are converted to ACC_TYPE on their way
+// into shared memory, once per block, so that the hot loop is the same for every dtype: wide shared loads and
+// multiply-adds. The tiles lie in shared memory as A[k][m] and B[k][n]; an operand that is contiguous along k
+// is transposed on the way in.
+//
+// Threads: THREADS = (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N). A thread computes THREAD_M x THREAD_N outputs
+// in VTHREAD_M x VTHREAD_N groups of adjacent rows and columns (virtual threads); groups of one thread lie
+// BLOCK_M / VTHREAD_M rows and BLOCK_N / VTHREAD_N columns apart. A warp is LANES_M x (32 / LANES_M) threads,
+// the columns varying fastest; warps follow one another along M first.
+//
+// Legal Programs (element = size of IN_TYPE, word = size of ACC_TYPE, both in bytes):
+//   BLOCK_M % THREAD_M == 0, BLOCK_N % THREAD_N == 0, THREAD_M % VTHREAD_M == 0, THREAD_N % VTHREAD_N == 0
+//   THREADS % 32 == 0, 32 <= THREADS <= 1024
+//   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
+//   THREAD_M * THREAD_N * word <= 768 (accumulators must fit the register file)
+//   STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
+//   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
+//   global loads per thread and operand (LOADS below) <= 32
+//   MIN_BLOCKS * THREADS <= the threads of an SM
+// with, for operand A of extent E = BLOCK_M (B: BLOCK_N) and V = X_VECTOR / element:
+//   X_LAYOUT 0: LANES = gcd(BLOCK_K / V, clamp(32 / X_VECTOR, 1, 8)), LOADS = BLOCK_K / V / LANES * ceil(E / (THREADS / LANES))
+//   X_LAYOUT 1: LANES = gcd(E / V, THREADS),                         LOADS = E / V / LANES * ceil(BLOCK_K / (THREADS / LANES))
+//
+// Shared bytes = max(tiles, staging), staging = EPILOGUE_STAGED ? see epilogue.cuh : 0
+//   tiles = STAGES * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128))
+//   ROW_A = BLOCK_M + (PAD == 1 and A_LAYOUT == 0 ? 4 : 0), ROW_B likewise.
+//
+// Bank conflicts. Reads: lanes of one row (column) of a warp share their address; a group of G adjacent values
+// is read G * word bytes at a time, at most 16: conflict-free where G * word <= 16. Transposing stores: with
+// PAD 0 the columns are swizzled and the stores are conflict-free; with PAD 1 rows are 4 words longer (cheaper
+// addresses) and the stores are conflict-free where LANES * V == 32 / word, two-way otherwise.
+#ifndef IN_TYPE
+#define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE float // elements of C: the same, and i32
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators and shared tiles: float, double, i32
+#endif
+#ifndef MATH_TF32
+#define MATH_TF32 0 // 1: the caller allows TF32 products; this family multiplies in full precision all the same
+#endif
+#ifndef A_LAYOUT
+#define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
+#endif
+#ifndef B_LAYOUT
+#define B_LAYOUT 1 // contiguous axis of B: 0 = K, 1 = N
+#endif
+#ifndef A_UNIT
+#define A_UNIT 1 // 1: that axis of A has stride 1; 0: its stride is in Params
+#endif
+#ifndef B_UNIT
+#define B_UNIT 1 // the same for B
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // the same for the columns of C
+#endif
+#ifndef A_VECTOR
+#define A_VECTOR 16 // bytes per global load of A
+#endif
+#ifndef B_VECTOR
+#define B_VECTOR 16 // bytes per global load of B
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global store of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 128 // rows of C per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128 // columns of C per block
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 8 // extent of one step of the main loop along K
+#endif
+#ifndef THREAD_M
+#define THREAD_M 8 // rows per thread
+#endif
+#ifndef THREAD_N
+#define THREAD_N 8 // columns per thread
+#endif
+#ifndef VTHREAD_M
+#define VTHREAD_M 2 // groups those rows are split into, BLOCK_M / VTHREAD_M apart
+#endif
+#ifndef VTHREAD_N
+#define VTHREAD_N 2 // groups those columns are split into, BLOCK_N / VTHREAD_N apart
+#endif
+#ifndef LANES_M
+#define LANES_M 4 // threads of a warp along M; 32 / LANES_M along N
+#endif
+#ifndef STAGES
+#define STAGES 2 // shared buffers: 1 (two barriers per step) or 2 (one barrier, stores overlap the math)
+#endif
+#ifndef PAD
+#define PAD 1 // transposed tiles: 1 = rows padded by 4 words, 0 = columns swizzled
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#endif
+#ifndef EPILOGUE_STAGED
+#define EPILOGUE_STAGED 0 // 0: results go to C straight from registers; 1: through shared memory
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
+#endif
+
+constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
+static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
+static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0, "Virtual threads must share a thread's outputs evenly.");
+static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
+static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must divide the 32 lanes of a warp.");
+static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
+static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
+static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
+static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
+static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
+static_assert(THREAD_M * THREAD_N * sizeof(ACC_TYPE) <= 768, "A thread's accumulators must fit its registers.");
