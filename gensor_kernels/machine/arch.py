@@ -1,0 +1,178 @@
+"""Arch: the hardware facts of one compute capability and one part, read from ``archs.toml``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import UnknownArchError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: Rate names, multiply-accumulates per clock per SM (see archs.toml).
+RATES = (
+    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_s8 peak_f16 peak_tf32 peak_s8 peak_f64".split()  # noqa: SIM905
+)
+#: The best rate of a dtype: the first of these names that the Arch has.
+_PEAK = {
+    "float64": ("peak_f64", "fma_f64"),
+    "float32": ("fma_f32",),
+    "tf32": ("peak_tf32", "mma_tf32", "fma_f32"),
+    "float16": ("peak_f16", "mma_f16", "fma_f32"),
+    "bfloat16": ("peak_f16", "mma_f16", "fma_f32"),
+    "int8": ("peak_s8", "mma_s8", "imad"),
+}
+#: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
+REGISTERS_PER_SM = 65536
+REGISTERS_PER_THREAD = 255
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One part: units as in archs.toml (clocks in GHz, bandwidth in 10^9 bytes/s, shared memory in bytes).
+
+    ``rates`` are multiply-accumulates per clock per SM by instruction class, ``features`` the instructions
+    the family modules ask for, ``unsure`` the fields no primary source confirms.
+    """
+
+    name: str
+    part: str
+    target: str
+    sms: int
+    clock_ghz: float
+    dram_gb_s: float
+    l2_mb: float
+    l2_bytes_per_clk: float
+    smem_per_sm: int
+    smem_per_block: int
+    smem_reserved: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    l2_latency: float
+    dram_latency: float
+    launch_us: float
+    rates: Mapping[str, float] = field(hash=False)
+    features: frozenset[str]
+    unsure: frozenset[str] = frozenset()
+    device_names: tuple[str, ...] = ()
+    regs_per_sm: int = REGISTERS_PER_SM
+    regs_per_thread: int = REGISTERS_PER_THREAD
+    threads_per_block: int = 1024
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability as (major, minor)."""
+        digits = self.name.removeprefix("sm_")
+        return int(digits[:-1]), int(digits[-1])
+
+    def rate(self, name: str) -> float:
+        """Multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
+        return self.rates.get(name, 0.0)
+
+    def peak(self, dtype: str, math: str = "ieee") -> float:
+        """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
+
+        float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.
+        bfloat16 needs sm_80.  On sm_90 and sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
+        """
+        if dtype == "float32" and math == "tf32":
+            dtype = "tf32"
+        names = _PEAK[dtype]
+        if dtype in ("bfloat16", "tf32") and "bf16" not in self.features:
+            names = ("fma_f32",)
+        rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
+        return 2.0 * rate * self.sms * self.clock_ghz * 1e9
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = resources.files(__package__).joinpath("archs.toml").read_text(encoding="utf-8")
+    return MappingProxyType(tomllib.loads(text))
+
+
+def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
+    shared = _table()["capability"][capability]
+    merged = {**shared, **row}
+    merged["unsure"] = sorted({*shared["unsure"], *row.get("unsure", ())})
+    rates = MappingProxyType({name: float(merged.pop(name)) for name in RATES if name in merged})
+    for name in ("default_part", "capability"):
+        merged.pop(name, None)
+    for name in ("features", "unsure"):
+        merged[name] = frozenset(merged[name])
+    merged["device_names"] = tuple(merged.get("device_names", ()))
+    return Arch(name=capability, part=part, rates=rates, **merged)
+
+
+@cache
+def archs() -> tuple[Arch, ...]:
+    """Every listed part, in the order of archs.toml."""
+    return tuple(_build(row["capability"], part, row) for part, row in _table()["part"].items())
+
+
+@cache
+def lookup(name: str) -> Arch:
+    """The Arch called ``name``: a capability ("sm_87", its default part) or a part ("orin-nano-8gb").
+
+    Raises UnknownArchError, which lists the choices.
+    """
+    capabilities = _table()["capability"]
+    part = capabilities[name]["default_part"] if name in capabilities else name
+    for arch in archs():
+        if arch.part == part:
+            return arch
+    choices = ", ".join([*capabilities, *(arch.part for arch in archs())])
+    raise UnknownArchError(f"unknown arch {name!r}; known: {choices}")
+
+
+def from_attributes(
+    capability: tuple[int, int],
+    name: str,
+    sms: int,
+    clock_ghz: float,
+    dram_gb_s: float | None = None,
+    l2_bytes: int | None = None,
+) -> Arch:
+    """The Arch of a device from its attributes: a listed part, or one built on its capability's default part.
+
+    ``name`` is the driver's device name, ``clock_ghz`` its SM clock.  A device name listed in archs.toml with the
+    same SM count gives that row; so do the SM count and clock of an Orin, whose parts share one name.  Otherwise
+    per-SM facts come from the capability (or the closest lower one of the same major), device-wide ones from
+    the attributes, and what is not given is scaled from the default part by SM count.
+    """
+    sm = f"sm_{capability[0]}{capability[1]}"
+    listed = [arch for arch in archs() if arch.name == sm]
+    for arch in listed:
+        if arch.sms == sms and name in arch.device_names:
+            return arch
+    near = [a for a in listed if a.sms == sms and not a.device_names and abs(a.clock_ghz / clock_ghz - 1) < 0.03]
+    if near:
+        return near[0]
+    known = [c for c in _table()["capability"] if lookup(c).capability[0] == capability[0]]
+    below = [c for c in known if lookup(c).capability <= capability]
+    if not below:
+        raise UnknownArchError(
+            f"compute capability {capability[0]}.{capability[1]} is not supported (sm_75 and up are)"
+        )
+    base = lookup(max(below, key=lambda c: lookup(c).capability))
+    scale = sms / base.sms
+    return replace(
+        base,
+        name=sm,
+        part="-".join(name.lower().split()) or sm,
+        target=base.target if base.name == sm else sm,
+        sms=sms,
+        clock_ghz=clock_ghz,
+        dram_gb_s=dram_gb_s or base.dram_gb_s * scale,
+        l2_mb=l2_bytes / 2**20 if l2_bytes else base.l2_mb * scale,
+        l2_bytes_per_clk=base.l2_bytes_per_clk * scale,
+        device_names=(name,),
+        unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk"},
+    )

@@ -1,0 +1,8 @@
+"""The registry of kernel families: to add one, write its module and name it here."""
+
+from __future__ import annotations
+
+from .contraction_mma import ContractionMma
+from .family import Family
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(),)}

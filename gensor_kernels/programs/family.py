@@ -1,0 +1,141 @@
+"""Family: how one kernel source is scheduled.  A family module describes it, vectorised; nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import Terms
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: Values by coordinate name, int32 arrays of one length: many Programs at once.
+Columns = Mapping[str, np.ndarray]
+
+#: The memory levels a construction descends: block tile, shared memory, registers.
+LEVELS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, what it means.
+
+    ``kind`` names the action that moves it: tile, vthread, instruction, stages, copy_width, layout, split,
+    raster, epilogue, launch_bounds, cache (the level itself).  ``runtime`` coordinates are kernel arguments:
+    Programs that differ only there share a binary.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    level: int
+    kind: str
+    doc: str
+    runtime: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes."""
+
+    entry: str
+    grid: int
+    block: int
+    shared_bytes: int
+
+
+class Family:
+    """What a family module provides.  Arrays are one element per Program; sizes come from the Workload."""
+
+    name: str
+    #: bumped only when generated code or Params change meaning
+    abi: int
+    #: file in gensor_kernels/cuda
+    source: str
+    #: coordinate names in order, "level" first
+    names: tuple[str, ...]
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """None where the family can compute the Workload on the Arch, else the reason why not."""
+        raise NotImplementedError
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """The lattice, "level" first, in the order of ``names``."""
+        raise NotImplementedError
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Which complete Programs compile and can be launched; bool array."""
+        raise NotImplementedError
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Values for the coordinates of levels 1 and 2, given those of lower levels: the default completion.
+
+        A coordinate of level 2 may depend on the (given) values of level 1.
+        """
+        raise NotImplementedError
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """What the roofline needs to know; ``facts`` are compiler facts that replace estimates."""
+        raise NotImplementedError
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Estimated registers a thread wants, before any limit; float32."""
+        raise NotImplementedError
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of the kernel source."""
+        raise NotImplementedError
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The launches of one call, in order."""
+        raise NotImplementedError
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """(bytes, must be zero) of the workspace one call needs."""
+        raise NotImplementedError
+
+    def branches(self, program: Program) -> frozenset[str]:
+        """Coverage names that a verification of this Program must have counted."""
+        raise NotImplementedError
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """m, n, k, stages, split, raster: what the runtime and the verifier need to know of a Program."""
+        raise NotImplementedError
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """At most 8 good, legal, complete Programs that differ in kind."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Compiler facts by Program: NaN where unknown, then the family's estimate stands.  float32 arrays.
+
+    ``registers`` and ``spill_bytes`` per thread; ``issue`` instructions per warp and iteration;
+    ``register_offset`` is added to estimates where the true number is unknown.
+    """
+
+    registers: np.ndarray
+    spill_bytes: np.ndarray
+    issue: np.ndarray
+    register_offset: np.float32
+
+
+def macro_token(dtype: str) -> str:
+    """The device type of a NumPy dtype name, as the kernel sources spell it."""
+    return _TOKENS[dtype]
+
+
+_TOKENS = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "half_t",
+    "bfloat16": "bfloat16_t",
+    "int8": "i8",
+    "int32": "i32",
+}

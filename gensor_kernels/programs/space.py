@@ -1,0 +1,238 @@
+"""Space: the legal Programs of a Workload on an Arch, a disjoint union of family lattices.
+
+A *point* is a vector of value indices, one per coordinate, "level" first.  Coordinates of a level that the
+construction has not reached hold index 0, and stand for their default completion: ``legal`` and ``potential`` of
+a partial point are those of ``complete(point)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..machine import roofline
+from ..machine.arch import Arch
+from .families import FAMILIES
+from .family import Coordinate, Facts, Family
+from .feedback import Feedback
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+COMPLETE = 2
+
+
+class Space:
+    """Every family lattice that serves ``workload`` on ``arch``.
+
+    ``feedback`` carries compiler facts from another Space of the same class (see FamilySpace.add_feedback).
+    Raises UnsupportedError, with every family's reason, when none serves it.
+    """
+
+    def __init__(self, workload: Workload, arch: Arch, feedback: Mapping[str, Feedback] | None = None):
+        self.workload, self.arch = workload, arch
+        reasons = {name: family.serves(workload, arch) for name, family in FAMILIES.items()}
+        self.families = tuple(
+            FamilySpace(FAMILIES[name], workload, arch, (feedback or {}).get(name))
+            for name, reason in reasons.items()
+            if reason is None
+        )
+        if not self.families:
+            raise UnsupportedError("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+
+    @property
+    def feedback(self) -> dict[str, Feedback]:
+        """Compiler facts gathered so far by family name, to hand to another Space."""
+        return {space.family.name: space.feedback for space in self.families}
+
+    def family(self, name: str) -> FamilySpace:
+        """The lattice of one family; KeyError when it does not serve this Workload."""
+        for space in self.families:
+            if space.family.name == name:
+                return space
+        raise KeyError(name)
+
+
+class FamilySpace:
+    """One family's lattice for a Workload on an Arch, vectorised over points (n, d) of value indices."""
+
+    def __init__(self, family: Family, workload: Workload, arch: Arch, feedback: Feedback | None = None):
+        self.family, self.workload, self.arch = family, workload, arch
+        self.coordinates: tuple[Coordinate, ...] = family.coordinates(workload, arch)
+        self.names = tuple(coordinate.name for coordinate in self.coordinates)
+        self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
+        #: place value of each coordinate in a code
+        self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
+        self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
+        self.size = int(np.prod(self.extents))
+        self._values = np.concatenate([np.array(c.values, dtype=np.int32) for c in self.coordinates])
+        self._offsets = (np.cumsum(self.extents) - self.extents)[:, None]
+        self.feedback = feedback or Feedback()
+        self._static = np.array([0 if c.runtime or c.name == "level" else 1 for c in self.coordinates])
+
+    # ---- points, codes, programs
+
+    def encode(self, points: np.ndarray) -> np.ndarray:
+        """int64 codes of points (n, d); equal codes mean equal points."""
+        return points @ self.radix
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """The points (n, d), int64, of codes (n,)."""
+        return np.asarray(codes, dtype=np.int64)[:, None] // self.radix % self.extents
+
+    def program(self, point: Sequence[int] | np.ndarray) -> Program:
+        """The Program of one point; of its default completion when the point is partial."""
+        whole = self.complete(np.asarray(point, dtype=np.int64)[None])[0]
+        pairs = tuple((c.name, c.values[int(i)]) for c, i in zip(self.coordinates, whole, strict=True))
+        return Program(self.family.name, pairs)
+
+    def point(self, program: Program) -> np.ndarray:
+        """The complete point (d,) of a Program; ValueError where it is not on this lattice."""
+        wanted = dict(program.values)
+        if program.family != self.family.name or set(wanted) != set(self.names):
+            raise ValueError(f"not a {self.family.name} program: {program}")
+        indices = []
+        for coordinate in self.coordinates:
+            if wanted[coordinate.name] not in coordinate.values:
+                raise ValueError(f"{coordinate.name}={wanted[coordinate.name]} is not in {coordinate.values}")
+            indices.append(coordinate.values.index(wanted[coordinate.name]))
+        return np.array(indices, dtype=np.int64)
+
+    def columns(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Values by coordinate name, int32 (n,), of complete points (n, d)."""
+        table = np.take(self._values, points.T + self._offsets)
+        return dict(zip(self.names, table, strict=True))
+
+    # ---- construction levels
+
+    def complete(self, points: np.ndarray) -> np.ndarray:
+        """Points with every unreached coordinate at its default, at the last level; complete ones unchanged."""
+        points = np.asarray(points)
+        partial = points[:, 0] < COMPLETE
+        if not partial.any():
+            return points
+        whole = points.copy()
+        rows = points[partial]
+        filled = self._fill(rows, rows[:, 0])
+        filled[:, 0] = COMPLETE
+        whole[partial] = filled
+        return whole
+
+    def _fill(self, rows: np.ndarray, reached: np.ndarray) -> np.ndarray:
+        """Rows with the defaults of every coordinate above ``reached`` (n,) written in."""
+        filled = rows.copy()
+        for level in (1, COMPLETE):
+            columns = self.columns(filled)
+            values = self.family.defaults(columns, self.workload, self.arch)
+            for i in np.nonzero(self.levels == level)[0]:
+                lattice = np.array(self.coordinates[i].values)
+                wanted = values[self.names[i]]
+                index = np.clip(np.searchsorted(lattice, wanted, side="right") - 1, 0, len(lattice) - 1)
+                filled[:, i] = np.where(reached < level, index, filled[:, i])
+        return filled
+
+    def descend(self, points: np.ndarray) -> np.ndarray:
+        """Cache: one level further, the coordinates it reaches at their defaults (complete points unchanged)."""
+        points = np.asarray(points)
+        level = np.minimum(points[:, 0] + 1, COMPLETE)
+        filled = self._fill(points, points[:, 0])
+        filled[:, 0] = level
+        return np.where(self.levels[None] <= level[:, None], filled, 0)
+
+    def ascend(self, points: np.ndarray) -> np.ndarray:
+        """The inverse of Cache: one level back, what is no longer reached at index 0.
+
+        It is the exact inverse only where ``descend(ascend(p)) == p``; elsewhere the action is absent.
+        """
+        points = np.asarray(points)
+        level = np.maximum(points[:, 0] - 1, 0)
+        back = np.where(self.levels[None] <= level[:, None], points, 0)
+        back[:, 0] = level
+        return back
+
+    # ---- legality and the potential
+
+    def legal(self, points: np.ndarray) -> np.ndarray:
+        """Which points (n, d) can be built and launched: on the lattice, canonical, and legal when completed."""
+        points = np.asarray(points)
+        inside = ((points >= 0) & (points < self.extents)).all(axis=1)
+        if not inside.all():
+            verdict = np.zeros(len(points), dtype=bool)
+            if inside.any():
+                verdict[inside] = self.legal(points[inside])
+            return verdict
+        whole = self.complete(points)
+        verdict = self.family.legal(self.columns(whole), self.workload, self.arch)
+        if whole is not points:
+            verdict = verdict & ~((points != 0) & (self.levels[None] > points[:, :1])).any(axis=1)
+        return verdict
+
+    def potential(self, points: np.ndarray) -> np.ndarray:
+        """Predicted seconds of legal points (n, d), float64; a partial point counts as its completion."""
+        return roofline.seconds(self.terms(points), self.arch)
+
+    def terms(self, points: np.ndarray) -> roofline.Terms:
+        """The terms behind :meth:`potential`."""
+        whole = self.complete(np.asarray(points))
+        facts = self._facts(whole)
+        return self.family.terms(self.columns(whole), self.workload, self.arch, facts)
+
+    def explain(self, point: Sequence[int] | np.ndarray) -> dict[str, float]:
+        """The terms of one point by name, and ``seconds``."""
+        points = np.asarray(point, dtype=np.int64)[None]
+        terms = self.terms(points)
+        row = {f.name: float(np.broadcast_to(getattr(terms, f.name), (1,))[0]) for f in fields(terms)}
+        return {**row, "seconds": float(roofline.seconds(terms, self.arch)[0])}
+
+    # ---- enumeration
+
+    def enumerate(self, chunk: int = 65536) -> Iterator[np.ndarray]:
+        """Every legal complete point, in the order of codes, in arrays of at most ``chunk`` lattice points."""
+        first = COMPLETE * int(self.radix[0])
+        for start in range(first, self.size, chunk):
+            points = self.decode(np.arange(start, min(start + chunk, self.size)))
+            legal = points[self.legal(points)]
+            if len(legal):
+                yield legal
+
+    def start(self) -> np.ndarray:
+        """The minimal legal point (d,) at level 0: every extent at its smallest."""
+        point = np.zeros(len(self.coordinates), dtype=np.int64)
+        if not self.legal(point[None])[0]:
+            raise UnsupportedError(f"{self.family.name}: the smallest program is not legal for {self.workload.key()}")
+        return point
+
+    # ---- compiler facts
+
+    def add_feedback(
+        self, program: Program, registers: int, spill_bytes: int, hot_loop: Mapping[str, float] | None = None
+    ) -> None:
+        """Fold what the compiler said of one Program into the potential.
+
+        Programs that share its compile-time coordinates get these facts, the others a correction of the register
+        estimate fitted over all facts.  ``hot_loop`` may hold ``instructions``: warp instructions of one
+        iteration of the main loop.
+        """
+        point = self.point(program)[None]
+        estimate = float(self.family.registers(self.columns(point), self.workload, self.arch)[0])
+        issue = float((hot_loop or {}).get("instructions", np.nan))
+        self.feedback.add(int(self._binary_codes(point)[0]), estimate, registers, spill_bytes, issue)
+
+    def _binary_codes(self, points: np.ndarray) -> np.ndarray:
+        return self.encode(self._shared(points))
+
+    def _shared(self, points: np.ndarray) -> np.ndarray:
+        """Points with runtime coordinates zeroed; a split keeps whether it is taken, which the source depends on."""
+        static = points * self._static
+        for i, coordinate in enumerate(self.coordinates):
+            if coordinate.kind == "split":
+                static[:, i] = points[:, i] > 0
+        return static
+
+    def _facts(self, whole: np.ndarray) -> Facts | None:
+        return self.feedback.facts(self._binary_codes(whole)) if self.feedback else None
