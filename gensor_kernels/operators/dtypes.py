@@ -93,3 +93,19 @@ def round_to(name: str, values: np.ndarray) -> np.ndarray:
         rounded = np.ldexp(np.rint(np.ldexp(values, -quantum)), quantum)
         rounded = np.where(np.abs(rounded) > kind.maximum, np.copysign(np.inf, values), rounded)
     return np.where(np.isfinite(values), rounded, values)
+
+
+def encode(name: str, values: np.ndarray) -> np.ndarray:
+    """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16."""
+    rounded = round_to(name, values)
+    if name == "bfloat16":
+        return (rounded.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return rounded.astype(name)
+
+
+def decode(name: str, stored: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`encode`, as float64; arrays of ml_dtypes.bfloat16 are understood too."""
+    stored = np.asarray(stored)
+    if name == "bfloat16" and stored.dtype == np.uint16:
+        stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float64)

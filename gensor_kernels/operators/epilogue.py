@@ -18,7 +18,11 @@ from .dtypes import round_to
 #: Steps a kernel's parameters have room for.
 MAX_STEPS = 6
 
-_erfc = np.frompyfunc(math.erfc, 1, 1)
+_erfc_of = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _erfc(v: np.ndarray) -> np.ndarray:
+    return np.asarray(_erfc_of(v), dtype=np.float64)
 
 
 class Operation(NamedTuple):
@@ -49,9 +53,13 @@ class Step(NamedTuple):
     scalar: float = 1.0
 
 
+def _mask(v: np.ndarray, x: np.ndarray, s: float) -> np.ndarray:
+    return np.where(x == 0, s, v)
+
+
 def _gelu(v: np.ndarray, x: None, s: float) -> np.ndarray:
     # erfc keeps the left tail accurate, where 1 + erf cancels.
-    return 0.5 * v * _erfc(-v / math.sqrt(2.0)).astype(np.float64)
+    return 0.5 * v * _erfc(-v / math.sqrt(2.0))
 
 
 def _gelu_tanh(v: np.ndarray, x: None, s: float) -> np.ndarray:
@@ -76,7 +84,7 @@ OPERATIONS: dict[str, Operation] = {
     "silu": Operation(9, "", False, lambda v, x, s: v * _sigmoid(v), 1.1),
     "tanh": Operation(10, "", False, lambda v, x, s: np.tanh(v)),
     "sigmoid": Operation(11, "", False, _sigmoid, 0.25),
-    "mask": Operation(12, "mn", True, lambda v, x, s: np.where(x == 0, s, v)),
+    "mask": Operation(12, "mn", True, _mask),
     "cast": Operation(13, "", False, lambda v, x, s: v),
 }
 

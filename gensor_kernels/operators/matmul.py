@@ -8,8 +8,10 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
-from .dtypes import ACCUMULATORS, facts, round_to
+from .dtypes import ACCUMULATORS, decode, facts, round_to
 from .epilogue import Step
+from .tolerance import Expected, Magnitude, accumulation_bound
+from .tolerance import expect as expected_of
 from .workload import View, Workload, alignment_class, contiguous, unit_axis
 
 NAME = "matmul"
@@ -127,7 +129,48 @@ def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str
     return epilogues.apply(product, steps, out)
 
 
-def magnitude(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """|A| |B| in float64: the scale every rounding error of the product is proportional to."""
+def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:
+    """Scale of the products that are summed: sum |a b| and sqrt(sum (a b)^2), float64 (..., m, n)."""
+    a, b = np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64))
     with np.errstate(all="ignore"):
-        return np.matmul(np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64)))
+        total = np.matmul(a, b)
+        norm = np.sqrt(np.matmul(a * a, b * b))
+        # Squares may overflow or underflow; the norm lies between these two whatever the terms.
+        return Magnitude(total, np.clip(norm, total / np.sqrt(max(a.shape[-1], 1)), total))
+
+
+def expect(
+    a: np.ndarray,
+    b: np.ndarray,
+    workload: Workload,
+    steps: Sequence[Step] = (),
+    *,
+    structured: bool = False,
+    integer_steps: int = 0,
+) -> Expected:
+    """What a kernel of ``workload`` should store, with its error bound, for tolerance.check.
+
+    ``a`` (..., m, k) and ``b`` (..., k, n) are stored as ``dtypes.encode`` does; ``steps`` are the epilogue
+    with its operands.  ``structured`` gives the looser bound that holds for data of any order.
+    """
+    a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
+    product = reference(a, b)
+    if workload.accumulator == "int32":
+        product = round_to("int32", product)
+    bound = accumulation_bound(
+        product,
+        magnitude(a, b),
+        a.shape[-1],
+        dtype=workload.dtype["a"],
+        accumulator=workload.accumulator,
+        math=workload.math,
+        structured=structured,
+    )
+    return expected_of(
+        product,
+        bound,
+        steps,
+        accumulator=workload.accumulator,
+        output=workload.dtype["c"],
+        integer_steps=integer_steps,
+    )

@@ -161,7 +161,7 @@ class Workload:
         unknown = set(sizes) - set(self.size)
         if unknown:
             raise ValueError(f"{self.operator} has axes {', '.join(self.size)}, not {', '.join(sorted(unknown))}")
-        return replace(self, sizes=tuple((self.size | sizes).items()))
+        return replace(self, sizes=tuple({**self.size, **sizes}.items()))
 
     def with_epilogue(self, epilogue: Iterable[str]) -> Workload:
         """The same sizes and class behind another list of epilogue operations."""
