@@ -1,0 +1,64 @@
+"""Shared by every test: where built files go, the hypothesis profiles, the gpu marker, --update-golden."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The properties run on a shared machine, so no deadline; `acceptance` is the long run of CONTRIBUTING.md.
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("acceptance", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden instead of comparing with it")
+
+
+def pytest_configure(config):
+    # Host builds and verdicts are keyed by everything they depend on, so runs and workers may share them; the
+    # user's own cache and database stay untouched.
+    cache = Path(os.environ.get("GENSOR_TEST_CACHE", ROOT / ".pytest_cache" / "gensor"))
+    cache.mkdir(parents=True, exist_ok=True)
+    os.chmod(cache, 0o700)
+    for name in [name for name in os.environ if name.startswith("GENSOR_") and name != "GENSOR_TEST_CACHE"]:
+        del os.environ[name]
+    os.environ["GENSOR_CACHE_DIR"] = str(cache)
+    os.environ["GENSOR_DB"] = str(cache / "no-such-folder" / "user.db")
+    os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))
+
+
+def pytest_collection_modifyitems(config, items):
+    gpu = [item for item in items if "gpu" in item.keywords]
+    if not gpu:
+        return
+    reason = _why_no_gpu()
+    if reason:
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _why_no_gpu() -> str | None:
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
+    return None if cupy.is_available() else "no CUDA device: cupy.is_available() is false"
+
+
+@pytest.fixture
+def golden(request):
+    """golden(name, text): text equals tests/golden/<name>, or rewrites it under --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.is_file(), f"{path} is missing: run pytest --update-golden and read the difference"
+        assert text == path.read_text(), f"{name} changed: if it should, run pytest --update-golden"
+
+    return compare
