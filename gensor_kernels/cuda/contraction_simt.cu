@@ -18,20 +18,27 @@
 //   THREAD_M * THREAD_N * word <= 768 (accumulators must fit the register file)
 //   STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
 //   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
-//   global loads per thread and operand (LOADS below) <= 32
-//   MIN_BLOCKS * THREADS <= the threads of an SM
+//   global loads per thread, operand and step (LOADS below) <= 32
+//   EPILOGUE_STAGED 1: BLOCK_N % (C_VECTOR / size of OUT_TYPE) == 0; k_per_split % BLOCK_K == 0
 // with, for operand A of extent E = BLOCK_M (B: BLOCK_N) and V = X_VECTOR / element:
-//   X_LAYOUT 0: LANES = gcd(BLOCK_K / V, clamp(32 / X_VECTOR, 1, 8)), LOADS = BLOCK_K / V / LANES * ceil(E / (THREADS / LANES))
-//   X_LAYOUT 1: LANES = gcd(E / V, THREADS),                         LOADS = E / V / LANES * ceil(BLOCK_K / (THREADS / LANES))
+//   X_LAYOUT 0: LANES = gcd(BLOCK_K / V, clamp(32 / X_VECTOR, 1, 8)), INNER = BLOCK_K, OUTER = E
+//   X_LAYOUT 1: LANES = gcd(E / V, THREADS), INNER = E, OUTER = BLOCK_K
+//   LOADS = INNER / V / LANES * ceil(OUTER / (THREADS / LANES))
 //
-// Shared bytes = max(tiles, staging), staging = EPILOGUE_STAGED ? see epilogue.cuh : 0
-//   tiles = STAGES * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128))
-//   ROW_A = BLOCK_M + (PAD == 1 and A_LAYOUT == 0 ? 4 : 0), ROW_B likewise.
+// Shared bytes = max(tiles, EPILOGUE_STAGED and not SPLIT ? slabs : 0)
+//   tiles = STAGES * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128)),
+//     ROW_A = BLOCK_M + (PAD == 1 and A_LAYOUT == 0 ? 4 : 0), ROW_B likewise
+//   slabs = 2 * round_up(STORE_ROWS * BLOCK_M / THREAD_M * BLOCK_N * word, 128), with
+//     ROOM = THREAD_M * THREAD_N * word >= 256 ? 8 : 16 and STORE_ROWS = the largest of 4, 2, 1 that divides THREAD_M
+//     and has STORE_ROWS * THREAD_N <= ROOM (else 1)
 //
-// Bank conflicts. Reads: lanes of one row (column) of a warp share their address; a group of G adjacent values
-// is read G * word bytes at a time, at most 16: conflict-free where G * word <= 16. Transposing stores: with
-// PAD 0 the columns are swizzled and the stores are conflict-free; with PAD 1 rows are 4 words longer (cheaper
-// addresses) and the stores are conflict-free where LANES * V == 32 / word, two-way otherwise.
+// Bank conflicts. Fragments: a group of G = THREAD_M / VTHREAD_M (N likewise) adjacent values is read
+// min(16, (G & -G) * word) bytes at a time; lanes of one row (column) of a warp read the same address, and the
+// others lie G * word bytes apart: conflict-free where that is what one access reads. Transposing stores: PAD 0
+// swizzles columns, conflict-free where the extent is a multiple of 128 / word; PAD 1 makes rows 4 words longer
+// (cheaper addresses), conflict-free where LANES * V == 32 / word or LANES == 1, two-way otherwise. Other stores
+// and the staged epilogue are conflict-free where a lane's V * word <= 16 bytes and 32 / LANES_M * G * word >= 128.
+
 #ifndef IN_TYPE
 #define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8
 #endif
@@ -111,6 +118,8 @@
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
 
+#include "contraction.cuh"
+
 constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
 static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
 static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0, "Virtual threads must share a thread's outputs evenly.");
@@ -122,3 +131,61 @@ static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffer
 static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
 static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
 static_assert(THREAD_M * THREAD_N * sizeof(ACC_TYPE) <= 768, "A thread's accumulators must fit its registers.");
+
+#include "simt_store.cuh"
+
+// sums += the product over the tile's range of k. With two buffers the next step is stored while slower warps
+// still multiply this one, and one barrier per step is enough; with one buffer, a second barrier keeps it until
+// everybody has read it. Loads are issued a whole step before their values are stored.
+DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPlace &place,
+                          ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
+    const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
+    const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
+    auto a = begin_loads<ShapeA>(a_entry, tile.row, params.m, tile.k_begin, A_UNIT && !A_ROWS ? 1 : params.a_m,
+                                 A_UNIT && A_ROWS ? 1 : params.a_k);
+    auto b = begin_loads<ShapeB>(b_entry, tile.column, params.n, tile.k_begin,
+                                 B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+    sptr<ACC_TYPE> current = shared_base().as<ACC_TYPE>(), next = current + (STAGES - 1) * TILE_WORDS;
+    load_step(a, tile.k_begin, tile.k_end);
+    load_step(b, tile.k_begin, tile.k_end);
+    store_step(a, current);
+    store_step(b, current + ShapeA::WORDS);
+    barrier();
+    for (int k = tile.k_begin; within(k, tile.k_end);) {
+        k += BLOCK_K;
+        const bool more = within(k, tile.k_end);
+        if (more) {
+            cover("steady");
+            load_step(a, k, tile.k_end);
+            load_step(b, k, tile.k_end);
+        } else {
+            cover("drain");
+        }
+        multiply_step(sums, current, current + ShapeA::WORDS, place);
+        if (more) {
+            if (STAGES == 1)
+                barrier();
+            store_step(a, next);
+            store_step(b, next + ShapeA::WORDS);
+            barrier();
+            const sptr<ACC_TYPE> read = current;
+            current = next;
+            next = read;
+        }
+    }
+}
+
+KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
+    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+    const ThreadPlace place = thread_place();
+    ACC_TYPE sums[THREAD_M * THREAD_N] = {};
+    multiply_tile(params, tile, place, sums);
+#if SPLIT
+    store_sums_as_partials(params, tile, place, sums);
+#elif EPILOGUE_STAGED
+    store_staged(params, tile, place, sums);
+#else
+    store_direct(params, tile, place, sums);
+#endif
+}

@@ -14,23 +14,21 @@ DEVICE i32 multiply_add(i32 a, i32 b, i32 sum) {
 
 using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0>;
 using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0>;
-static constexpr int TILE_BYTES = ShapeA::BYTES + ShapeB::BYTES; // of one shared buffer
+constexpr int TILE_WORDS = ShapeA::WORDS + ShapeB::WORDS; // of one shared buffer
 
 // A thread's place: its first row and column in the block's tile (of its first group).
 struct ThreadPlace {
     int row, column;
 };
 DEVICE ThreadPlace thread_place() {
-    constexpr int LANES_N = 32 / LANES_M, WARPS_M = BLOCK_M / THREAD_M / LANES_M;
-    const int warp = thread_index() / 32, lane = thread_index() % 32;
-    ThreadPlace place;
-    place.row = (warp % WARPS_M * LANES_M + lane / LANES_N) * (THREAD_M / VTHREAD_M);
-    place.column = (warp / WARPS_M * LANES_N + lane % LANES_N) * (THREAD_N / VTHREAD_N);
-    return place;
+    constexpr u32 LANES_N = 32 / LANES_M, WARPS_M = BLOCK_M / THREAD_M / LANES_M;
+    const u32 warp = (u32)thread_index() / 32, lane = (u32)thread_index() % 32;
+    const u32 row = warp % WARPS_M * LANES_M + lane / LANES_N, column = warp / WARPS_M * LANES_N + lane % LANES_N;
+    return ThreadPlace{(int)row * (THREAD_M / VTHREAD_M), (int)column * (THREAD_N / VTHREAD_N)};
 }
 
 // sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied.
-DEVICE void multiply_step(ACC_TYPE (&sums)[THREAD_M][THREAD_N], sptr<ACC_TYPE> a_tile, sptr<ACC_TYPE> b_tile,
+DEVICE void multiply_step(ACC_TYPE (&sums)[THREAD_M * THREAD_N], sptr<ACC_TYPE> a_tile, sptr<ACC_TYPE> b_tile,
                           const ThreadPlace &place) {
     ACC_TYPE a[2][THREAD_M], b[2][THREAD_N];
     read_fragment<ShapeA, VTHREAD_M>(a[0], a_tile, place.row, 0);
@@ -41,8 +39,10 @@ DEVICE void multiply_step(ACC_TYPE (&sums)[THREAD_M][THREAD_N], sptr<ACC_TYPE> a
             read_fragment<ShapeB, VTHREAD_N>(b[(k + 1) % 2], b_tile, place.column, k + 1);
         }
         UNROLL for (int i = 0; i < THREAD_M; ++i) {
-            UNROLL for (int j = 0; j < THREAD_N; ++j)
-                sums[i][j] = multiply_add(a[k % 2][i], b[k % 2][j], sums[i][j]);
+            UNROLL for (int j = 0; j < THREAD_N; ++j) {
+                ACC_TYPE &sum = sums[i * THREAD_N + j];
+                sum = multiply_add(a[k % 2][i], b[k % 2][j], sum);
+            }
         }
     }
 }

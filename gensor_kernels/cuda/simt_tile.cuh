@@ -3,11 +3,9 @@
 // A tile spans EXTENT rows of A or columns of B ("entries" below) and BLOCK_K of k. The operand's contiguous
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored.
 #pragma once
-#include "intrinsics.cuh"
+#include "contraction.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) { return b == 0 ? a : greatest_common_divisor(b, a % b); }
-DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
-DEVICE constexpr int larger(int a, int b) { return a < b ? b : a; }
 DEVICE constexpr int power_of_two_in(int a) { return a & -a; } // the largest that divides a
 
 // Who loads what, and where it lies in the shared tile.
@@ -21,7 +19,7 @@ template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
     // Threads side by side along the contiguous axis. Transposed: just enough to use whole 32-byte sectors,
     // because their stores fall into one column; otherwise as many as fit.
     static constexpr int LANES =
-        greatest_common_divisor(INNER / ELEMENTS, TRANSPOSED ? larger(1, smaller(8, 32 / VECTOR)) : THREADS);
+        greatest_common_divisor(INNER / ELEMENTS, TRANSPOSED ? minimum(8, 32 / VECTOR) : THREADS);
     static constexpr int LINES = THREADS / LANES;   // threads along the other axis
     static constexpr int PACE = LANES * ELEMENTS;   // between a thread's loads along the contiguous axis
     static constexpr int INNER_LOADS = INNER / PACE;
@@ -29,17 +27,17 @@ template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
     static constexpr int LOADS = INNER_LOADS * OUTER_LOADS; // per thread and step
     static constexpr bool RAGGED = OUTER % LINES != 0;      // some threads' last loads lie past the tile
     static constexpr int ROW = EXTENT + (TRANSPOSED && PAD ? 4 : 0);
-    static constexpr int BYTES = (BLOCK_K * ROW * WORD + 127) / 128 * 128;
+    static constexpr int BYTES = (BLOCK_K * ROW * WORD + 127) / 128 * 128, WORDS = BYTES / WORD;
     // Swizzle: lanes that would store into one column are spread over the banks of a wavefront (128 bytes)
     // by flipping bits of the column; SPAN keeps the flipped column inside the row.
     static constexpr bool SWIZZLED = TRANSPOSED && !PAD;
     static constexpr int WAVEFRONT = 128 / WORD;
-    static constexpr int SPAN = smaller(WAVEFRONT, power_of_two_in(EXTENT));
+    static constexpr int SPAN = minimum(WAVEFRONT, power_of_two_in(EXTENT));
     static_assert(ELEMENTS >= 1, "a global load must bring at least one element");
     static_assert(INNER % ELEMENTS == 0, "a global load must not straddle the tile's contiguous axis");
     static_assert(LOADS <= 32, "more than 32 global loads per thread and step: use a smaller tile or more threads");
 
-    DEVICE int flip(int k) { return SWIZZLED ? k / ELEMENTS % LANES * (WAVEFRONT / LANES) % SPAN : 0; }
+    DEVICE int flip(int k) { return SWIZZLED ? (int)((u32)k / ELEMENTS % LANES * (WAVEFRONT / LANES) % SPAN) : 0; }
     // Column of entry `entry + constant` in row k; the constant stays an immediate offset where it can.
     DEVICE int column(int entry, int constant, int k) {
         return constant % SPAN == 0 ? (entry ^ flip(k)) + constant : (entry + constant) ^ flip(k);
@@ -64,8 +62,8 @@ DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entri
                                      i64 k_stride) {
     constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
     TileLoader<Shape> loader;
-    loader.lane = thread_index() % Shape::LANES;
-    loader.line = thread_index() / Shape::LANES;
+    loader.lane = (int)((u32)thread_index() % Shape::LANES);
+    loader.line = (int)((u32)thread_index() / Shape::LANES);
     const int along = loader.lane * Shape::ELEMENTS;
     const int first = entry + (BY_LINE ? loader.line : along);
     const i64 first_k = k + (BY_LINE ? along : loader.line);
@@ -107,7 +105,7 @@ template <class Shape> DEVICE void store_column(const Vec<Shape::VECTOR> &loaded
 
 // Elements of one load that lie along a row: as many words at a time as fit 16 bytes.
 template <class Shape> DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
-    constexpr int WORDS = smaller(Shape::ELEMENTS, 16 / Shape::WORD);
+    constexpr int WORDS = minimum(Shape::ELEMENTS, 16 / Shape::WORD);
     UNROLL for (int e = 0; e < Shape::ELEMENTS; e += WORDS) {
         Vec<WORDS * Shape::WORD> words;
         UNROLL for (int w = 0; w < WORDS; ++w)
@@ -137,7 +135,7 @@ template <class Shape> DEVICE void store_step(const TileLoader<Shape> &loader, s
 template <class Shape, int VTHREADS, int THREAD>
 DEVICE void read_fragment(ACC_TYPE (&values)[THREAD], sptr<ACC_TYPE> tile, int first, int k) {
     constexpr int GROUP = THREAD / VTHREADS, APART = Shape::EXTENT / VTHREADS;
-    constexpr int WORDS = smaller(power_of_two_in(GROUP), 16 / Shape::WORD);
+    constexpr int WORDS = minimum(power_of_two_in(GROUP), 16 / Shape::WORD);
     UNROLL for (int g = 0; g < VTHREADS; ++g) {
         UNROLL for (int e = 0; e < GROUP; e += WORDS) {
             const int column = Shape::column(first + e, g * APART, k);

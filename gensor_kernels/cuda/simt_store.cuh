@@ -1,0 +1,124 @@
+// From a thread's accumulators to C or to the workspace.
+#pragma once
+#include "simt_math.cuh"
+
+constexpr int GROUP_M = THREAD_M / VTHREAD_M, GROUP_N = THREAD_N / VTHREAD_N;
+constexpr int THREAD_ROWS = BLOCK_M / THREAD_M; // threads along M
+// Adjacent columns of one thread that an access can take, by its size in bytes.
+constexpr int ADJACENT = power_of_two_in(GROUP_N);
+// Rows of a thread whose epilogue runs at once. Few, since the epilogue's operands come on top of the
+// accumulators; but enough for several loads at a time where the accumulators leave room.
+constexpr int ROOM = THREAD_M * THREAD_N * int(sizeof(ACC_TYPE)) >= 256 ? 8 : 16;
+constexpr int STORE_ROWS = 4 * THREAD_N <= ROOM && THREAD_M % 4 == 0   ? 4
+                           : 2 * THREAD_N <= ROOM && THREAD_M % 2 == 0 ? 2
+                                                                       : 1;
+constexpr int STORE_COUNT = STORE_ROWS * THREAD_N;
+
+// Row of C of a thread's row i, and column of its column j; `row`, `column` are those of its first output.
+DEVICE i32 output_row(i32 row, int i) {
+    return row + i / GROUP_M * (BLOCK_M / VTHREAD_M) + i % GROUP_M;
+}
+DEVICE i32 output_column(i32 column, int j) {
+    return column + j / GROUP_N * (BLOCK_N / VTHREAD_N) + j % GROUP_N;
+}
+
+// A thread's own outputs in groups of WIDTH columns, from its row `first` on.
+template <int WIDTH>
+struct OwnPlaces {
+    i32 row, column, first;
+    MEMBER Place operator()(int group) const {
+        return Place{output_row(row, first + group / (THREAD_N / WIDTH)),
+                     output_column(column, group % (THREAD_N / WIDTH) * WIDTH), true};
+    }
+};
+
+DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const ThreadPlace &place,
+                                   ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
+    store_partials<WIDTH>(params, tile, sums, OwnPlaces<WIDTH>{tile.row + place.row, tile.column + place.column, 0});
+}
+
+// Straight from registers. The loop is rolled, so that the epilogue is in the code once; rotating the sums keeps
+// their register numbers constant.
+DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPlace &place,
+                         ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int WIDTH = C_UNIT ? minimum(ADJACENT, C_VECTOR / int(sizeof(OUT_TYPE))) : 1;
+    OwnPlaces<WIDTH> at = {tile.row + place.row, tile.column + place.column, 0};
+    ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
+        ACC_TYPE values[STORE_COUNT];
+        UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[i];
+        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, at);
+        rotate<STORE_COUNT>(sums);
+    }
+}
+
+// ---- through shared memory: the threads exchange STORE_ROWS rows each, so that every store into C has its full
+// width and warps write along rows.
+
+constexpr int SLAB_ROWS = STORE_ROWS * THREAD_ROWS;
+constexpr int SLAB_BYTES = (SLAB_ROWS * BLOCK_N * int(sizeof(ACC_TYPE)) + 127) / 128 * 128;
+constexpr int SLAB_WIDTH = C_UNIT ? C_VECTOR / int(sizeof(OUT_TYPE)) : 1; // columns per store into C
+constexpr int SLAB_GROUPS = SLAB_ROWS * BLOCK_N / SLAB_WIDTH;
+constexpr int SLAB_PIECES = (SLAB_GROUPS + THREADS - 1) / THREADS; // stores per thread
+
+// Address of word `at` of a slab. Chunks of 16 bytes are swizzled within each 128, so that lanes that access 1, 2 or
+// 4 adjacent chunks each have no bank conflict.
+DEVICE sptr<ACC_TYPE> slab_word(sptr<ACC_TYPE> slab, int at) {
+    const u32 byte = (u32)at * (u32)sizeof(ACC_TYPE);
+    return sptr<ACC_TYPE>(slab.address + (byte ^ (byte >> 7 & 7) << 4));
+}
+
+// The groups of SLAB_WIDTH columns that a thread stores: they are dealt out along rows.
+struct SlabPlaces {
+    i32 row, column, first; // of the tile; number of the threads' rows in the slab
+    MEMBER Place operator()(int piece) const {
+        const int group = thread_index() + piece * THREADS, slab_row = group / (BLOCK_N / SLAB_WIDTH);
+        const i32 thread_row = row + slab_row % THREAD_ROWS * GROUP_M;
+        const bool valid = SLAB_GROUPS % THREADS == 0 || within(group, SLAB_GROUPS);
+        return Place{output_row(thread_row, first + slab_row / THREAD_ROWS),
+                     column + group % (BLOCK_N / SLAB_WIDTH) * SLAB_WIDTH, valid};
+    }
+};
+
+DEVICE void write_slab(sptr<ACC_TYPE> slab, const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
+    UNROLL for (int i = 0; i < STORE_COUNT; i += WIDTH) {
+        Vec<WIDTH * int(sizeof(ACC_TYPE))> words;
+        UNROLL for (int w = 0; w < WIDTH; ++w) words.set(w, sums[i + w]);
+        const int row = i / THREAD_N * THREAD_ROWS + place.row / GROUP_M;
+        store_shared(slab_word(slab, row * BLOCK_N + output_column(place.column, i % THREAD_N)), words);
+    }
+}
+
+DEVICE void read_slab(sptr<ACC_TYPE> slab, ACC_TYPE (&values)[SLAB_PIECES * SLAB_WIDTH]) {
+    constexpr int WIDTH = minimum(SLAB_WIDTH, 16 / int(sizeof(ACC_TYPE)));
+    UNROLL for (int p = 0; p < SLAB_PIECES; ++p) {
+        const int group = thread_index() + p * THREADS;
+        if (SLAB_GROUPS % THREADS != 0 && !within(group, SLAB_GROUPS))
+            continue;
+        UNROLL for (int i = 0; i < SLAB_WIDTH; i += WIDTH) {
+            const auto words = load_shared<WIDTH * int(sizeof(ACC_TYPE))>(slab_word(slab, group * SLAB_WIDTH + i));
+            UNROLL for (int w = 0; w < WIDTH; ++w)
+                values[p * SLAB_WIDTH + i + w] = words.template get<ACC_TYPE>(w);
+        }
+    }
+}
+
+// Two slabs take turns: a barrier per slab then also keeps a slab until everybody has read it.
+DEVICE void store_staged(const Params &params, const Tile &tile, const ThreadPlace &place,
+                         ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    sptr<ACC_TYPE> slab = shared_base().as<ACC_TYPE>(), other = sptr<ACC_TYPE>(slab.address + SLAB_BYTES);
+    SlabPlaces at = {tile.row, tile.column, 0};
+    barrier(); // the slabs lie over the tiles
+    ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
+        write_slab(slab, place, sums);
+        barrier();
+        ACC_TYPE values[SLAB_PIECES * SLAB_WIDTH] = {};
+        read_slab(slab, values);
+        finish_outputs<OUT_TYPE, SLAB_WIDTH, C_UNIT>(params, tile.batch, values, at);
+        rotate<STORE_COUNT>(sums);
+        const sptr<ACC_TYPE> read = slab;
+        slab = other;
+        other = read;
+    }
+}
