@@ -1,0 +1,238 @@
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on the tensor cores (mma.sync), batched.
+//
+// A block computes BLOCK_M x BLOCK_N outputs with (BLOCK_M / WARP_M) x (BLOCK_N / WARP_N) warps. Steps of BLOCK_K
+// travel through STAGES shared buffers: by cp.async (ASYNC 1) or through registers, loaded before and stored after
+// the math of a step (ASYNC 0: sm_75, and accesses narrower than 4 bytes). Shared tiles keep the operand's own
+// orientation, are swizzled by 16-byte chunks, and are read with ldmatrix (mma_tiles.cuh, mma_fragments.cuh).
+//
+// Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
+//   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
+//     i8, i32, 3 or 4. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32 and i8.
+//     Instructions 0, 2, 3 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64)
+//   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
+//   BLOCK_K * E % 32 == 0; B_LAYOUT 1: BLOCK_N * E % 16 == 0
+//   X_VECTOR in 1, 2, 4, 8, 16 and >= E; X_UNIT 0 needs X_VECTOR == E and X_LAYOUT 0
+//   ASYNC 1: 2 <= STAGES <= 6, A_VECTOR and B_VECTOR >= 4; ASYNC 0: STAGES == 2
+//   copies of a thread per operand and step (mma_tiles.cuh: PASSES * COLUMNS) <= 64, along M or N <= 32; that is, with
+//     P = row bytes / X_VECTOR, LANES = largest power of two dividing both P and 32 * WARPS, LINES = 32 * WARPS /
+//     LANES: PASSES = ceil(rows / LINES), COLUMNS = P / LANES, where X_LAYOUT 0 has rows of BLOCK_K elements (BLOCK_M
+//     or BLOCK_N of them) and X_LAYOUT 1 has BLOCK_K rows of BLOCK_M or BLOCK_N elements; X_LAYOUT 0: PASSES <= 32;
+//     X_LAYOUT 1: COLUMNS <= 32
+//   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 1: WARP_N % (C_VECTOR / O) == 0
+//   EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time, whatever C_VECTOR
+//   k_per_split % BLOCK_K == 0
+//
+// Shared bytes = max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
+//
+// Bank conflicts: none at any legal tile size for 16-bit operands of either layout, for K-contiguous operands of
+// every type, for the copies and for the epilogue. M- or N-contiguous float (tf32) is conflict-free too, though read
+// with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise. SWIZZLE 0
+// conflicts unless the rows are an odd number of chunks (16 bytes).
+//
+// Global accesses: A and B move X_VECTOR bytes at a time, C and split-K partials C_VECTOR and 16. The only others are
+// operands of the epilogue: vectors where adjacent and aligned, else element by element.
+
+#ifndef IN_TYPE
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators: float; i32 for i8 operands
+#endif
+#ifndef MATH_TF32
+#define MATH_TF32 0 // 1: float operands are rounded to tf32
+#endif
+#ifndef INSTRUCTION
+#define INSTRUCTION 0 // 0 m16n8k16, 1 m16n8k8 (half_t), 2 m16n8k8 tf32, 3 m16n8k32 i8, 4 m8n8k16 i8
+#endif
+#ifndef A_LAYOUT
+#define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
+#endif
+#ifndef B_LAYOUT
+#define B_LAYOUT 1 // contiguous axis of B: 0 = K, 1 = N
+#endif
+#ifndef A_UNIT
+#define A_UNIT 1 // 1: that axis of A has stride 1; 0: its stride is in Params
+#endif
+#ifndef B_UNIT
+#define B_UNIT 1 // the same for B
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // the same for the columns of C
+#endif
+#ifndef A_VECTOR
+#define A_VECTOR 16 // bytes per global access of A
+#endif
+#ifndef B_VECTOR
+#define B_VECTOR 16 // bytes per global access of B
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 128 // rows of C per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128 // columns of C per block
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 32 // extent of one step of the main loop along k
+#endif
+#ifndef WARP_M
+#define WARP_M 64 // rows of C per warp
+#endif
+#ifndef WARP_N
+#define WARP_N 64 // columns of C per warp
+#endif
+#ifndef STAGES
+#define STAGES 3 // shared buffers; STAGES - 1 steps are on their way while one is computed
+#endif
+#ifndef ASYNC
+#define ASYNC 1 // 1: cp.async; 0: through registers
+#endif
+#ifndef SWIZZLE
+#define SWIZZLE 1 // 0: shared rows as they come, with bank conflicts
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#endif
+#ifndef EPILOGUE_STAGED
+#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
+#endif
+
+constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
+
+#include "mma_epilogue.cuh"
+
+static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
+static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
+static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
+static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
+static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1
+              : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
+              : same_type<IN_TYPE, float>      ? INSTRUCTION == 2 && MATH_TF32
+                                               : INSTRUCTION == 3 || INSTRUCTION == 4,
+              "This instruction does not multiply this type.");
+static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
+              "Integers accumulate in i32, the others in float.");
+
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_VECTOR>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_VECTOR>;
+constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
+
+// The next step's fragments are read while this step's are multiplied, if both fit the registers.
+constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + 2 * FRAGMENTS_N;
+constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
+constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
+
+struct Fragments {
+    u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
+};
+
+// Copying of both operands, stage by stage.
+struct Pipeline {
+    TileCopy<TileA> a;
+    TileCopy<TileB> b;
+    int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
+
+    MEMBER Pipeline(const Params &params, const Tile &tile)
+        : a(gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
+            tile.k_begin, params.a_k),
+          b(gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n, params.b_n,
+            tile.k_begin, params.b_k),
+          k_left(tile.k_end - tile.k_begin), write(0) {}
+
+    // Asks for the next step. Steps past the end of k are all zeros.
+    MEMBER void request() {
+        if constexpr (ASYNC) {
+            a.copy(k_left, shared_base() + write);
+            b.copy(k_left, shared_base() + (write + TileA::BYTES));
+            copy_async_commit();
+            write = next_stage(write);
+        } else {
+            a.load(k_left);
+            b.load(k_left);
+        }
+        k_left -= BLOCK_K;
+    }
+    // Makes the oldest step asked for visible to the block, and the stage before it free.
+    MEMBER void receive() {
+        if constexpr (ASYNC) {
+            copy_async_wait<STAGES - 2>();
+        } else {
+            a.store(shared_base() + write);
+            b.store(shared_base() + (write + TileA::BYTES));
+            write = next_stage(write);
+        }
+        barrier();
+    }
+    static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
+};
+
+KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+    Pipeline pipeline(params, tile);
+    const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
+    const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
+    const FragmentLoader<TileA, FRAGMENTS_M, 4> load_a(row);
+    const FragmentLoader<TileB, FRAGMENTS_N, 2> load_b(column);
+    ACC_TYPE accumulators[FRAGMENTS_M][FRAGMENTS_N][4] = {};
+    Fragments fragments[2];
+    int read = 0; // byte offset of the stage being computed
+
+    auto load_fragments = [&](Fragments &into, int k_step) {
+        load_a.load(into.a, shared_base() + read, k_step);
+        load_b.load(into.b, shared_base() + (read + TileA::BYTES), k_step);
+    };
+    auto multiply_fragments = [&](const Fragments &from) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+            multiply(accumulators[i][j], from.a[i], from.b[j]);
+    };
+
+    UNROLL for (int s = 0; s < (ASYNC ? STAGES - 1 : 1); ++s) pipeline.request();
+    pipeline.receive();
+    load_fragments(fragments[0], 0);
+    for (int step = 0; within(step, steps); ++step) {
+        if (step + (ASYNC ? STAGES - 1 : 1) < steps)
+            cover("steady");
+        else
+            cover("drain");
+        pipeline.request();
+        UNROLL for (int k = 0; k < K_STEPS; ++k) {
+            constexpr bool EVEN = K_STEPS % 2 == 0;
+            const bool last = k == K_STEPS - 1;
+            // Fragments for the next step of k go into the other buffer before this one is multiplied, except where
+            // registers have to be stored first, or where the buffers would not be back in turn after the last step.
+            const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && EVEN));
+            const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
+            if (!ahead)
+                multiply_fragments(fragments[now]);
+            if (last) {
+                pipeline.receive();
+                read = Pipeline::next_stage(read);
+            }
+            load_fragments(fragments[next], last ? 0 : k + 1);
+            if (ahead)
+                multiply_fragments(fragments[now]);
+        }
+    }
+    if constexpr (EPILOGUE_STAGED) { // the slabs lie where the tiles were
+        if constexpr (ASYNC && STAGES > 2)
+            copy_async_wait<0>();
+        barrier();
+    }
+    finish_warp(params, tile, tile.row + row, tile.column + column, warp, accumulators);
+}

@@ -1,0 +1,110 @@
+// Matrix fragments of the tensor-core family: shared tile -> registers -> mma.sync.
+//
+// Every instruction is used in one shape: a step of 32 bytes of k, 16 rows of A in four registers, 8 columns of B in
+// two. With g = lane / 4 and t = lane % 4, register i of A holds 4 bytes of k from 16 * (i / 2) + 4 * t on, of row
+// g + 8 * (i % 2); register i of B holds those from 16 * i + 4 * t on, of column g. An accumulator holds columns
+// 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a quarter of that each.
+#pragma once
+#include "mma_tiles.cuh"
+
+constexpr int K_STEP_BYTES = 32, K_STEP = K_STEP_BYTES / ELEMENT, K_STEPS = BLOCK_K / K_STEP;
+constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
+
+DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if INSTRUCTION == 0
+    mma_m16n8k16(d, a, b, IN_TYPE{});
+#elif INSTRUCTION == 1
+    const u32 a_first[2] = {a[0], a[1]}, a_second[2] = {a[2], a[3]}, b_first[1] = {b[0]}, b_second[1] = {b[1]};
+    mma_m16n8k8(d, a_first, b_first);
+    mma_m16n8k8(d, a_second, b_second);
+#elif INSTRUCTION == 2
+    mma_m16n8k8_tf32(d, a, b);
+#elif INSTRUCTION == 3
+    mma_m16n8k32_s8(d, a, b);
+#else
+    UNROLL for (int half = 0; half < 2; ++half) {
+        i32 rows[2] = {d[2 * half], d[2 * half + 1]};
+        UNROLL for (int k = 0; k < 2; ++k) {
+            const u32 a_part[1] = {a[2 * k + half]}, b_part[1] = {b[k]};
+            mma_m8n8k16_s8(rows, a_part, b_part);
+        }
+        d[2 * half] = rows[0], d[2 * half + 1] = rows[1];
+    }
+#endif
+}
+
+// Reads one operand's fragments for a warp. COUNT fragments of ENTRIES rows (A: 16) or columns (B: 8) each, of
+// REGISTERS (A: 4, B: 2) 8 x 16-byte matrices; B's are read two at a time.
+template <class Shape, int COUNT, int REGISTERS>
+struct FragmentLoader {
+    using Rows = typename Shape::Rows;
+    static constexpr int ENTRIES = REGISTERS * 4, WARP = COUNT * ENTRIES;
+    static constexpr bool BY_MATRIX = Shape::K_CONTIGUOUS || ELEMENT == 2;
+    static constexpr int READS = divide_up(COUNT * ENTRIES, 16); // of up to 16 entries x 32 bytes of k
+    // Reads a multiple of SPAN chunks apart are permuted alike, so offsets repeat after PERIOD reads along the row
+    // (K-contiguous: of the 2 chunks of a step; else of the 2 chunks of 16 entries, if warps start at multiples too).
+    static constexpr int ALIKE = Rows::SPAN > 2 ? Rows::SPAN / 2 : 1;
+    static constexpr int PERIOD = Shape::K_CONTIGUOUS ? (ALIKE < K_STEPS ? ALIKE : K_STEPS)
+                                  : WARP * ELEMENT % (Rows::SPAN * 16) == 0 && ALIKE < READS ? ALIKE
+                                                                                             : READS;
+    int base[BY_MATRIX ? PERIOD : 1]; // this lane's byte offsets in the shared tile
+    int entry;                        // first entry of the warp
+
+    MEMBER explicit FragmentLoader(int first) : entry(first) {
+        if constexpr (BY_MATRIX) {
+            const int lane = thread_index() & 31, low = lane & 7, bit3 = lane >> 3 & 1, bit4 = lane >> 4;
+            // Matrices in the order of the registers: A alternates entries first, B alternates k first.
+            const int entry_half = REGISTERS == 4 ? bit3 : bit4, k_half = REGISTERS == 4 ? bit4 : bit3;
+            UNROLL for (int i = 0; i < PERIOD; ++i) base[i] =
+                Shape::K_CONTIGUOUS ? Rows::offset(first + low + 8 * entry_half, (2 * i + k_half) * 16)
+                                    : Rows::offset(low + 8 * k_half, (first / 8 + 2 * i + entry_half) * 16);
+        }
+    }
+
+    // Byte offset of this lane's row of the matrices of one read.
+    MEMBER int place(int read, int step) const {
+        constexpr int ROW = Rows::ROW_BYTES;
+        return Shape::K_CONTIGUOUS ? base[step % PERIOD] + step / PERIOD * PERIOD * 32 + read * 16 * ROW
+                                   : base[read % PERIOD] + read / PERIOD * PERIOD * 32 + step * 16 * ROW;
+    }
+
+    MEMBER void load(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
+        if constexpr (!BY_MATRIX) {
+            load_plainly(fragments, tile, step);
+        } else if constexpr (REGISTERS == 4) {
+            UNROLL for (int i = 0; i < COUNT; ++i)
+                load_matrix<4, !Shape::K_CONTIGUOUS>(fragments[i], tile + place(i, step));
+        } else {
+            UNROLL for (int i = 0; i + 1 < COUNT; i += 2) {
+                u32 pair[4];
+                load_matrix<4, !Shape::K_CONTIGUOUS>(pair, tile + place(i / 2, step));
+                fragments[i][0] = pair[0], fragments[i][1] = pair[1];
+                fragments[i + 1][0] = pair[2], fragments[i + 1][1] = pair[3];
+            }
+            if constexpr (COUNT % 2 == 1)
+                load_matrix<2, !Shape::K_CONTIGUOUS>(fragments[COUNT - 1], tile + place(COUNT / 2, step));
+        }
+#if INSTRUCTION == 2
+        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int r = 0; r < REGISTERS; ++r) fragments[i][r] =
+            round_tf32(bit_cast<float>(fragments[i][r]));
+#endif
+    }
+
+    // M- or N-contiguous tf32 and i8: ldmatrix transposes 16-bit elements only, so elements are loaded one by one.
+    MEMBER void load_plainly(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
+        constexpr int EACH = 4 / ELEMENT; // elements of k per register
+        const int g = (thread_index() & 31) >> 2, t = thread_index() & 3;
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            UNROLL for (int r = 0; r < REGISTERS; ++r) {
+                const int column = entry + i * ENTRIES + g + (REGISTERS == 4 ? 8 * (r & 1) : 0);
+                const int row = step * K_STEP + (REGISTERS == 4 ? r >> 1 : r) * (K_STEP / 2) + t * EACH;
+                u32 word = 0;
+                UNROLL for (int e = 0; e < EACH; ++e) {
+                    const Vec<ELEMENT> element = load_shared<ELEMENT>(tile + Rows::offset(row + e, column * ELEMENT));
+                    word |= element.word[0] << (8 * ELEMENT * e & 31);
+                }
+                fragments[i][r] = word;
+            }
+        }
+    }
+};

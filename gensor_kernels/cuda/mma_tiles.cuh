@@ -1,0 +1,169 @@
+// Operand tiles of the tensor-core family: how they lie in shared memory, and how they get there.
+//
+// A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
+// rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
+#pragma once
+#include "intrinsics.cuh"
+
+constexpr int ELEMENT = (int)sizeof(IN_TYPE);
+
+DEVICE constexpr int power_of_two_in(int value) {
+    return value & -value;
+}
+DEVICE constexpr int divide_up(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+// How the chunks of a row are permuted: chunk c of row r lies at c ^ flip(r).
+//
+// Shared memory serves 8 chunks (128 bytes) at once if they differ modulo 8. With C chunks per row, r * C mod 8
+// repeats every 8 / gcd(C, 8) rows, so that many rows need no help and `flip` has to spread what remains:
+//   SWIZZLE_MATRIX    8 consecutive rows, one chunk of each (ldmatrix): gcd(C, 8) values of flip, one per repetition
+//   SWIZZLE_WORDS     4 consecutive rows, two adjacent chunks of each (32-bit loads of 8 columns x 4 rows): even values
+//   SWIZZLE_BYTES     every fourth row of 16, half a chunk of each (i8 read across its rows)
+// flip stays below the largest power of two that divides C, so a permuted chunk stays in its row, and copies of
+// consecutive chunks stay conflict-free: each aligned group of them is only permuted.
+enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_NONE };
+
+template <SwizzleKind KIND, int ROW_BYTES_>
+struct SharedRows {
+    static constexpr int ROW_BYTES = ROW_BYTES_, CHUNKS = ROW_BYTES / 16;
+    static_assert(ROW_BYTES % 16 == 0, "A shared row must be whole 16-byte chunks.");
+    static constexpr int FREE = power_of_two_in(CHUNKS | 8); // gcd(C, 8)
+    static constexpr int SHIFT = KIND == SWIZZLE_MATRIX  ? (FREE == 8   ? 0
+                                                            : FREE == 4 ? 1
+                                                            : FREE == 2 ? 2
+                                                                        : 3)
+                                 : KIND == SWIZZLE_WORDS ? (FREE == 8 ? 0 : 1)
+                                                         : 2;
+    static constexpr int VALUES = KIND == SWIZZLE_MATRIX  ? FREE
+                                  : KIND == SWIZZLE_WORDS ? (FREE == 8   ? 4
+                                                             : FREE == 4 ? 2
+                                                                         : 1)
+                                  : KIND == SWIZZLE_BYTES ? (FREE < 4 ? FREE : 4)
+                                                          : 1;
+    static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : 1;
+    static constexpr int SPAN = VALUES * SCALE; // flips only move chunks within aligned groups of SPAN
+
+    static MEMBER int flip(int row) { return (row >> SHIFT & (VALUES - 1)) * SCALE; }
+    // Byte offset of `byte` of row `row`.
+    static MEMBER int offset(int row, int byte) {
+        return row * ROW_BYTES + (((byte >> 4) ^ flip(row)) << 4 | (byte & 15));
+    }
+};
+
+// One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
+// PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
+template <int EXTENT_, int LAYOUT, bool UNIT_, int VECTOR_>
+struct OperandTile {
+    static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
+    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / ELEMENT;
+    static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
+    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * ELEMENT;
+    static constexpr int BYTES = ROWS * ROW_BYTES;
+    static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
+                                        : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
+                                        : ELEMENT == 4                 ? SWIZZLE_WORDS
+                                                                       : SWIZZLE_BYTES;
+    using Rows = SharedRows<KIND, ROW_BYTES>;
+
+    static constexpr int PIECES = ROW_BYTES / VECTOR;
+    static constexpr int LANES = power_of_two_in(PIECES | THREADS);
+    static constexpr int LINES = THREADS / LANES; // rows per pass
+    static constexpr int PASSES = divide_up(ROWS, LINES), COLUMNS = PIECES / LANES;
+    static constexpr int PIECES_PER_THREAD = PASSES * COLUMNS;
+
+    static_assert(VECTOR >= ELEMENT, "A global access must hold at least one element.");
+    static_assert(UNIT || VECTOR == ELEMENT, "Without a unit stride, elements are copied one by one.");
+    static_assert(UNIT || K_CONTIGUOUS, "An operand without a unit stride is laid out along k.");
+    static_assert(PIECES_PER_THREAD <= 64,
+                  "More than 64 copies per thread and step: use wider accesses or more warps.");
+    static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
+};
+
+// A thread's place in the copying of one operand. Everything that needs a division or a 64-bit product happens in
+// the constructor; a step costs one 64-bit addition per row.
+template <class Shape>
+struct TileCopy {
+    gptr<IN_TYPE> source; // this thread's first element of the next step
+    i64 row_step, column_step, advance;
+    int line, k_first; // its first row in the tile, and its first k within a step
+    u32 inside;        // bit per piece along M or N: not past the operand's edge
+    u32 target;        // its first byte in the shared tile, where rows repeat their permutation from pass to pass
+    Vec<Shape::VECTOR> staged[ASYNC ? 1 : Shape::PIECES_PER_THREAD];
+
+    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
+    // B, and at k_begin.
+    MEMBER TileCopy(gptr<IN_TYPE> operand, int first, int extent, i64 stride, int k_begin, i64 k_stride) {
+        const int lane = thread_index() % Shape::LANES, along = lane * Shape::EACH;
+        line = thread_index() / Shape::LANES;
+        const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
+        const i64 column_stride = Shape::UNIT ? 1 : k_stride;
+        k_first = Shape::K_CONTIGUOUS ? along : line;
+        const int start = first + (Shape::K_CONTIGUOUS ? line : along);
+        const i64 row = Shape::K_CONTIGUOUS ? start : k_begin + line,
+                  column = Shape::K_CONTIGUOUS ? k_begin + along : start;
+        source = operand + (row * row_stride + column * column_stride);
+        row_step = Shape::LINES * row_stride;
+        column_step = Shape::LANES * Shape::EACH * column_stride;
+        advance = BLOCK_K * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
+        target = (u32)Shape::Rows::offset(line, lane * Shape::VECTOR);
+        inside = 0;
+        UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
+            (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), extent) << i;
+    }
+
+    // Where a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
+    MEMBER int place(int pass, int column) const {
+        constexpr int WIDTH = Shape::LANES * Shape::VECTOR; // bytes from column to column
+        if constexpr (Shape::LINES % 8 == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
+            return (int)target + pass * (Shape::LINES * Shape::ROW_BYTES) + column * WIDTH;
+        else
+            return Shape::Rows::offset(line + pass * Shape::LINES,
+                                       thread_index() % Shape::LANES * Shape::VECTOR + column * WIDTH);
+    }
+
+    MEMBER bool in_tile(int pass) const {
+        return (pass + 1 < Shape::PASSES || Shape::ROWS % Shape::LINES == 0) ||
+               within(line + pass * Shape::LINES, Shape::ROWS);
+    }
+
+    // Calls move(pass, column, address, predicate) for each piece of the step of which `k_left` values of k remain,
+    // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
+    template <class Move>
+    MEMBER void for_each(int k_left, const Move &move) {
+        gptr<IN_TYPE> row = source;
+        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
+            UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) {
+                const int k =
+                    k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
+                const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
+                move(pass, column, row + column * column_step, in_extent && within(k, k_left));
+            }
+            row = row + row_step;
+        }
+        source = source + advance;
+    }
+
+    // ASYNC 1: starts the copies of a step into the shared tile.
+    MEMBER void copy(int k_left, sptr<u8> tile) {
+        for_each(k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+            if (in_tile(pass))
+                copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
+        });
+    }
+    // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
+    MEMBER void load(int k_left) {
+        for_each(k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+            staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
+        });
+    }
+    MEMBER void store(sptr<u8> tile) const {
+        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
+            if (in_tile(pass)) {
+                UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
+                    store_shared(tile + place(pass, column), staged[pass * Shape::COLUMNS + column]);
+            }
+        }
+    }
+};
