@@ -1,0 +1,218 @@
+"""The actions of the construction graph: one class each, every one with its inverse.
+
+An action moves a Program along one coordinate of its family's lattice to the *nearest* legal value in that
+direction. A ray to the nearest legal point has an exact inverse, the same ray backwards, so every edge of the
+graph can be walked both ways. Illegal targets are absent, never clipped. Cache and Uncache move between memory
+levels and open or close the choices of a level at their defaults.
+
+A coordinate says by its `kind` which action moves it. To add an action, write one class and name it in `ACTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+
+class Axis(Protocol):
+    """What an action has to know of a family's coordinate."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its family."""
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The lattice values, ascending."""
+
+    @property
+    def kind(self) -> str:
+        """Which action moves it."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One edge label of a family's graph: coordinate number `axis`, upwards (`step` 1) or downwards (-1).
+
+    `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or -1.
+    `token` is unique in its family and readable: `block_m+` is the next larger legal `block_m`, and
+    `warp_m*block_m+` the next larger legal `warp_m` with as many warps along the block as before.
+    """
+
+    token: str
+    action: str
+    inverse: str
+    axis: int
+    step: int
+    carried: int = -1
+
+
+class Action:
+    """A scheduling primitive. `up` and `down` say in which directions this class moves its coordinates."""
+
+    kind: ClassVar[str]
+    up: ClassVar[bool] = True
+    down: ClassVar[bool] = True
+    paper: ClassVar[bool] = False
+
+    @classmethod
+    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+        """The edge labels this action gives a family with these coordinates; none for a single value."""
+        mine = [i for i, axis in enumerate(axes) if axis.kind == cls.kind and len(axis.values) > 1]
+        return [move for i in mine for move in cls._pair(axes[i].name, i)]
+
+    @classmethod
+    def _pair(cls, name: str, axis: int, carried: int = -1) -> list[Move]:
+        """The one or two directions of a move."""
+        found = []
+        if cls.up:
+            found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried))
+        if cls.down:
+            found.append(Move(name + "-", cls.__name__, name + "+", axis, -1, carried))
+        return found
+
+
+def _nested(axes: Sequence[Axis]) -> list[tuple[int, int]]:
+    """(inner, outer) coordinate numbers of tiles along one axis: warp_m or thread_m within block_m."""
+    number = {axis.name: i for i, axis in enumerate(axes) if axis.kind == "tile" and len(axis.values) > 1}
+    return [
+        (i, number["block_" + name.removeprefix(level)])
+        for name, i in number.items()
+        for level in ("warp_", "thread_")
+        if name.startswith(level) and "block_" + name.removeprefix(level) in number
+    ]
+
+
+class Tile(Action):
+    """Grow one axis's tile at one level (block, warp, thread or k step): block_m 64 -> 80.
+
+    Where the next size is illegal with the rest of the Program the nearest legal one is taken:
+    block_m 64 -> 128 under warp_m 64. An inner tile also grows together with its block, by the same ratio:
+    warp_m 64, block_m 128 -> warp_m 80, block_m 160. Inverse: Untile.
+    """
+
+    kind = "tile"
+    down = False
+    paper = True
+
+    @classmethod
+    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+        """One coordinate at a time, then inner tiles that carry their block along."""
+        pairs = [(f"{axes[i].name}*{axes[o].name}", i, o) for i, o in _nested(axes)]
+        return super().moves(axes) + [move for name, i, o in pairs for move in cls._pair(name, i, o)]
+
+
+class Untile(Tile):
+    """Shrink one axis's tile at one level: block_m 80 -> 64. Inverse: Tile."""
+
+    up = False
+    down = True
+
+
+class Cache(Action):
+    """Descend one memory level: global -> shared, shared -> registers; the new level's choices open at their
+    defaults: level 0 -> 1. Inverse: Uncache."""
+
+    kind = "cache"
+    down = False
+    paper = True
+
+
+class Uncache(Action):
+    """Ascend one memory level, from a Program whose choices below are at their defaults: level 1 -> 0.
+
+    Inverse: Cache. (The paper names no such primitive; its figure draws edges both ways.)
+    """
+
+    kind = "cache"
+    up = False
+
+
+class VThread(Action):
+    """Split a thread's outputs into more or fewer strided groups: vthread_m 1 -> 2. Inverse: VThread."""
+
+    kind = "vthread"
+    paper = True
+
+
+class Instruction(Action):
+    """Exchange the instruction that multiplies: mma m16n8k16 -> m16n8k8. Inverse: Instruction."""
+
+    kind = "instruction"
+
+
+class Stages(Action):
+    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4. Inverse: Stages."""
+
+    kind = "stages"
+
+
+class CopyWidth(Action):
+    """Change the bytes of one global access of an operand: a_vector 8 -> 16. Inverse: CopyWidth."""
+
+    kind = "copy_width"
+
+
+class Layout(Action):
+    """Change how a tile lies in shared memory or how it gets there: swizzle 0 -> 1. Inverse: Layout."""
+
+    kind = "layout"
+
+
+class Split(Action):
+    """Divide the reduction among more or fewer blocks: split 1 -> 2. Inverse: Split."""
+
+    kind = "split"
+
+
+class Raster(Action):
+    """Widen or narrow the groups of tile rows that run together and share L2: raster 1 -> 8. Inverse: Raster."""
+
+    kind = "raster"
+
+
+class Epilogue(Action):
+    """Change the route of the results to memory: direct -> staged through shared memory. Inverse: Epilogue."""
+
+    kind = "epilogue"
+
+
+class LaunchBounds(Action):
+    """Ask the compiler for room for more or fewer blocks per SM: min_blocks 0 -> 2. Inverse: LaunchBounds."""
+
+    kind = "launch_bounds"
+
+
+ACTIONS: tuple[type[Action], ...] = (
+    Tile,
+    Untile,
+    Cache,
+    Uncache,
+    VThread,
+    Instruction,
+    Stages,
+    CopyWidth,
+    Layout,
+    Split,
+    Raster,
+    Epilogue,
+    LaunchBounds,
+)
+
+GRAPHS = ("full", "paper")
+
+
+def moves(axes: Sequence[Axis], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
+    """All edge labels of a family with these coordinates, in an order that is part of a walk's meaning.
+
+    Raises ValueError for an unknown graph, and for a coordinate whose kind no action moves: its other values
+    could never be reached.
+    """
+    if graph not in GRAPHS:
+        raise ValueError(f"graph must be one of {', '.join(GRAPHS)}, not {graph!r}")
+    chosen = list(actions)
+    for axis in axes:
+        if axis.kind not in {action.kind for action in chosen}:
+            raise ValueError(f"no action moves coordinates of kind {axis.kind!r} ({axis.name}): name it in actions.py")
+    return [move for action in chosen if graph == "full" or action.paper for move in action.moves(axes)]
