@@ -37,7 +37,7 @@ class Move:
 
     `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or -1.
     `token` is unique in its family and readable: `block_m+` is the next larger legal `block_m`, and
-    `warp_m*block_m+` the next larger legal `warp_m` with as many warps along the block as before.
+    `warp_m&block_m+` the next larger legal `warp_m` with as many warps along the block as before.
     """
 
     token: str
@@ -99,7 +99,7 @@ class Tile(Action):
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
         """One coordinate at a time, then inner tiles that carry their block along."""
-        pairs = [(f"{axes[i].name}*{axes[o].name}", i, o) for i, o in _nested(axes)]
+        pairs = [(f"{axes[i].name}&{axes[o].name}", i, o) for i, o in _nested(axes)]
         return super().moves(axes) + [move for name, i, o in pairs for move in cls._pair(name, i, o)]
 
 

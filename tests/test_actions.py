@@ -1,0 +1,139 @@
+"""Actions: every edge has its inverse, illegal targets are absent, and every legal Program can be reached."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from .synthetic import COORDINATES, ToySpace
+
+from gensor_kernels.programs.program import Program
+from gensor_tuner import actions
+from gensor_tuner.graph import Graph, compact, expanded
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return Graph(ToySpace())
+
+
+def test_every_action_shows_before_and_after_and_names_its_inverse():
+    for action in actions.ACTIONS:
+        text = " ".join(action.__doc__.split())
+        assert re.search(r"\S+ -> \S+", text), action
+        inverse = re.search(r"Inverse: (\w+)\.", text)
+        assert inverse and hasattr(actions, inverse[1]), action
+        back = getattr(actions, inverse[1])
+        assert back.kind == action.kind and (back is action) == (action.up and action.down)
+
+
+def test_moves_come_in_inverse_pairs():
+    found = {move.token: move for move in actions.moves(COORDINATES)}
+    assert len(found) == 2 * len(COORDINATES) + 2
+    for move in found.values():
+        back = found[move.inverse]
+        assert back.inverse == move.token and (back.axis, back.step) == (move.axis, -move.step)
+
+
+def test_paper_graph_has_only_the_papers_actions():
+    assert {move.action for move in actions.moves(COORDINATES, "paper")} == {"Tile", "Untile", "Cache", "VThread"}
+
+
+def test_a_coordinate_that_no_action_moves_is_an_error():
+    odd = (*COORDINATES, replace(COORDINATES[1], name="odd", kind="odd"))
+    with pytest.raises(ValueError, match="no action moves coordinates of kind 'odd'"):
+        actions.moves(odd)
+    with pytest.raises(ValueError, match="graph must be one of full, paper"):
+        actions.moves(COORDINATES, "tree")
+
+
+def test_targets_are_legal_and_the_inverse_leads_home(graph):
+    points = graph.space.all_legal()
+    targets, found = graph.neighbours(points)
+    row, move = np.nonzero(found)
+    assert graph.space.legal(targets[row, move]).all()
+    index = {m.token: i for i, m in enumerate(graph.moves)}
+    inverse = np.array([index[m.inverse] for m in graph.moves])
+    back, exists = graph.neighbours(targets[row, move])
+    edge = np.arange(row.size)
+    assert exists[edge, inverse[move]].all()
+    assert np.array_equal(back[edge, inverse[move]], points[row])
+    assert np.array_equal(targets[~found], np.repeat(points, (~found).sum(axis=1), axis=0))
+
+
+def test_an_absent_edge_has_nothing_legal_on_its_ray(graph):
+    rng = np.random.default_rng(1)
+    space, points = graph.space, graph.space.all_legal()
+    for point in points[rng.choice(len(points), 200, replace=False)]:
+        targets, found = graph.neighbours(point[None])
+        for i, move in enumerate(graph.moves):
+            if move.axis == 0 or move.carried >= 0:
+                continue
+            stop = len(COORDINATES[move.axis].values) if move.step > 0 else -1
+            ray = np.repeat(point[None], abs(stop - point[move.axis]) - 1, axis=0)
+            ray[:, move.axis] = np.arange(point[move.axis] + move.step, stop, move.step)
+            legal = ray[space.legal(ray)] if len(ray) else ray
+            assert found[0, i] == bool(len(legal))
+            assert not len(legal) or np.array_equal(targets[0, i], legal[0])
+
+
+def test_a_tile_carries_its_block_by_the_same_ratio(graph):
+    space = graph.space
+    here = space.point(Program("toy", dict(level=2, block_m=48, block_n=32, thread_m=4, vthread_m=1, stages=2, split=1)))
+    there = space.program(graph.follow(here, "thread_m&block_m+"))
+    assert (there["thread_m"], there["block_m"]) == (8, 96)
+    with pytest.raises(ValueError, match="does not exist"):
+        graph.follow(space.point(there), "thread_m&block_m+")
+    tokens = {m.token: i for i, m in enumerate(graph.moves)}
+    points = space.all_legal()
+    targets, found = graph.neighbours(points)
+    up = tokens["thread_m&block_m+"]
+    before, after = space.columns(points[found[:, up]]), space.columns(targets[found[:, up], up])
+    assert len(before["level"]) > 100
+    assert (before["block_m"] * after["thread_m"] == after["block_m"] * before["thread_m"]).all()
+    assert (after["thread_m"] > before["thread_m"]).all()
+
+
+def test_uncache_exists_exactly_where_cache_leads_back(graph):
+    points = graph.space.all_legal()
+    _, exist = graph.levels(points)
+    home = (graph.space.descend(graph.space.ascend(points)) == points).all(axis=1)
+    assert np.array_equal(exist[:, 1], home & (points[:, 0] > 0))
+    assert np.array_equal(exist[:, 0], points[:, 0] < 2)
+    assert 0 < exist[:, 1].sum() < len(points)
+
+
+def test_choices_of_levels_not_reached_have_no_actions(graph):
+    points = graph.space.all_legal()
+    _, found = graph.neighbours(points)
+    for i, move in enumerate(graph.moves):
+        level = COORDINATES[move.axis].level
+        assert not found[points[:, 0] < level, i].any()
+        assert found[:, i].any()
+
+
+def test_reachable_equals_enumeration(graph):
+    everything = np.sort(graph.encode(graph.space.all_legal()))
+    assert np.array_equal(graph.reachable(graph.space.start()[None], chunk=512), everything)
+    somewhere = graph.decode(everything[[everything.size // 2]])
+    assert np.array_equal(graph.reachable(somewhere), everything)
+
+
+def test_following_a_missing_edge_is_an_error(graph):
+    start = graph.space.start()
+    with pytest.raises(ValueError, match="does not exist"):
+        graph.follow(start, "block_m-")
+    with pytest.raises(ValueError, match="no action 'warp_q"):
+        graph.follow(start, "warp_q+")
+    assert graph.token(start, graph.follow(start, "block_n+")) == "block_n+"
+    with pytest.raises(ValueError, match="no edge"):
+        graph.token(start, start)
+
+
+def test_compact_paths_round_trip():
+    tokens = ["a+", "a+", "b-", "a+", "a+", "a+", "c+"]
+    assert compact(tokens) == "a+*2 b- a+*3 c+"
+    assert expanded(compact(tokens)) == tokens
+    assert expanded(compact([])) == []

@@ -1,0 +1,130 @@
+"""The Markov chain: its transition matrix on a small space, sampling, the schedule, and the memo behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from .synthetic import ToySpace
+
+from gensor_tuner.graph import Graph
+from gensor_tuner.markov import Chains, choose, probabilities, schedule, transition_matrix
+from gensor_tuner.memo import CodeTable
+from gensor_tuner.region import NOWHERE, Region
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A space of some 1,100 points, its sorted codes, and its graph."""
+    graph = Graph(ToySpace(shared=8_000))
+    return graph, np.sort(graph.encode(graph.space.all_legal()))
+
+
+def test_matrix_rows_are_the_stated_probabilities(small):
+    graph, codes = small
+    tau = 0.3
+    matrix = transition_matrix(graph, codes, tau)
+    assert np.allclose(matrix.sum(axis=1), 1)
+    at = codes.size // 2
+    point = graph.decode(codes[[at]])
+    targets, found = graph.neighbours(point)
+    phi = graph.space.potential(np.concatenate([point, targets[0, found[0]]]))
+    weight = (phi[0] / phi) ** (1 / tau)
+    expected = np.zeros(codes.size)
+    np.add.at(expected, np.searchsorted(codes, graph.encode(targets[0, found[0]])), weight[1:])
+    expected[at] += weight[0]
+    assert np.allclose(matrix[at], expected / weight.sum())
+
+
+def test_irreducible_and_aperiodic_at_fixed_tau(small):
+    graph, codes = small
+    assert 300 < codes.size < 3000
+    for tau in (0.05, 1.0):
+        matrix = transition_matrix(graph, codes, tau)
+        assert (np.diag(matrix) > 0).all()
+        reach = (matrix > 0).astype(np.float32)
+        for _ in range(7):  # a positive power, here the 128th: from everywhere to everywhere in 128 steps
+            reach = (reach @ reach > 0).astype(np.float32)
+        assert reach.all()
+
+
+def test_an_edge_out_of_the_set_is_an_error(small):
+    graph, codes = small
+    with pytest.raises(ValueError, match="leads out"):
+        transition_matrix(graph, codes[:-1], 0.5)
+
+
+def test_colder_chains_prefer_better_programs(small):
+    graph, codes = small
+    points = graph.decode(codes)
+    log_phi = np.log(graph.space.potential(points))
+    gain = [float((log_phi - transition_matrix(graph, codes, tau) @ log_phi).mean()) for tau in (10, 0.3, 0.01)]
+    assert gain[0] < gain[1] < gain[2]
+
+
+def test_chains_follow_the_transition_matrix(small):
+    graph, codes = small
+    region = Region(graph)
+    tau, at, draws = 0.5, codes.size // 3, 40_000
+    here = region.add(graph.decode(codes[[at]]))
+    region.expand(here)
+    edges = region.edges[region.row[here]]
+    weights = probabilities(np.repeat(region.log_phi[edges], draws, axis=0), np.full(draws, 1 / tau, np.float32))
+    column = choose(weights, np.random.default_rng(0).random(draws, dtype=np.float32))
+    landed = region.table.codes[edges[0, column]]
+    assert NOWHERE not in edges[0, column]
+    seen = np.bincount(np.searchsorted(codes, landed), minlength=codes.size) / draws
+    expected = transition_matrix(graph, codes, tau)[at]
+    assert np.abs(seen - expected).max() < 4 * np.sqrt(0.25 / draws)
+
+
+def test_probabilities_never_overflow():
+    rows = np.array([[-9.0, -9.5, np.inf], [-3.0, -12.0, -5.0]], np.float32)
+    weights = probabilities(rows, np.array([1000, 1000], np.float32))
+    assert np.isfinite(weights).all() and weights.max(axis=1).tolist() == [1, 1] and weights[0, 2] == 0
+    assert choose(weights, np.array([0.0, 0.999], np.float32)).tolist() == [1, 1]
+
+
+def test_a_frozen_chain_rests_at_a_local_minimum(small):
+    graph, _ = small
+    region = Region(graph)
+    plan = schedule(None, len(graph.moves), chains=8, steps=300)
+    chains = Chains(region, np.repeat(region.add(graph.space.start()[None]), 8), plan, np.random.default_rng(3))
+    assert chains.run() == 8 * 300
+    region.expand(np.unique(chains.best[region.row[chains.best] < 0]))
+    around = region.log_phi[region.edges[region.row[chains.best]]]
+    assert (around[:, 0] <= around.min(axis=1) + 1e-6).all()
+
+
+def test_schedule_shrinks_with_the_budget():
+    plans = [schedule(budget, 24) for budget in (200, 1_000, 5_000, 100_000, None)]
+    assert [plan.chains for plan in plans] == sorted(plan.chains for plan in plans)
+    assert plans[0].chains < 8 and plans[-1].chains == 64 and plans[-1].chains * plans[-1].steps == 16_000
+    taus = 1 / plans[-1].inverse_taus()
+    assert np.allclose(taus[[0, -1]], [plans[-1].hot, plans[-1].cold]) and (np.diff(taus) < 0).all()
+
+
+def test_region_counts_distinct_programs_and_keeps_the_budget(small):
+    graph, _ = small
+    space = ToySpace(shared=8_000)
+    region = Region(Graph(space), budget=100)
+    start = region.add(space.start()[None])
+    Chains(region, start, schedule(None, len(graph.moves), 1, 250), np.random.default_rng(0)).run()
+    codes = np.concatenate(space.evaluated)
+    assert region.exhausted and region.evaluations == codes.size == np.unique(codes).size == 100
+
+
+def test_code_table_gives_dense_ids_in_order_of_appearance():
+    rng = np.random.default_rng(5)
+    table, known = CodeTable(bits=4), {}
+    for _ in range(50):
+        codes = rng.integers(0, 1 << 40, 300) // rng.integers(1, 1 << 32) * (1 << 16)
+        ids, fresh = table.intern(codes)
+        firsts = []
+        for i, code in enumerate(codes.tolist()):
+            if code not in known:
+                known[code] = len(known)
+                firsts.append(i)
+        assert ids.tolist() == [known[code] for code in codes.tolist()]
+        assert fresh.tolist() == firsts
+        assert len(table) == len(known)
+    assert table.codes[: len(table)].tolist() == list(known)
