@@ -1,0 +1,116 @@
+"""Compiles kernel sources, the very text NVRTC gets, into shared libraries that a CPU executes.
+
+The emulator itself is compiled once into an object; each kernel is a small file linked with it. Everything is
+cached under `cache_dir()/emulator`, named by a digest of the source, the emulator's files, the flags and the
+compiler's version, and put in place by renaming, so that processes can share the folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...config import cache_dir
+from ...errors import BuildError, ToolMissingError
+
+FOLDER = Path(__file__).resolve().parent
+# No -march=native: a library must not depend on the machine it was built on. No contraction into fused
+# multiply-adds: sums must not depend on the architecture either.
+COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off", "-w")
+EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic")
+KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """Path and version line of g++. Raises ToolMissingError where there is none."""
+    path = shutil.which("g++")
+    if path is None:
+        raise ToolMissingError(
+            "the emulator needs the C++ compiler g++: install it (Debian, Ubuntu: apt install g++; "
+            "Fedora: dnf install gcc-c++), or verify on a device with --verify device"
+        )
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return path, version.splitlines()[0]
+
+
+@functools.cache
+def _emulator_digest() -> str:
+    """Digest of all that goes into a library beside the kernel's own source."""
+    state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, KERNEL_FLAGS)).encode())
+    for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
+        state.update(file.name.encode() + b"\0" + file.read_bytes())
+    return state.hexdigest()
+
+
+def library_digest(source: str) -> str:
+    """SHA-256 naming the library of a flattened and bound kernel source; verdicts can be keyed by it."""
+    return hashlib.sha256(f"{_emulator_digest()}\0{source}".encode()).hexdigest()
+
+
+def _folder() -> Path:
+    folder = cache_dir() / "emulator"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _compile(arguments: list[str], target: Path, source: str | None = None) -> Path:
+    """Runs g++ with `source` on standard input and renames its output to `target`."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".building-")
+    os.close(handle)
+    try:
+        command = [compiler()[0], *arguments, "-o", temporary]
+        done = subprocess.run(command, input=source or "", capture_output=True, text=True, encoding="utf-8")
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if "error" in line]
+            raise BuildError(f"g++ refused the kernel: {errors[0] if errors else done.returncode}", done.stderr)
+        os.replace(temporary, target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return target
+
+
+def _emulator_object() -> Path:
+    target = _folder() / f"{_emulator_digest()}.o"
+    if target.exists():
+        return target
+    return _compile([*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], target)
+
+
+def build(source: str) -> Path:
+    """Path of the shared library for a flattened, constant-bound kernel source, compiled unless cached.
+
+    Raises ToolMissingError without g++ and BuildError (with g++'s log) for a source that does not compile.
+    """
+    target = _folder() / f"{library_digest(source)}.so"
+    if target.exists():
+        return target
+    kernel = [*KERNEL_FLAGS, "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
+    return _compile([*kernel, str(_emulator_object())], target, source)
+
+
+def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | BuildError]:
+    """Libraries of several sources in their order, `jobs` compilers at a time (default: one per CPU).
+
+    A source that does not compile gives its BuildError as a value. Raises ToolMissingError without g++.
+    """
+
+    def one(source: str) -> Path | BuildError:
+        try:
+            return build(source)
+        except BuildError as error:
+            return error
+
+    distinct = list(dict.fromkeys(sources := list(sources)))
+    _emulator_object()  # once, not by every job
+    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+        built = dict(zip(distinct, pool.map(one, distinct), strict=True))
+    return [built[source] for source in sources]

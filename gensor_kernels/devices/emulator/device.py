@@ -1,0 +1,108 @@
+"""The emulator as a device: NumPy arrays in and out, kernels executed on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...machine.arch import Arch
+from ...programs.family import Launch
+from ...programs.params import SIZE
+from ..device import Code
+from .build import build
+from .run import run
+
+
+class _Arguments(threading.local):
+    """Each thread's Params."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(SIZE)
+        self.handle = None
+
+
+class EmulatorDevice:
+    """Executes kernels made for `arch`. Every access outside the arrays of a call raises KernelFault."""
+
+    xp = np
+    emulated = True
+
+    def __init__(self, arch: Arch):
+        self.arch = arch
+        self.describe = attrgetter("shape", "strides", "dtype")
+        self.pointer = attrgetter("ctypes.data")
+        self.local = _Arguments()
+        self._libraries: dict[str, Path] = {}
+
+    def is_array(self, value: Any) -> bool:
+        """Whether `value` is a NumPy array."""
+        return isinstance(value, np.ndarray)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A new C-contiguous array, filled with a pattern that no result has."""
+        array = np.empty(shape, dtype)
+        array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
+        return array
+
+    def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
+        """(owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""
+        raw = np.full(nbytes + 16, 0 if zero else 0xFF, np.uint8)
+        start = -raw.ctypes.data % 16
+        owner = raw[start : start + nbytes]
+        return owner, owner.ctypes.data
+
+    def capturing(self) -> bool:
+        """No graphs here."""
+        return False
+
+    def tf32(self) -> bool:
+        """Float32 products are IEEE ones unless the call says precision="tf32"."""
+        return False
+
+    def is_loaded(self, code: Code) -> bool:
+        """Whether this process has built the code already."""
+        return code.digest in self._libraries
+
+    def load(self, code: Code, launches: Sequence[Launch]) -> tuple[Path, tuple[Launch, ...]]:
+        """Builds the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
+        library = self._libraries.get(code.digest)
+        if library is None:
+            library = self._libraries[code.digest] = build(code.source)
+        return library, tuple(launches)
+
+    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], workspace: Any) -> None:
+        """Executes the launches at once; `arrays` is the result, then everything read."""
+        library, launches = loaded
+        result, *inputs = arrays
+        if not result.flags.writeable:
+            raise ValueError("output array is read-only")
+        buffers = [(*extent(array), False) for array in inputs]
+        buffers.append((*extent(result), True))
+        if workspace is not None:
+            buffers.append((workspace.ctypes.data, workspace.nbytes, True))
+        run(library, launches, bytes(arguments.buffer), buffers, races=False)
+
+    def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
+        """There is no library to fall back to."""
+        raise UnsupportedError("an emulated device serves calls by kernels only")
+
+    def erfc(self, x: Any) -> Any:
+        """There is no library to fall back to."""
+        raise UnsupportedError("an emulated device serves calls by kernels only")
+
+
+def extent(array: np.ndarray) -> tuple[int, int]:
+    """(first address, bytes) of the memory between the lowest and the highest element."""
+    low = high = 0
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        reach = (size - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    if 0 in array.shape:
+        return array.ctypes.data, 0
+    return array.ctypes.data + low, high - low + array.itemsize

@@ -1,0 +1,181 @@
+// The state of a run: blocks whose threads are fibers. Warp and block instructions are rendezvous points.
+//
+// One run at a time uses a library's emulator (run.py holds a lock per library), therefore the current thread is a
+// plain global and not thread-local. Everything else hangs on the block, so that several blocks can be resident.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include "interface.h"
+
+namespace emulator {
+
+constexpr int WARP = 32;
+constexpr u32 ALL_LANES = 0xffffffffu;
+// Shared addresses do not start at zero: a forgotten shared_base() is out of bounds, as it may be on a GPU.
+constexpr u32 SHARED_BASE = 1024;
+
+enum Operation { NONE, BARRIER, WARP_BARRIER, LOAD_MATRIX, MULTIPLY_MATRIX, SHUFFLE };
+enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
+enum Order { FORWARD, REVERSE, RANDOM };
+
+// Where an instruction stands in the source.
+struct Site {
+    const char *file;
+    int line;
+    bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
+};
+
+struct Buffer {
+    u64 begin, bytes;
+    int writable;
+};
+
+// run.py mirrors these names in this order.
+enum Counter {
+    BLOCKS,
+    SWITCHES,
+    BARRIERS,
+    WARP_BARRIERS,
+    SHUFFLES,
+    MATRIX_MULTIPLIES,
+    MATRIX_LOADS,
+    SHARED_LOADS,
+    SHARED_STORES,
+    SHARED_COPIES,
+    CONFLICTS_MATRIX_LOAD,
+    CONFLICTS_LOAD,
+    CONFLICTS_STORE,
+    CONFLICTS_COPY,
+    COPIES_ZEROED,
+    GLOBAL_LOAD_1, // followed by 2, 4, 8 and 16 bytes, as the two below
+    GLOBAL_STORE_1 = GLOBAL_LOAD_1 + 5,
+    COPY_1 = GLOBAL_STORE_1 + 5,
+    COUNTERS = COPY_1 + 5
+};
+
+struct Request {
+    void (*entry)(const void *);
+    const void *params;
+    int grid, block, shared_bytes;
+    const Buffer *buffers;
+    int buffer_count;
+    const int *blocks;
+    int block_count;
+    int order;
+    u64 seed;
+    int early, races, resident;
+    double seconds; // the run is stopped as hanging after this long
+};
+
+struct Report {
+    u64 counter[COUNTERS];
+    int fault, block, thread;
+    char message[1000];
+};
+
+struct Copy {
+    u64 from;
+    u32 to;
+    int bytes, line;
+    bool zero;
+};
+
+struct Block;
+struct Thread {
+    void *stack_pointer;
+    Block *block;
+    int index;
+    Operation waiting;
+    Site site;                // of the instruction it waits at
+    std::vector<Copy> copies; // asynchronous copies issued and not yet waited for
+    std::vector<u32> groups;  // for each committed group: how many of `copies` belong to it
+    int lane() const { return index % WARP; }
+    int warp() const { return index / WARP; }
+};
+
+// One shared-memory instruction of a warp, assembled from the accesses of its lanes.
+struct WarpAccess {
+    Site site;
+    int counter, bytes;
+    u32 lanes;
+    u32 address[WARP];
+};
+
+struct Warp {
+    u32 members, alive, ready, arrived;
+    Operation operation; // what the arrived lanes do, and where
+    Site site;
+    u32 epoch; // warp barriers since the last block barrier
+    void *d[WARP];
+    const u32 *a[WARP], *b[WARP];
+    u64 word[WARP];
+    std::vector<WarpAccess> accesses; // since the lanes last met
+    u32 access_count;
+    u32 cursor[WARP], joined[WARP]; // of each lane: where it is in `accesses`, how many it took part in
+};
+
+// What the race detector knows about one granule of shared memory; times as in Shadow::now.
+struct Cell {
+    u32 written, read;
+    uint16_t writer, write_line, reader, read_warp, read_line, in_flight;
+};
+
+struct Shadow {
+    std::vector<Cell> cells;
+    int granule, log2;
+};
+
+struct Block {
+    int index;
+    int alive, at_barrier; // threads
+    Site barrier_site;     // where those wait
+    u32 epoch;             // block barriers passed, from 1
+    u32 ready_warps;
+    bool done;
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::vector<unsigned char> arena;
+    unsigned char *shared;
+    Shadow shadow;
+};
+
+struct Machine {
+    const Request *request;
+    Report *report;
+    std::vector<Block> blocks;
+    std::vector<std::vector<u32>> written; // for each buffer one bit per byte: stored to in this launch
+    void *main_stack;
+    char *stacks;
+    u64 random, ticks;
+    double deadline;
+};
+
+extern Machine machine;
+extern Thread *current;
+
+[[noreturn]] void fault(Fault kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void check_time();
+void yield_now();
+
+inline u64 &count(int counter) {
+    return machine.report->counter[counter];
+}
+inline Warp &current_warp() {
+    return current->block->warps[current->warp()];
+}
+inline u32 next_random() {
+    machine.random ^= machine.random << 13, machine.random ^= machine.random >> 7,
+        machine.random ^= machine.random << 17;
+    return (u32)(machine.random >> 24);
+}
+// Called at every access: notices a hanging kernel, and in random order lets another thread go first now and then.
+inline void tick() {
+    if ((++machine.ticks & 0xfffff) == 0)
+        check_time();
+    if (machine.request->order == RANDOM && (next_random() & 15) == 0)
+        yield_now();
+}
+
+} // namespace emulator

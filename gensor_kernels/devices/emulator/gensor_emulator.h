@@ -1,0 +1,155 @@
+// The host bodies of the intrinsics: thin typed wrappers, so that a kernel compiles fast, over the emulator.
+// cuda/intrinsics.cuh documents each function and includes this file after the types it needs.
+#pragma once
+#include "interface.h"
+
+// KERNEL gives every entry three symbols the launcher looks up by name.
+#define EMULATOR_EXPORT extern "C" __attribute__((visibility("default")))
+#define KERNEL(name, Params, threads, min_blocks)                                                                      \
+    static void name(const Params &params);                                                                            \
+    EMULATOR_EXPORT void emulator_entry_##name(const void *bytes) {                                                    \
+        name(*static_cast<const Params *>(bytes));                                                                     \
+    }                                                                                                                  \
+    EMULATOR_EXPORT int emulator_params_##name() {                                                                     \
+        return (int)sizeof(Params);                                                                                    \
+    }                                                                                                                  \
+    EMULATOR_EXPORT int emulator_threads_##name() {                                                                    \
+        return (threads);                                                                                              \
+    }                                                                                                                  \
+    static void name(const Params &params)
+
+#define cover(label)                                                                                                   \
+    do {                                                                                                               \
+        static emulator::Branch branch = {label, 0, nullptr, false};                                                   \
+        if (!branch.linked)                                                                                            \
+            emulator::link_branch(&branch);                                                                            \
+        ++branch.count;                                                                                                \
+    } while (0)
+
+// Default arguments are evaluated where a function is called: they name the caller's line.
+#define CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+DEVICE int thread_index() {
+    return emulator::thread_index();
+}
+DEVICE int block_index() {
+    return emulator::block_index();
+}
+DEVICE int grid_size() {
+    return emulator::grid_size();
+}
+DEVICE sptr<u8> shared_base() {
+    return sptr<u8>(emulator::shared_base());
+}
+
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_global(gptr<T> p, bool predicate, CALLER) {
+    Vec<BYTES> v = Vec<BYTES>::zero();
+    if (predicate)
+        emulator::load_global(v.word, p.address, BYTES, file, line);
+    return v;
+}
+
+template <int BYTES, class T>
+DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate, CALLER) {
+    if (predicate)
+        emulator::store_global(p.address, v.word, BYTES, file, line);
+}
+
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_shared(sptr<T> p, CALLER) {
+    Vec<BYTES> v = Vec<BYTES>::zero();
+    emulator::load_shared(v.word, p.address, BYTES, file, line);
+    return v;
+}
+
+template <int BYTES, class T>
+DEVICE void store_shared(sptr<T> p, Vec<BYTES> v, CALLER) {
+    emulator::store_shared(p.address, v.word, BYTES, file, line);
+}
+
+template <int BYTES, class T, class U>
+DEVICE void copy_async(sptr<T> to, gptr<U> from, bool predicate, CALLER) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
+    emulator::copy_async(to.address, from.address, BYTES, predicate, file, line);
+}
+DEVICE void copy_async_commit() {
+    emulator::copy_async_commit();
+}
+template <int N>
+DEVICE void copy_async_wait(CALLER) {
+    emulator::copy_async_wait(N, file, line);
+}
+
+DEVICE void barrier(CALLER) {
+    emulator::barrier(file, line);
+}
+DEVICE void warp_barrier(CALLER) {
+    emulator::warp_barrier(file, line);
+}
+
+template <int N, bool TRANSPOSED, class T>
+DEVICE void load_matrix(u32 (&r)[N], sptr<T> row_address, CALLER) {
+    static_assert(N == 1 || N == 2 || N == 4, "ldmatrix loads 1, 2 or 4 matrices.");
+    emulator::load_matrix(r, N, TRANSPOSED, row_address.address, file, line);
+}
+
+DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t, CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K16_HALF, d, a, b, file, line);
+}
+DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bfloat16_t, CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K16_BFLOAT16, d, a, b, file, line);
+}
+DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K8_HALF, d, a, b, file, line);
+}
+DEVICE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K8_TF32, d, a, b, file, line);
+}
+DEVICE void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K32_INT8, d, a, b, file, line);
+}
+DEVICE void mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1], CALLER) {
+    emulator::multiply_matrix(emulator::M8N8K16_INT8, d, a, b, file, line);
+}
+
+// Nearest with ties away from zero: 13 mantissa bits go. Infinity and NaN stay what they are.
+DEVICE u32 round_tf32(float value) {
+    u32 bits = bit_cast<u32>(value);
+    return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & 0xffffe000;
+}
+
+template <class T>
+DEVICE T shuffle_xor(T value, int mask, CALLER) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "A shuffle moves 4 or 8 bytes.");
+    if constexpr (sizeof(T) == 4)
+        return bit_cast<T>((u32)emulator::shuffle_xor(bit_cast<u32>(value), mask, file, line));
+    else
+        return bit_cast<T>(emulator::shuffle_xor(bit_cast<u64>(value), mask, file, line));
+}
+
+DEVICE float exp_(float x) {
+    return __builtin_expf(x);
+}
+DEVICE double exp_(double x) {
+    return __builtin_exp(x);
+}
+DEVICE float erf_(float x) {
+    return __builtin_erff(x);
+}
+DEVICE double erf_(double x) {
+    return __builtin_erf(x);
+}
+DEVICE float tanh_(float x) {
+    return __builtin_tanhf(x);
+}
+DEVICE double tanh_(double x) {
+    return __builtin_tanh(x);
+}
+// Two roundings instead of one: without a fused instruction a correct fma is a slow library call.
+DEVICE float fma_(float a, float b, float c) {
+    return a * b + c;
+}
+DEVICE double fma_(double a, double b, double c) {
+    return a * b + c;
+}

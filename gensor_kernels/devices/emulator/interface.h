@@ -1,0 +1,41 @@
+// What compiled kernels and the emulator agree on. Only built-in types, so that a kernel includes nothing else.
+#pragma once
+
+namespace emulator {
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// The models of the matrix instructions; the order is that of matrix.h's table.
+enum MatrixShape { M16N8K16_HALF, M16N8K16_BFLOAT16, M16N8K8_HALF, M16N8K8_TF32, M16N8K32_INT8, M8N8K16_INT8 };
+
+// One cover("name") in the source. It joins the run's list when it is first passed.
+struct Branch {
+    const char *name;
+    u64 count;
+    Branch *next;
+    bool linked;
+};
+void link_branch(Branch *branch);
+
+int thread_index();
+int block_index();
+int grid_size();
+u32 shared_base();
+
+// file and line name the access in the kernel's source: they appear in fault messages, and accesses of the lanes
+// of a warp are matched by them when bank conflicts are counted.
+void load_global(void *to, u64 address, int bytes, const char *file, int line);
+void store_global(u64 address, const void *from, int bytes, const char *file, int line);
+void load_shared(void *to, u32 address, int bytes, const char *file, int line);
+void store_shared(u32 address, const void *from, int bytes, const char *file, int line);
+void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, int line);
+void copy_async_commit();
+void copy_async_wait(int groups, const char *file, int line);
+void barrier(const char *file, int line);
+void warp_barrier(const char *file, int line);
+void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line);
+void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line);
+u64 shuffle_xor(u64 value, int mask, const char *file, int line);
+
+} // namespace emulator

@@ -1,0 +1,160 @@
+// Global and shared memory as the kernel sees it: every access is checked, counted and given to the race detector.
+#pragma once
+#include "banks.h"
+#include "shadow.h"
+
+namespace emulator {
+
+inline int width_index(int bytes) {
+    return __builtin_ctz(bytes);
+}
+
+// Marks bytes of a writable buffer as stored to. A second store, or a load after a store, in one launch is a race
+// between threads that nothing orders, or a tile computed twice.
+inline void note_global(int index, u64 offset, int bytes, bool store, const char *file, int line) {
+    u32 &word = machine.written[index][offset / 32];
+    u32 mask = (u32)((1ull << bytes) - 1) << offset % 32; // an aligned access stays inside 32 bytes
+    if (word & mask)
+        fault(RACE, "the %s at %s line %d of byte %llu of buffer %d follows a store to it in the same launch",
+              store ? "store" : "load", file, line, offset, index);
+    if (store)
+        word |= mask;
+}
+
+inline void check_global(u64 address, int bytes, bool store, const char *file, int line) {
+    const Request &request = *machine.request;
+    const char *what = store ? "store" : "load";
+    if (address % bytes)
+        fault(MISALIGNED, "%d-byte global %s at %s line %d from address %#llx", bytes, what, file, line, address);
+    for (int i = 0; i < request.buffer_count; ++i) {
+        const Buffer &buffer = request.buffers[i];
+        u64 offset = address - buffer.begin;
+        if (offset >= buffer.bytes || buffer.bytes - offset < (u64)bytes)
+            continue;
+        if (store && !buffer.writable)
+            fault(OUT_OF_BOUNDS, "%s line %d stores to read-only buffer %d", file, line, i);
+        if (buffer.writable && request.races)
+            note_global(i, offset + buffer.begin % 32, bytes, store, file, line);
+        return;
+    }
+    for (int i = 0; i < request.buffer_count; ++i) {
+        long long offset = (long long)(address - request.buffers[i].begin);
+        if (offset > -(1 << 20) && offset < (long long)request.buffers[i].bytes + (1 << 20))
+            fault(OUT_OF_BOUNDS, "%d-byte global %s at %s line %d, byte %lld of buffer %d of %llu bytes", bytes, what,
+                  file, line, offset, i, request.buffers[i].bytes);
+    }
+    fault(OUT_OF_BOUNDS, "%d-byte global %s at %s line %d, address %#llx is in no buffer", bytes, what, file, line,
+          address);
+}
+
+inline unsigned char *check_shared(u32 address, int bytes, const char *file, int line) {
+    u32 offset = address - SHARED_BASE;
+    if (address % bytes)
+        fault(MISALIGNED, "%d-byte shared access at %s line %d, byte %d", bytes, file, line, (int)offset);
+    if (address < SHARED_BASE || offset + bytes > (u32)machine.request->shared_bytes)
+        fault(OUT_OF_BOUNDS, "%d-byte shared access at %s line %d, byte %d of %d", bytes, file, line, (int)offset,
+              machine.request->shared_bytes);
+    return current->block->shared + offset;
+}
+
+// A constant size lets the compiler move registers instead of calling memcpy.
+inline void move(void *to, const void *from, int bytes) {
+    switch (bytes) {
+    case 16:
+        memcpy(to, from, 16);
+        break;
+    case 8:
+        memcpy(to, from, 8);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    default:
+        memcpy(to, from, 1);
+    }
+}
+
+void load_global(void *to, u64 address, int bytes, const char *file, int line) {
+    tick();
+    check_global(address, bytes, false, file, line);
+    ++count(GLOBAL_LOAD_1 + width_index(bytes));
+    move(to, (const void *)address, bytes);
+}
+
+void store_global(u64 address, const void *from, int bytes, const char *file, int line) {
+    tick();
+    check_global(address, bytes, true, file, line);
+    ++count(GLOBAL_STORE_1 + width_index(bytes));
+    move((void *)address, from, bytes);
+}
+
+void load_shared(void *to, u32 address, int bytes, const char *file, int line) {
+    tick();
+    unsigned char *from = check_shared(address, bytes, file, line);
+    record_access(address, bytes, SHARED_LOADS, {file, line});
+    if (machine.request->races)
+        shadow_read(address, bytes, false, line);
+    move(to, from, bytes);
+}
+
+void store_shared(u32 address, const void *from, int bytes, const char *file, int line) {
+    tick();
+    unsigned char *to = check_shared(address, bytes, file, line);
+    record_access(address, bytes, SHARED_STORES, {file, line});
+    if (machine.request->races)
+        shadow_write(address, bytes, false, line);
+    move(to, from, bytes);
+}
+
+inline void deliver(const Copy &copy) {
+    unsigned char *to = current->block->shared + (copy.to - SHARED_BASE);
+    if (copy.zero)
+        memset(to, 0, copy.bytes);
+    else
+        move(to, (const void *)copy.from, copy.bytes);
+}
+
+void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, int line) {
+    tick();
+    const Request &request = *machine.request;
+    check_shared(to, bytes, file, line);
+    if (predicate)
+        check_global(from, bytes, false, file, line);
+    ++count(predicate ? COPY_1 + width_index(bytes) : COPIES_ZEROED);
+    record_access(to, bytes, SHARED_COPIES, {file, line});
+    if (request.races)
+        shadow_write(to, bytes, true, line);
+    Copy copy{from, to, bytes, line, !predicate};
+    if (request.early)
+        deliver(copy);
+    current->copies.push_back(copy);
+}
+
+void copy_async_commit() {
+    u32 grouped = 0;
+    for (u32 size : current->groups)
+        grouped += size;
+    current->groups.push_back((u32)current->copies.size() - grouped);
+}
+
+void copy_async_wait(int groups, const char *, int) {
+    Thread &thread = *current;
+    if ((int)thread.groups.size() <= groups)
+        return;
+    size_t finished = thread.groups.size() - groups, copies = 0;
+    for (size_t i = 0; i < finished; ++i)
+        copies += thread.groups[i];
+    for (size_t i = 0; i < copies; ++i) {
+        if (!machine.request->early)
+            deliver(thread.copies[i]);
+        if (machine.request->races)
+            shadow_arrive(thread.copies[i]);
+    }
+    thread.copies.erase(thread.copies.begin(), thread.copies.begin() + copies);
+    thread.groups.erase(thread.groups.begin(), thread.groups.begin() + finished);
+}
+
+} // namespace emulator

@@ -1,0 +1,249 @@
+"""Runs a built kernel on the CPU and reports what it did, or how it broke the rules.
+
+A fault raises KernelFault and leaves the process as it was. Each library runs one launch at a time (its
+emulator is global to it); different libraries run in parallel, the interpreter's lock is released meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any, Protocol
+
+from ...errors import GensorError
+
+FAULTS = (
+    "none",
+    "out_of_bounds",  # outside every buffer or the shared memory, or a store to a read-only buffer
+    "misaligned",
+    "race",
+    "uninitialised",  # shared memory read before anything was written there
+    "divergent",  # lanes of one warp at different collective instructions
+    "deadlock",
+    "timeout",
+    "stack",  # a thread's local arrays overflowed its stack
+    "invalid",
+)
+_WIDTHS = (1, 2, 4, 8, 16)
+_COUNTERS = (
+    "blocks",
+    "switches",
+    "barriers",
+    "warp_barriers",
+    "shuffles",
+    "matrix_multiplies",
+    "matrix_loads",
+    "shared_loads",
+    "shared_stores",
+    "shared_copies",
+    "conflicts_matrix_load",
+    "conflicts_load",
+    "conflicts_store",
+    "conflicts_copy",
+    "copies_zeroed",
+    *(f"{kind}_{width}" for kind in ("global_load", "global_store", "copy") for width in _WIDTHS),
+)
+
+
+class KernelFault(GensorError):
+    """A kernel broke a rule. `kind` is one of FAULTS, `message` names kernel, block, thread and source line."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+        self.message = message
+
+
+class Counters(dict[str, int]):
+    """What the launches did, by name; missing names count 0.
+
+    Shared accesses (`shared_loads`, `shared_stores`, `shared_copies`, `matrix_loads`) and barriers count
+    instructions of a warp or block, `global_load_16` and its like accesses of a thread by bytes.
+    `conflicts_*` are shared-memory passes beyond the first of each phase. `branches` maps the names given to
+    `cover` to how often threads passed there.
+    """
+
+    def __init__(self, counts: Any = (), branches: dict[str, int] | None = None):
+        super().__init__(counts)
+        self.branches: dict[str, int] = dict(branches or {})
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    @property
+    def bank_conflicts(self) -> int:
+        """Conflicts of all kinds of shared-memory access."""
+        return sum(count for name, count in self.items() if name.startswith("conflicts_"))
+
+    def global_widths(self, kind: str | None = None) -> dict[int, int]:
+        """Accesses to global memory by bytes, of `kind` "global_load", "global_store" or "copy", or of all."""
+        kinds = (kind,) if kind else ("global_load", "global_store", "copy")
+        sums = {width: sum(self[f"{each}_{width}"] for each in kinds) for width in _WIDTHS}
+        return {width: count for width, count in sums.items() if count}
+
+    def add(self, other: Counters) -> None:
+        """Adds the counts of another run."""
+        for name, count in other.items():
+            self[name] += count
+        for name, count in other.branches.items():
+            self.branches[name] = self.branches.get(name, 0) + count
+
+
+class Launch(Protocol):
+    """What `run` reads of a launch; programs.family.Launch has it. The grid is one-dimensional."""
+
+    @property
+    def entry(self) -> str:
+        """Name of the kernel."""
+
+    @property
+    def grid(self) -> int:
+        """Number of blocks."""
+
+    @property
+    def block(self) -> int:
+        """Threads of a block."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = [("begin", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_int)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [
+        ("entry", ctypes.c_void_p),
+        ("params", ctypes.c_char_p),
+        ("grid", ctypes.c_int),
+        ("block", ctypes.c_int),
+        ("shared_bytes", ctypes.c_int),
+        ("buffers", ctypes.POINTER(_Buffer)),
+        ("buffer_count", ctypes.c_int),
+        ("blocks", ctypes.POINTER(ctypes.c_int)),
+        ("block_count", ctypes.c_int),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_uint64),
+        ("early", ctypes.c_int),
+        ("races", ctypes.c_int),
+        ("resident", ctypes.c_int),
+        ("seconds", ctypes.c_double),
+    ]
+
+
+class _Report(ctypes.Structure):
+    _fields_ = [
+        ("counter", ctypes.c_uint64 * len(_COUNTERS)),
+        ("fault", ctypes.c_int),
+        ("block", ctypes.c_int),
+        ("thread", ctypes.c_int),
+        ("message", ctypes.c_char * 1000),
+    ]
+
+
+class _Library:
+    """A loaded library and the lock that lets one launch at a time use it."""
+
+    def __init__(self, path: str):
+        self.lock = threading.Lock()
+        self.handle = ctypes.CDLL(path)
+        self.handle.emulator_branch.restype = ctypes.c_char_p
+        if self.handle.emulator_counters() != len(_COUNTERS):
+            raise GensorError(f"{path} was built for another version of the emulator; delete it")
+
+    def entry(self, launch: Launch, params: bytes | bytearray) -> int:
+        """Address of the launch's kernel. Raises ValueError where the launch does not fit it."""
+        try:
+            address = ctypes.cast(getattr(self.handle, f"emulator_entry_{launch.entry}"), ctypes.c_void_p).value
+        except AttributeError:
+            raise ValueError(f"the library has no kernel {launch.entry!r}") from None
+        size = getattr(self.handle, f"emulator_params_{launch.entry}")()
+        if size != len(params):
+            raise ValueError(f"{launch.entry} takes {size} bytes of Params, not {len(params)}")
+        threads = getattr(self.handle, f"emulator_threads_{launch.entry}")()
+        if not 0 < launch.block <= min(threads, 1024):
+            raise ValueError(f"{launch.entry} is bound to {threads} threads, not {launch.block}")
+        return address or 0
+
+    def branches(self) -> dict[str, int]:
+        """Passes of each cover() name in the last launch."""
+        counts: dict[str, int] = {}
+        passed, i = ctypes.c_uint64(), 0
+        while name := self.handle.emulator_branch(i, ctypes.byref(passed)):
+            counts[name.decode()] = counts.get(name.decode(), 0) + passed.value
+            i += 1
+        return counts
+
+
+_libraries: dict[str, _Library] = {}
+_loading = threading.Lock()
+
+
+def _library(path: str) -> _Library:
+    with _loading:  # two objects for one library would mean two locks
+        return _libraries.get(path) or _libraries.setdefault(path, _Library(path))
+
+
+def _order(order: str | int) -> tuple[int, int]:
+    if isinstance(order, str):
+        if order not in ("forward", "reverse"):
+            raise ValueError(f"order is 'forward', 'reverse' or a seed, not {order!r}")
+        return ("forward", "reverse").index(order), 0
+    return 2, int(order) % 2**64
+
+
+def run(
+    library: str | PathLike[str],
+    launches: Iterable[Launch],
+    params: bytes | bytearray,
+    buffers: Sequence[tuple[int, int, bool]],
+    *,
+    order: str | int = "forward",
+    copies: str = "late",
+    races: bool = True,
+    blocks: Sequence[int] | None = None,
+    resident: int = 1,
+    seconds: float = 600.0,
+) -> Counters:
+    """Executes launches one after the other and returns what they did, summed.
+
+    `params` is the packed struct every launch gets. `buffers` are (address, bytes, writable) of all the global
+    memory the kernel may touch. `order` runs the warps forward, in reverse, or randomly from an integer seed;
+    `copies` delivers asynchronous copies "late" (when waited for) or "early" (at issue). `races` turns on the
+    race detector, which also finds reads of unwritten shared memory and bytes of a buffer stored twice.
+    `blocks` limits every launch to these block indices; `resident` blocks take turns at a time. A launch that
+    takes longer than `seconds` counts as hanging. Raises KernelFault, and ValueError for a launch or argument
+    that does not fit.
+    """
+    if copies not in ("late", "early"):
+        raise ValueError(f"copies is 'late' or 'early', not {copies!r}")
+    loaded = _library(str(library))
+    areas = (_Buffer * len(buffers))(*(_Buffer(address, size, writable) for address, size, writable in buffers))
+    mode, seed = _order(order)
+    total = Counters()
+    for launch in launches:
+        chosen = range(launch.grid) if blocks is None else [b for b in blocks if 0 <= b < launch.grid]
+        indices = (ctypes.c_int * len(chosen))(*chosen)
+        request = _Request(
+            loaded.entry(launch, params), bytes(params), launch.grid, launch.block, launch.shared_bytes,
+            areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races, resident, seconds,
+        )  # fmt: skip
+        total.add(_launch(loaded, launch, request))
+    return total
+
+
+def _launch(library: _Library, launch: Launch, request: _Request) -> Counters:
+    report = _Report()
+    with library.lock:
+        outcome = library.handle.emulator_run(ctypes.byref(request), ctypes.byref(report))
+        branches = library.branches()
+    if outcome < 0:
+        raise MemoryError(f"no memory for the stacks of {launch.block} threads")
+    if outcome:
+        where = f"{launch.entry}, block {report.block}, thread {report.thread}"
+        raise KernelFault(FAULTS[outcome], f"{where}: {report.message.decode(errors='replace')}")
+    return Counters(zip(_COUNTERS, report.counter, strict=True), branches)
