@@ -234,5 +234,8 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
             copy_async_wait<0>();
         barrier();
     }
-    finish_warp(params, tile, tile.row + row, tile.column + column, warp, accumulators);
+    if constexpr (EPILOGUE_STAGED)
+        finish_staged(params, tile, tile.row + row, tile.column + column, accumulators);
+    else
+        finish_direct(params, tile, tile.row + row, tile.column + column, accumulators);
 }

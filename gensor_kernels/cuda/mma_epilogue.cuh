@@ -1,39 +1,50 @@
 // From a warp's accumulators to C or to the split-K workspace.
 //
-// Outputs leave 16 rows (one row of fragments) at a time, in a rolled loop, so that the epilogue is in the code once.
-// STAGED: each warp moves its 16 rows through a slab of shared memory of its own, so that every lane gets whole
-// 16-byte stores; DIRECT: the pairs of columns an accumulator holds are stored as they are.
+// Outputs leave in small batches, in rolled loops, so that the epilogue is in the code once and the accumulators that
+// wait stay in their registers. Staged: each warp moves 16 rows through a slab of shared memory of its own, so that
+// every lane gets whole 16-byte stores. Direct: the pairs of columns an accumulator holds are stored as they are.
 #pragma once
 #include "contraction.cuh"
 #include "mma_fragments.cuh"
-
-constexpr int LANE_VALUES = FRAGMENTS_N * 4; // outputs of a lane in 16 rows
 
 // Outputs per store.
 constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_WIDTH);
 static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
-// Staged: groups of WIDTH columns are dealt to the lanes row by row.
-constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
-constexpr int LANE_GROUPS = EPILOGUE_STAGED ? divide_up(SLAB_GROUPS, 32) : LANE_VALUES / WIDTH;
+// Outputs of a lane that are worked on together: more would spill, since the accumulators are still there.
+constexpr int BATCH_VALUES = WIDTH > 16 ? WIDTH : 16;
+
+DEVICE constexpr int largest_divisor(int of, int limit) {
+    return limit <= 1 ? 1 : of % limit == 0 ? limit : largest_divisor(of, limit - 1);
+}
+
 constexpr int SLAB_BYTES = 16 * WARP_N * 4;
 using SlabRows = SharedRows<SWIZZLE_WORDS, WARP_N * 4>;
 
-// Where group g of the 16 rows from (row, column) on lies.
-struct SlabPlacement {
-    int row, column;
+// Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each, BATCH_GROUPS at a time.
+constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
+constexpr int LANE_GROUPS = divide_up(SLAB_GROUPS, 32);
+constexpr int BATCH_GROUPS = largest_divisor(LANE_GROUPS, BATCH_VALUES / WIDTH);
+
+struct StagedPlacement {
+    int row, column, group; // of the 16 rows; this lane's first group
+    MEMBER bool valid(int g) const { return SLAB_GROUPS % 32 == 0 || within(group + 32 * g, SLAB_GROUPS); }
     MEMBER Place operator()(int g) const {
-        const int lane = thread_index() & 31;
-        if constexpr (EPILOGUE_STAGED) {
-            const int group = lane + 32 * g;
-            const bool valid = SLAB_GROUPS % 32 == 0 || within(group, SLAB_GROUPS);
-            return Place{row + group / ROW_GROUPS, column + group % ROW_GROUPS * WIDTH, valid};
-        } else {
-            const int value = g * WIDTH; // accumulator value % 4 is 2 * (row half) + column
-            return Place{row + (lane >> 2) + (value & 2) * 4, column + (value >> 2) * 8 + (lane & 3) * 2 + (value & 1),
-                         true};
-        }
+        const int at = group + 32 * g;
+        return Place{row + at / ROW_GROUPS, column + at % ROW_GROUPS * WIDTH, valid(g)};
+    }
+};
+
+// Direct: the accumulators of BATCH_FRAGMENTS fragments at a time; value 4 * j + 2 * (row half) + column.
+constexpr int BATCH_FRAGMENTS = largest_divisor(FRAGMENTS_N, BATCH_VALUES / 4);
+
+struct DirectPlacement {
+    int row, column; // of the first fragment
+    MEMBER Place operator()(int g) const {
+        const int lane = thread_index() & 31, value = g * WIDTH;
+        return Place{row + (lane >> 2) + (value & 2) * 4, column + (value >> 2) * 8 + (lane & 3) * 2 + (value & 1),
+                     true};
     }
 };
 
@@ -72,33 +83,46 @@ DEVICE void load_slab_group(sptr<u8> slab, int group, ACC_TYPE *values) {
     UNROLL for (int i = 0; i < WIDTH; ++i) values[i] = loaded[i / EACH].template get<ACC_TYPE>(i % EACH);
 }
 
-DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, int warp,
-                        const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
-    const sptr<u8> slab = shared_base() + warp * SLAB_BYTES;
+template <int COUNT, class Placement>
+DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&values)[COUNT], const Placement &place) {
+    if constexpr (SPLIT)
+        store_partials<WIDTH>(params, tile, values, place);
+    else
+        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
+}
+
+using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
+
+DEVICE void finish_staged(const Params &params, const Tile &tile, int row, int column,
+                          const Accumulators &accumulators) {
+    const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
-        ACC_TYPE values[LANE_GROUPS * WIDTH] = {};
-        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) { // a constant index keeps the accumulators in registers
+        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
+            if (f == i) store_slab(slab, accumulators[f]);
+        warp_barrier();
+        ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
+            const StagedPlacement place = {row + i * 16, column, (thread_index() & 31) + 32 * g};
+            ACC_TYPE values[BATCH_GROUPS * WIDTH] = {};
+            UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
+                load_slab_group(slab, place.group + 32 * b, values + b * WIDTH);
+            finish_batch(params, tile, values, place);
+        }
+        warp_barrier();
+    }
+}
+
+DEVICE void finish_direct(const Params &params, const Tile &tile, int row, int column,
+                          const Accumulators &accumulators) {
+    constexpr int BATCHES = FRAGMENTS_N / BATCH_FRAGMENTS;
+    ROLLED for (int i = 0; i < FRAGMENTS_M * BATCHES; ++i) {
+        ACC_TYPE values[BATCH_FRAGMENTS * 4];
+        UNROLL for (int f = 0; f < FRAGMENTS_M * BATCHES; ++f) {
             if (f == i) {
-                if constexpr (EPILOGUE_STAGED) {
-                    store_slab(slab, accumulators[f]);
-                } else {
-                    UNROLL for (int v = 0; v < LANE_VALUES; ++v) values[v] = accumulators[f][v / 4][v % 4];
-                }
+                UNROLL for (int v = 0; v < BATCH_FRAGMENTS * 4; ++v) values[v] =
+                    accumulators[f / BATCHES][f % BATCHES * BATCH_FRAGMENTS + v / 4][v % 4];
             }
         }
-        const SlabPlacement place = {row + i * 16, column};
-        if constexpr (EPILOGUE_STAGED) {
-            warp_barrier();
-            UNROLL for (int g = 0; g < LANE_GROUPS; ++g) {
-                const int group = (thread_index() & 31) + 32 * g;
-                if (SLAB_GROUPS % 32 == 0 || within(group, SLAB_GROUPS))
-                    load_slab_group(slab, group, values + g * WIDTH);
-            }
-            warp_barrier();
-        }
-        if constexpr (SPLIT)
-            store_partials<WIDTH>(params, tile, values, place);
-        else
-            finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
+        const DirectPlacement place = {row + i / BATCHES * 16, column + i % BATCHES * BATCH_FRAGMENTS * 8};
+        finish_batch(params, tile, values, place);
     }
 }
