@@ -1,7 +1,8 @@
-"""What the contraction families share: extents, grids, L2 and DRAM traffic, the split-K reduction."""
+"""What the contraction families share: coordinates, legality, macros and launches (their traffic: traffic.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -9,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
-from .family import Columns, Family, Launch, macro_token
+from .family import Columns, Coordinate, Family, Launch, macro_token
 from .program import Program
 
 if TYPE_CHECKING:
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 F = np.float32
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 RASTERS = (1, 2, 4, 8, 16)
-#: Share of the L2 that keeps a working set alive beside streams, and threads of the reduction kernel.
-L2_USABLE = 0.75
 REDUCE_THREADS = 256
+#: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
+WORKSPACE_GROUP = 4
+#: First entry of a compile-time epilogue without operations (epilogue.cuh).
+EPILOGUE_NONE = 31
 
 
 @dataclass(frozen=True)
 class Extents:
-    """A contraction's sizes and element bytes; ``extra`` are the bytes of epilogue operands."""
+    """A contraction's sizes (an empty axis counts as 1) and element bytes; ``extra`` are epilogue operand bytes."""
 
     batch: int
     m: int
@@ -39,6 +41,7 @@ class Extents:
     bytes_c: int
     bytes_acc: int
     extra: int
+    steps: int
 
 
 @lru_cache(maxsize=4096)
@@ -50,77 +53,72 @@ def extents(workload: Workload) -> Extents:
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else width["c"])
-    return Extents(batch, m, n, k, width["a"], width["b"], width["c"], facts(workload.accumulator).itemsize, extra)
+    accumulator = facts(workload.accumulator).itemsize
+    return Extents(batch, m, n, k, width["a"], width["b"], width["c"], accumulator, extra, len(workload.epilogue))
 
 
-@dataclass
-class Grid:
-    """float32 arrays: tiles along each axis, their product with batch and split, k steps of one split."""
-
-    tiles_m: np.ndarray
-    tiles_n: np.ndarray
-    blocks: np.ndarray
-    iterations: np.ndarray
+# ---- coordinates
 
 
-def grid(block_m: np.ndarray, block_n: np.ndarray, block_k: np.ndarray, split: np.ndarray, e: Extents) -> Grid:
-    """The grid of Programs; blocks of float32 tile extents, exact up to 2^24 tiles."""
-    tiles_m = np.ceil(F(e.m) / block_m)
-    tiles_n = np.ceil(F(e.n) / block_n)
-    iterations = np.ceil(np.ceil(F(e.k) / block_k) / split)
-    return Grid(tiles_m, tiles_n, tiles_m * tiles_n * split * F(e.batch), iterations)
+def grid_coordinates(block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]) -> tuple[Coordinate, ...]:
+    """The level itself and the choices of level 0: block tile, split, raster."""
+    return (
+        Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+        Coordinate("block_m", tuple(block_m), 0, "tile", "rows of C per block"),
+        Coordinate("block_n", tuple(block_n), 0, "tile", "columns of C per block"),
+        Coordinate("block_k", tuple(block_k), 0, "tile", "k extent of one main-loop step"),
+        Coordinate("split_k", SPLITS, 0, "split", "blocks that share one tile's k range", runtime=True),
+        Coordinate("raster", RASTERS, 0, "raster", "tile rows walked together", runtime=True),
+    )
 
 
-def dram_bytes(
-    g: Grid, block_m: np.ndarray, block_n: np.ndarray, raster: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch
-) -> np.ndarray:
-    """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window.
-
-    The blocks resident at once walk along k together: what several of them read in a step comes from DRAM
-    once.  Between windows a panel is found again in so far as it fits the L2.
-    """
-    window = np.minimum(g.blocks, residents * F(arch.sms))
-    rows_grouped = np.minimum(raster, g.tiles_m)
-    # The window covers whole groups of `raster` tile rows once it is wider than one of them.
-    columns = np.minimum(g.tiles_n, np.ceil(window / rows_grouped))
-    rows = np.minimum(g.tiles_m, np.ceil(window / columns))
-    windows = np.maximum(g.tiles_m * g.tiles_n / (rows * columns), F(1))
-    panel_a, panel_b = block_m * F(e.k * e.bytes_a), block_n * F(e.k * e.bytes_b)
-    whole_a, whole_b = F(e.m) * F(e.k * e.bytes_a), F(e.n) * F(e.k * e.bytes_b)
-    usable = F(arch.l2_mb * 2**20 * L2_USABLE)
-    held = rows * panel_a + columns * panel_b
-    fit_a = np.minimum(usable / held, F(1))
-    fit_b = np.minimum(usable / (held + whole_b), F(1))
-    read_a = whole_a + np.maximum(windows * rows * panel_a - whole_a, F(0)) * (F(1) - fit_a)
-    read_b = whole_b + np.maximum(windows * columns * panel_b - whole_b, F(0)) * (F(1) - fit_b)
-    return (read_a + read_b) * F(e.batch)
+def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinate:
+    """Bytes of one global access of an operand: 1 to 16, at least an element, at most its alignment class."""
+    e = extents(workload)
+    element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
+    most = max(workload.align[operand], element)
+    widths = tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= most)
+    return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
 
 
-def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes the main kernel writes and the epilogue reads, microseconds of the reduction kernel).
+def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
+    """How C leaves: route, compile-time list, width, and the launch bounds."""
+    return (
+        Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
+        Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+        vector_coordinate(workload, "c", 2),
+        Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+    )
 
-    The partial sums pass through the L2 where they fit, otherwise through DRAM.
-    """
-    outputs = float(e.batch) * e.m * e.n
-    plain = F(outputs * e.bytes_c + e.extra)
-    partial = split * F(outputs * e.bytes_acc)
-    taken = split > 1
-    written = np.where(taken, partial, plain)
-    dram = F(arch.dram_gb_s * DRAM_EFFICIENCY * 1e3)
-    l2 = F(arch.l2_bytes_per_clk * arch.clock_ghz * 1e3)
-    slow = np.minimum(np.maximum(partial / F(arch.l2_mb * 2**20) - F(0.5), F(0)), F(1))
-    moved = partial * (slow / dram + (F(1) - slow) / l2) + plain / dram
-    fixed = F(1.0 + arch.dram_latency * 2e-3 / arch.clock_ghz)
-    return written, np.where(taken, moved + fixed, F(0))
+
+# ---- legality
+
+
+def common_legal(c: Columns, workload: Workload, arch: Arch, threads: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """What every contraction kernel asks for: threads and shared memory fit, no split without a k step."""
+    promised = np.maximum(c["min_blocks"], 1)
+    held = promised * (memory + arch.smem_reserved)
+    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
+    ok &= (threads >= 32) & (threads <= arch.threads_per_block) & (promised * threads <= arch.threads_per_sm)
+    ok &= promised <= arch.blocks_per_sm
+    return ok & ((c["split_k"] - 1) * c["block_k"] < extents(workload).k)
+
+
+# ---- one Program
+
+
+def columns_of(program: Program) -> dict[str, np.ndarray]:
+    """A Program as columns of length one."""
+    return {name: np.array([value], dtype=np.int32) for name, value in program.values}
 
 
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """The macros both families bind from the class and from shared coordinates."""
-    layouts, split = workload.layouts, program["split_k"] > 1
+    layouts = workload.layouts
     codes = 0
     if program["epilogue_fixed"]:
-        for place, name in enumerate(workload.epilogue):
-            codes |= OPERATIONS[name].code << (5 * place)
+        codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
+        codes = codes or EPILOGUE_NONE
     return {
         "IN_TYPE": macro_token(workload.dtype["a"]),
         "OUT_TYPE": macro_token(workload.dtype["c"]),
@@ -138,7 +136,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         "BLOCK_N": program["block_n"],
         "BLOCK_K": program["block_k"],
         "STAGES": program["stages"],
-        "SPLIT": int(split),
+        "SPLIT": int(program["split_k"] > 1),
         "EPILOGUE_STAGED": program["epilogue_staged"],
         "EPILOGUE_CODES": codes,
         "MIN_BLOCKS": program["min_blocks"],
@@ -148,62 +146,78 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
 def class_launches(
     program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
 ) -> tuple[Launch, ...]:
-    """The main launch, and for split-K the reduction."""
+    """The main launch, and for split-K the reduction (its grid: contraction.cuh)."""
     e = extents(workload)
     split = program["split_k"]
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])
     launches = [Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
     if split > 1:
-        groups = e.batch * e.m * -(-e.n // (program["vector_c"] // e.bytes_c))
+        width = program["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
+        groups = e.batch * e.m * -(-e.n // width)
         launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
     return tuple(launches)
 
 
-def workspace(program: Program, workload: Workload) -> tuple[int, bool]:
-    """Bytes of the partial sums of a split; nothing needs to be zero."""
-    e = extents(workload)
-    split = program["split_k"]
-    return (split * e.batch * e.m * e.n * e.bytes_acc if split > 1 else 0), False
+class ContractionFamily(Family):
+    """What both contraction families answer alike about one Program."""
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's partial sums; nothing needs to be zero."""
+        e = extents(workload)
+        columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
+        split = program["split_k"]
+        return (split * e.batch * e.m * columns * e.bytes_acc if split > 1 else 0), False
+
+    def branches(self, program: Program) -> frozenset[str]:
+        """Coverage names that runs at verification sizes must count."""
+        names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
+        if program["split_k"] > 1:
+            names.add("split_reduce")
+        if program["raster"] > 1:
+            names.add("raster_tail")
+        return frozenset(names)
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """m, n, k, stages, split, raster of a Program."""
+        source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
+        return {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
+
+    #: block tiles whose default completions are the starters
+    starter_blocks: tuple[tuple[int, int], ...] = ()
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Default completions of some block tiles, split in the last; at most 8, all legal."""
+        coordinates = self.coordinates(workload, arch)
+        steps = next(c.values for c in coordinates if c.name == "block_k")
+        found: list[Program] = []
+        for place, (m, n) in enumerate(self.starter_blocks):
+            for step in (steps[1], steps[0]):
+                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
+                program = self._completed(chosen, coordinates, workload, arch)
+                if self.legal(columns_of(program), workload, arch)[0]:
+                    found.append(program)
+                    break
+        return list(dict.fromkeys(found))[:8]
+
+    def _completed(
+        self, chosen: dict[str, int], coordinates: tuple[Coordinate, ...], workload: Workload, arch: Arch
+    ) -> Program:
+        values = {c.name: chosen.get(c.name, c.values[0]) for c in coordinates} | {"level": 2}
+        for level in (1, 2):
+            columns = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
+            defaults = self.defaults(columns, workload, arch)
+            for c in coordinates:
+                if c.level == level:
+                    wanted = int(defaults[c.name][0])
+                    values[c.name] = max((v for v in c.values if v <= wanted), default=c.values[0])
+        return Program(self.name, tuple((c.name, values[c.name]) for c in coordinates))
 
 
-def copy_widths(alignment: int, element: int) -> tuple[int, ...]:
-    """Bytes one global access may have: 16, 8, 4, 2, 1, at most the alignment class, at least an element."""
-    return tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= max(alignment, element))
-
-
-def tile(program: Program) -> dict[str, int]:
-    """The extents the runtime and the verifier need."""
-    names = {"m": "block_m", "n": "block_n", "k": "block_k", "stages": "stages", "split": "split_k", "raster": "raster"}
-    return {short: program[name] for short, name in names.items()}
-
-
-def branches(program: Program, has_epilogue: bool = False) -> frozenset[str]:
-    """Coverage names every contraction kernel of this Program must count at verification sizes."""
-    names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
-    if program["split_k"] > 1:
-        names.add("split_reduce")
-    if program["raster"] > 1:
-        names.add("raster_tail")
-    return frozenset(names)
+def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:
+    """Defaults of epilogue_coordinates: the widest store, the runtime list, nothing promised."""
+    return {"epilogue_fixed": 0 * like, "vector_c": 16 * like, "min_blocks": 0 * like}
 
 
 def real(columns: Columns, *names: str) -> list[np.ndarray]:
     """Columns as float32 arrays."""
     return [columns[name].astype(F) for name in names]
-
-
-def starters(family: Family, workload: Workload, arch: Arch, blocks: tuple[tuple[int, int], ...]) -> list[Program]:
-    """The default completions of some block tiles, the deepest legal k step each, split where the grid is small."""
-    from .space import FamilySpace
-
-    space = FamilySpace(family, workload, arch)
-    steps = space.coordinates[space.names.index("block_k")].values
-    found: list[Program] = []
-    for m, n in blocks:
-        for split, step in ((1, 1), (1, 0), (4, 1)):
-            wanted = {"block_m": m, "block_n": n, "block_k": steps[min(step, len(steps) - 1)], "split_k": split}
-            point = np.array([[c.values.index(wanted.get(c.name, c.values[0])) for c in space.coordinates]])
-            if space.legal(point)[0]:
-                found.append(space.program(point[0]))
-                break
-    return list(dict.fromkeys(found))[:8]

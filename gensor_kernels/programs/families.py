@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .contraction_mma import ContractionMma
+from .contraction_simt import ContractionSimt
 from .family import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(),)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt())}

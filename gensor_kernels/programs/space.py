@@ -201,11 +201,16 @@ class FamilySpace:
                 yield legal
 
     def start(self) -> np.ndarray:
-        """The minimal legal point (d,) at level 0: every extent at its smallest."""
-        point = np.zeros(len(self.coordinates), dtype=np.int64)
-        if not self.legal(point[None])[0]:
-            raise UnsupportedError(f"{self.family.name}: the smallest program is not legal for {self.workload.key()}")
-        return point
+        """The smallest legal point (d,) at level 0: the least product of its tile extents, first in code order."""
+        tiles = [i for i, c in enumerate(self.coordinates) if c.level == 0 and c.kind == "tile"]
+        shape = tuple(len(self.coordinates[i].values) for i in tiles)
+        points = np.zeros((int(np.prod(shape)), len(self.coordinates)), dtype=np.int64)
+        points[:, tiles] = np.stack([axis.ravel() for axis in np.indices(shape)], axis=1)
+        points = points[self.legal(points)]
+        if not len(points):
+            raise UnsupportedError(f"{self.family.name}: no legal block tile for {self.workload.key()}")
+        extents = np.prod([np.array(self.coordinates[i].values)[points[:, i]] for i in tiles], axis=0)
+        return points[int(np.argmin(extents))]
 
     # ---- compiler facts
 
