@@ -5,3 +5,69 @@ if __name__ != "gensor_database":
         "this folder installs as gensor_database: run 'pip install -e .' and import gensor_database, "
         "so that no class exists twice"
     )
+
+from .catalog import Catalog
+from .digest import canonical, row_digest, text_digest
+from .entry import Entry, StoredKernel
+from .errors import (
+    CorruptStoreError,
+    ForeignStoreError,
+    LockedStoreError,
+    NewerStoreError,
+    StoreError,
+    StoreWarning,
+    UnreadableStoreError,
+)
+from .exchange import export, merge
+from .layers import PRETUNED, Layers, open_layers
+from .record import (
+    METHODS,
+    OUTCOMES,
+    TABLES,
+    Binary,
+    Kernel,
+    Portfolio,
+    Record,
+    Row,
+    Source,
+    Timing,
+    Verification,
+)
+from .store import Store
+from .timings import TIE_BAND, Winner, winner
+
+__all__ = [
+    "METHODS",
+    "OUTCOMES",
+    "PRETUNED",
+    "TABLES",
+    "TIE_BAND",
+    "Binary",
+    "Catalog",
+    "CorruptStoreError",
+    "Entry",
+    "ForeignStoreError",
+    "Kernel",
+    "Layers",
+    "LockedStoreError",
+    "NewerStoreError",
+    "Portfolio",
+    "Record",
+    "Row",
+    "Source",
+    "Store",
+    "StoreError",
+    "StoreWarning",
+    "StoredKernel",
+    "Timing",
+    "UnreadableStoreError",
+    "Verification",
+    "Winner",
+    "canonical",
+    "export",
+    "merge",
+    "open_layers",
+    "row_digest",
+    "text_digest",
+    "winner",
+]

@@ -1,0 +1,108 @@
+"""Everything the stores know about one architecture, in memory: a call must never wait for SQLite.
+
+Binaries stay in their files until a kernel is loaded for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from .entry import Entry, StoredKernel, newest_first, serves, verdict
+from .record import Kernel, Portfolio, Record, Timing, Verification
+from .store import Store
+
+
+class Catalog:
+    """Records, kernels, portfolios and timings of `arch` from several stores.
+
+    `stores` are in the order of precedence, the user's first. `abis` maps family names to their ABI versions: kernels
+    of any other are not in it. Verifications count wherever they are stored: the user's device may have verified, or
+    refuted, a shipped kernel.
+    """
+
+    def __init__(self, stores: Iterable[Store], arch: str, abis: Mapping[str, int] | None = None):
+        self.arch = arch
+        self.stores = tuple(stores)
+        self.abis = abis
+        self._kernels = self._load_kernels()
+        self._by_class: dict[str, list[StoredKernel]] = {}
+        for stored in self._kernels.values():
+            self._by_class.setdefault(stored.kernel.class_key, []).append(stored)
+        self._entries = self._load_entries()
+        self._portfolios = self._load_portfolios()
+        self._timings = self._load_timings()
+
+    def find(self, key: str, part: str | None = None) -> Entry | None:
+        """The record that counts for a Workload on `part`, or, where that is None, on any part of the arch."""
+        entries = self._entries.get(key, ())
+        return next((entry for entry in entries if part is None or entry.record.part == part), None)
+
+    def kernel(self, digest: str) -> StoredKernel | None:
+        """The kernel with this digest."""
+        return self._kernels.get(digest)
+
+    def kernels_for_class(self, class_key: str) -> Sequence[StoredKernel]:
+        """Every kernel of a class, in the order of digests."""
+        return tuple(self._by_class.get(class_key, ()))
+
+    def portfolio(self, class_key: str, part: str | None = None) -> Sequence[StoredKernel]:
+        """The cover of a class for `part`, best first; where part is None, for any (the first by name) that has one."""
+        covers = self._portfolios.get(class_key, {})
+        names = sorted(covers) if part is None else [part]
+        return next((covers[name] for name in names if name in covers), ())
+
+    def timings(self, key: str, part: str) -> Sequence[Timing]:
+        """Every timing of a Workload on a part, oldest first."""
+        return self._timings.get((key, part), ())
+
+    def entries(self) -> list[Entry]:
+        """Every record that counts: one per Workload and part."""
+        return [entry for key in sorted(self._entries) for entry in self._entries[key]]
+
+    def _load_kernels(self) -> dict[str, StoredKernel]:
+        kernels: dict[str, Kernel] = {}
+        holders: dict[str, list[Store]] = {}
+        evidence: dict[str, list[Verification]] = {}
+        for store in self.stores:
+            for kernel in store.rows(Kernel, arch=self.arch):
+                if self.abis is None or self.abis.get(kernel.family) == kernel.abi:
+                    kernels[kernel.digest] = kernel
+                    holders.setdefault(kernel.digest, []).append(store)
+            for row in store.rows(Verification):
+                evidence.setdefault(row.kernel_digest, []).append(row)
+        return {
+            digest: StoredKernel(kernels[digest], verdict(evidence.get(digest, ())), tuple(holders[digest]))
+            for digest in sorted(kernels)
+        }
+
+    def _load_entries(self) -> dict[str, tuple[Entry, ...]]:
+        counting: dict[str, dict[str, Entry]] = {}  # key -> part -> entry
+        for store in self.stores:
+            for record in newest_first(store.rows(Record, arch=self.arch)):
+                stored = self._kernels.get(record.kernel_digest or "")
+                if stored is not None and serves(record, stored.kernel, self.arch, self.abis):
+                    counting.setdefault(record.key, {}).setdefault(record.part, Entry(record, stored))
+        return {key: tuple(parts[part] for part in sorted(parts)) for key, parts in counting.items()}
+
+    def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:
+        covers: dict[str, dict[str, tuple[StoredKernel, ...]]] = {}
+        for store in self.stores:
+            found: dict[tuple[str, str], list[Portfolio]] = {}
+            for row in store.rows(Portfolio, arch=self.arch):
+                found.setdefault((row.class_key, row.part), []).append(row)
+            for (class_key, part), rows in found.items():
+                digests = (row.kernel_digest for row in sorted(rows, key=lambda row: row.rank))
+                kernels = tuple(self._kernels[digest] for digest in digests if digest in self._kernels)
+                if kernels:
+                    covers.setdefault(class_key, {}).setdefault(part, kernels)
+        return covers
+
+    def _load_timings(self) -> dict[tuple[str, str], tuple[Timing, ...]]:
+        found: dict[tuple[str, str], dict[str, Timing]] = {}
+        for store in self.stores:
+            for row in store.rows(Timing, arch=self.arch):
+                found.setdefault((row.key, row.part), {})[row.digest] = row
+        return {
+            where: tuple(sorted(rows.values(), key=lambda row: (row.created, row.digest)))
+            for where, rows in found.items()
+        }

@@ -1,0 +1,175 @@
+"""The one place where SQLite connections are made: pragmas, journal mode, and what a file must be to be used."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from .errors import ForeignStoreError, NewerStoreError, is_locked
+
+APPLICATION_ID = 0x47454E53  # "GENS" in the file header
+SCHEMA_VERSION = 1  # user_version in the file header
+SCHEMA = Path(__file__).with_name("schema.sql")
+
+_LARGEST_VALUE = 128 * 2**20  # bytes one value may have, where SQLite can be told
+# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives.
+_REMOTE = frozenset(
+    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
+    | {"ocfs2", "gfs2", "orangefs", "panfs", "virtiofs"}
+)
+
+Result = TypeVar("Result")
+SchemaRows = list[tuple[str, str, str, str | None]]
+
+
+def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+    """A hardened autocommit connection; `mode` is "rwc", "ro", or "immutable" for a file nobody will change.
+
+    SQLite waits up to `timeout` seconds for other processes' locks. Text arrives with undecodable bytes escaped, so
+    that one damaged row does not end a query.
+    """
+    query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+    return _hardened(f"{path.absolute().as_uri()}?{query}", timeout)
+
+
+def connect_memory() -> sqlite3.Connection:
+    """The same for a database in memory."""
+    return _hardened("file::memory:", 0.0)
+
+
+def _hardened(uri: str, timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decode
+    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
+    return connection
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def retry(action: Callable[[], Result], timeout: float) -> Result:
+    """`action()`, again while another process holds a lock, for up to `timeout` seconds.
+
+    SQLite's own waiting does not cover everything: switching to WAL and recovering a log fail at once.
+    """
+    deadline, pause = time.monotonic() + timeout, 0.001
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(pause * (0.5 + random.random()))
+        pause = min(2 * pause, 0.1)
+
+
+def header(connection: sqlite3.Connection, name: str) -> int:
+    """`application_id` or `user_version`, read from the file header without parsing the schema."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def schema_rows(connection: sqlite3.Connection) -> SchemaRows:
+    """Everything the file says about its own tables, in a stable order."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    return connection.execute(query).fetchall()
+
+
+@cache
+def pinned_rows(schema: str) -> tuple[tuple[str, str, str, str | None], ...]:
+    """What `schema_rows` gives for a database made from this schema text."""
+    memory = sqlite3.connect(":memory:")
+    try:
+        memory.executescript(schema)
+        return tuple(schema_rows(memory))
+    finally:
+        memory.close()
+
+
+def schema_text() -> str:
+    """The current schema."""
+    return SCHEMA.read_text(encoding="utf-8")
+
+
+def execute_schema(connection: sqlite3.Connection, schema: str, version: int) -> None:
+    """Creates the tables and stamps the header, inside the caller's transaction."""
+    statement = ""
+    for line in schema.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)  # not executescript, which would commit
+            statement = ""
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={version}")
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether nothing has ever been stored in this file."""
+    unmarked = header(connection, "application_id") == 0 == header(connection, "user_version")
+    return unmarked and not schema_rows(connection)
+
+
+def check_version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
+    """The file's schema version, at most `newest`; reads nothing but the header.
+
+    Raises ForeignStoreError or NewerStoreError.
+    """
+    if header(connection, "application_id") != APPLICATION_ID:
+        raise ForeignStoreError(f"{path} is not a database of gensor-kernels")
+    version = header(connection, "user_version")
+    if version > newest:
+        raise NewerStoreError(
+            f"{path} was written by a newer gensor-kernels (schema {version}, this one knows {newest})"
+        )
+    return version
+
+
+def check_schema(connection: sqlite3.Connection, path: Path, schema: str) -> None:
+    """Raises ForeignStoreError unless the tables are to the letter those of `schema`.
+
+    Views in place of tables, triggers and altered columns end here, before any of them is queried.
+    """
+    if tuple(schema_rows(connection)) != pinned_rows(schema):
+        raise ForeignStoreError(f"{path} has other tables than gensor-kernels makes")
+
+
+def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:
+    """WAL on a local file system, a rollback journal on a network one; returns the mode in force."""
+    wanted = "delete" if is_remote(path) else "wal"
+
+    def switch() -> str:
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode == wanted:
+            return mode
+        return connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]
+
+    return retry(switch, timeout)
+
+
+def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether `path` lies on a file system that several machines can write to; False where that is unknown."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    real = os.path.realpath(path)
+    kind, longest = "", -1
+    for line in lines:
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        point = words[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        prefix = point.rstrip("/") + "/"
+        if (real + "/").startswith(prefix) and len(prefix) >= longest:  # of two mounts in one place, the later
+            kind, longest = words[2], len(prefix)
+    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuse"

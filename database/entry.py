@@ -1,0 +1,91 @@
+"""What a look-up answers with: a record, its kernel, how that was verified, and where its binary may come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .record import Binary, Kernel, Record, Source, Verification
+
+if TYPE_CHECKING:
+    from .store import Store
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel and its verdict: "device", "emulator", "none", or "rejected" after any wrong or failed execution."""
+
+    kernel: Kernel
+    verified: str
+    stores: tuple[Store, ...] = field(repr=False, compare=False, default=())
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was executed with right results, and never with wrong ones."""
+        return self.verified in ("device", "emulator")
+
+    def binary(self, trusted: bool = True) -> Binary | None:
+        """The binary, verified against the kernel, from the first store that has it.
+
+        With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be.
+        """
+        found = (store.binary(self.kernel) for store in self.stores if store.trusted or not trusted)
+        return next((binary for binary in found if binary is not None), None)
+
+    def source(self) -> Source | None:
+        """The flattened source text, from the first store that has it."""
+        binary = self.binary(trusted=False)
+        if binary is None:
+            return None
+        found = (store.source(binary) for store in self.stores)
+        return next((source for source in found if source is not None), None)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record and the kernel it names."""
+
+    record: Record
+    stored: StoredKernel
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.stored.kernel
+
+    @property
+    def verified(self) -> str:
+        """How the kernel was verified; see StoredKernel."""
+        return self.stored.verified
+
+    @property
+    def usable(self) -> bool:
+        """Whether the kernel was executed with right results, and never with wrong ones."""
+        return self.stored.usable
+
+    def binary(self, trusted: bool = True) -> Binary | None:
+        """The kernel's binary; see StoredKernel."""
+        return self.stored.binary(trusted)
+
+
+def verdict(verifications: Iterable[Verification]) -> str:
+    """One word for all verifications of a kernel. A timeout says nothing: the machine may have been busy."""
+    found = {(row.method, row.outcome) for row in verifications}
+    if any(outcome in ("wrong", "failed", "not_compiled") for _, outcome in found):
+        return "rejected"
+    return next((method for method in ("device", "emulator") if (method, "ok") in found), "none")
+
+
+def newest_first(records: Iterable[Record]) -> list[Record]:
+    """Records in the order in which they count; of one second, by digest."""
+    return sorted(records, key=lambda record: (-record.created, record.digest))
+
+
+def serves(record: Record, kernel: Kernel, arch: str, abis: Mapping[str, int] | None) -> bool:
+    """Whether a record may be answered with this kernel: right arch, and the ABI its family has now.
+
+    `abis` maps family names to ABI versions; None asks for no particular one.
+    """
+    current = abis is None or abis.get(kernel.family) == kernel.abi
+    return record.outcome == "ok" and kernel.arch == arch == record.arch and record.abi == kernel.abi and current

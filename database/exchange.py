@@ -1,0 +1,118 @@
+"""Rows from one database to another: merge everything, or export what serves one architecture."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import translated
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+
+if TYPE_CHECKING:
+    from .store import Store
+
+_BATCH = 200  # rows per transaction, so that other writers get their turn
+
+
+def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
+    """Adds every row of `other` that `store` lacks, and says how many of each table were new.
+
+    From a database whose cubins may not be loaded (`other.trusted`), binaries and verifications stay behind, unless
+    `binaries` says otherwise: its kernels have to be compiled and verified again. Portfolios of `other` are appended
+    to those of `store`.
+    """
+    whole = other.trusted if binaries is None else binaries
+    added: Counter[str] = Counter()
+    for kind in TABLES:
+        if kind is Portfolio or (kind in (Binary, Verification) and not whole):
+            continue
+        added[kind.TABLE] += _add_all(store, other.rows(kind))
+    added[Portfolio.TABLE] += _merge_portfolios(store, other)
+    return added
+
+
+def _add_all(store: Store, rows: Iterable[Row]) -> int:
+    iterator, added = iter(rows), 0
+    while batch := list(islice(iterator, _BATCH)):
+        added += store.add(*batch)
+    return added
+
+
+def _merge_portfolios(store: Store, other: Store) -> int:
+    ours, theirs = _portfolios(store), _portfolios(other)
+    added = 0
+    for group, kernels in theirs.items():
+        present = ours.get(group, [])
+        fresh = [kernel for kernel in kernels if kernel not in present]
+        if fresh:
+            store.replace_portfolio(*group, [*present, *fresh])
+            added += len(fresh)
+    return added
+
+
+def _portfolios(store: Store) -> dict[tuple[str, str, str], list[str]]:
+    groups: dict[tuple[str, str, str], list[Portfolio]] = {}
+    for row in store.rows(Portfolio):
+        groups.setdefault((row.arch, row.part, row.class_key), []).append(row)
+    ranked = ((group, sorted(rows, key=lambda row: row.rank)) for group, rows in sorted(groups.items()))
+    return {group: [row.kernel_digest for row in rows] for group, rows in ranked}
+
+
+def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str]:
+    """Writes what serves `arch` to a new, compact file for shipping, replacing `path` in one step.
+
+    That is the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
+    and verifications, and the timings. Rollback journal, no free pages, one file: readable from a read-only folder.
+    """
+    from .store import Store
+
+    target = Path(path).expanduser().absolute()
+    with translated(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            with Store.open(partial) as copy:
+                added: Counter[str] = Counter()
+                for batch in _selected(store, arch):
+                    for start in range(0, len(batch), _BATCH):
+                        for row in batch[start : start + _BATCH]:
+                            added[row.TABLE] += 1
+                        copy.add(*batch[start : start + _BATCH])
+                copy.connection.execute("PRAGMA journal_mode=DELETE")
+                copy.connection.execute("VACUUM")
+            os.replace(partial, target)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(f"{partial}{suffix}").unlink(missing_ok=True)
+    return added
+
+
+def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:
+    """Rows to export, table by table, each in the order of digests."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in store.rows(Record, arch=arch):
+        if record.outcome != "ok" or not record.kernel_digest:
+            continue
+        present = newest.get((record.key, record.part))
+        if present is None or (-record.created, record.digest) < (-present.created, present.digest):
+            newest[record.key, record.part] = record
+    portfolio = list(store.rows(Portfolio, arch=arch))
+    timings = list(store.rows(Timing, arch=arch))
+    named = {row.kernel_digest for row in newest.values()}
+    named |= {row.kernel_digest for row in portfolio} | {row.kernel_digest for row in timings}
+    kernels = [kernel for kernel in store.rows(Kernel, arch=arch) if kernel.digest in named]
+    present_kernels = {kernel.digest for kernel in kernels}
+    wanted = {kernel.binary_digest for kernel in kernels}
+    binaries = [binary for binary in store.rows(Binary) if binary.digest in wanted]
+    texts = {binary.source_digest for binary in binaries}
+    yield [source for source in store.rows(Source) if source.digest in texts]
+    yield binaries
+    yield kernels
+    yield [row for row in store.rows(Verification) if row.kernel_digest in present_kernels]
+    yield sorted(newest.values(), key=lambda record: record.digest)
+    yield portfolio
+    yield timings

@@ -1,0 +1,107 @@
+"""Three databases as one: the user's before the site's before the packaged one; only the user's is written.
+
+Whatever is wrong with one of them is a warning, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from .catalog import Catalog
+from .entry import Entry
+from .errors import StoreError, StoreWarning
+from .opening import is_trusted
+from .record import Row
+from .store import TIMEOUT, Store
+
+PRETUNED = Path(__file__).resolve().parent / "pretuned"
+
+PathLike = str | os.PathLike[str]
+
+
+class Layers:
+    """The stores that could be opened, and where the user's is, or is to be made at the first write."""
+
+    def __init__(self, user: Store | None, site: Store | None, packaged: Store | None, user_path: Path | None = None):
+        self.user, self.site, self.packaged = user, site, packaged
+        self.user_path = user_path
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The open stores in the order of precedence."""
+        return tuple(store for store in (self.user, self.site, self.packaged) if store is not None)
+
+    def load(self, arch: str, abis: Mapping[str, int] | None = None) -> Catalog:
+        """Everything about one architecture, in memory; see Catalog."""
+        return Catalog(self.stores, arch, abis)
+
+    def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
+        """The first store's answer; see Store.find."""
+        found = (store.find(key, arch, part, abis) for store in self.stores)
+        return next((entry for entry in found if entry is not None), None)
+
+    def add(self, *rows: Row, timeout: float = 1.0) -> bool:
+        """Adds rows to the user's store, made where it is absent; False and a warning where that cannot be done."""
+        if self.user_path is None:
+            return False
+        try:
+            if self.user is None or self.user.readonly:
+                self.user = Store.open(self.user_path, trusted=_own(self.user_path), timeout=timeout)
+            self.user.add(*rows)
+        except StoreError as error:
+            warnings.warn(f"nothing was stored: {error}", StoreWarning, stacklevel=2)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes every store."""
+        for store in self.stores:
+            store.close()
+
+    def __enter__(self) -> Layers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_layers(
+    arch: str, user: PathLike | None = None, site: PathLike | None = None, timeout: float = TIMEOUT
+) -> Layers:
+    """Opens the packaged database of `arch`, and those at `site` and `user` where they exist.
+
+    A database that cannot be used is left out with a StoreWarning that names the reason. The user's file is not
+    created here, and opened for writing only where that is possible.
+    """
+    packaged = PRETUNED / f"{arch}.db"
+    user_path = Path(user).expanduser().absolute() if user is not None else None
+    return Layers(
+        _open_user(user_path, timeout) if user_path is not None and user_path.exists() else None,
+        _open(Path(site).expanduser(), timeout) if site is not None else None,
+        _open(packaged, timeout, immutable=True, trusted=True) if packaged.exists() else None,
+        user_path,
+    )
+
+
+def _open_user(path: Path, timeout: float) -> Store | None:
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return _open(path, timeout, readonly=False, trusted=_own(path))
+    return _open(path, timeout, trusted=_own(path))
+
+
+def _open(
+    path: Path, timeout: float, *, readonly: bool = True, immutable: bool = False, trusted: bool | None = None
+) -> Store | None:
+    try:
+        return Store.open(path, readonly, immutable=immutable, trusted=trusted, timeout=timeout)
+    except StoreError as error:
+        warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
+        return None
+
+
+def _own(path: Path) -> bool | None:
+    """Trust in the user's own file; None, which asks Store.open, while there is none."""
+    return is_trusted(path, strict=False) if path.exists() else None

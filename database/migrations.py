@@ -1,0 +1,82 @@
+"""From an older schema to the current one: numbered steps, all of them in one transaction.
+
+A step knows the schema it starts from, to the letter, and how to convert one row. Rows that fail their digest are
+left behind; digests of converted rows are computed anew, and every reference follows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .connection import SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
+from .errors import ForeignStoreError
+from .record import TABLES, Row
+from .rows import insert, select
+
+#: From a table's name and an old row's values by column to those of the new row, or None to leave it out.
+Convert = Callable[[str, dict[str, Any]], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """From `version` to the next one.
+
+    `schema` is the whole text of the old schema.sql and `tables` its row classes, in the order of their references.
+    Both are kept beside the step and never change again.
+    """
+
+    version: int
+    schema: str
+    tables: tuple[type[Row], ...]
+    convert: Convert
+
+
+#: In order. Version 1 is the first there is, so nothing has to be converted yet.
+STEPS: tuple[Step, ...] = ()
+
+
+def migrate(connection: sqlite3.Connection, path: Path, version: int, steps: Sequence[Step] | None = None) -> int:
+    """Brings a file of an older `version` to SCHEMA_VERSION, inside the caller's transaction.
+
+    Returns how many damaged rows were left behind. Raises ForeignStoreError where no step starts at this version, or
+    the tables are not exactly those it starts from.
+    """
+    chosen = [step for step in (STEPS if steps is None else steps) if step.version >= version]
+    if [step.version for step in chosen] != list(range(version, SCHEMA_VERSION)):
+        raise ForeignStoreError(f"{path} has schema {version}, which this version cannot convert")
+    dropped = 0
+    for step, following in zip(chosen, [*chosen[1:], None], strict=True):
+        check_schema(connection, path, step.schema)
+        schema = following.schema if following else schema_text()
+        dropped += _apply(connection, step, schema, following.tables if following else TABLES)
+    return dropped
+
+
+def _apply(connection: sqlite3.Connection, step: Step, schema: str, tables: tuple[type[Row], ...]) -> int:
+    old_rows = {kind: list(select(connection, kind, {})) for kind in step.tables}
+    for what, name, *_ in schema_rows(connection):
+        if what == "table":
+            connection.execute(f'DROP TABLE "{name}"')
+    execute_schema(connection, schema, step.version + 1)
+    new = {kind.TABLE: kind for kind in tables}
+    digests: dict[str, str] = {}  # before -> after
+    for kind, rows in old_rows.items():
+        for row in rows:
+            if row is None:
+                continue
+            converted = step.convert(kind.TABLE, _with_new_references(row, digests))
+            if converted is not None:
+                fresh = new[kind.TABLE](**converted)
+                digests[row.digest] = fresh.digest
+                insert(connection, fresh)
+    return sum(row is None for rows in old_rows.values() for row in rows)
+
+
+def _with_new_references(row: Row, digests: Mapping[str, str]) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in row.columns()}
+    references = {name: value for name, value in values.items() if name.endswith("_digest") and value}
+    return values | {name: digests.get(value, value) for name, value in references.items()}

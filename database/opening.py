@@ -1,0 +1,136 @@
+"""Opening a database file: create, check, convert, or say why not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import warnings
+from pathlib import Path
+
+from . import connection as sql
+from .errors import StoreWarning, UnreadableStoreError
+from .migrations import migrate
+
+
+def open_writable(path: Path, timeout: float) -> sqlite3.Connection:
+    """A connection to the database at `path`, made (folder too, mode 0700) where there is none."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        # Not left to SQLite, which would follow the umask: a group-writable database is not trusted with cubins.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o644))
+    connection = sql.connect(path, "rw", timeout)
+    try:
+        sql.retry(lambda: _prepare(connection, path), timeout)
+        sql.set_journal(connection, path, timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Checks the file, and creates or converts its tables where that is due.
+
+    A current file is only read, so that many processes can open it at once; otherwise everything is looked at again
+    under the write lock.
+    """
+    current = sql.SCHEMA_VERSION
+    if not sql.is_empty(connection) and sql.check_version(connection, path, current) == current:
+        return sql.check_schema(connection, path, sql.schema_text())
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if sql.is_empty(connection):
+            sql.execute_schema(connection, sql.schema_text(), sql.SCHEMA_VERSION)
+        else:
+            _convert(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+
+
+def _convert(connection: sqlite3.Connection, path: Path) -> None:
+    version = sql.check_version(connection, path, sql.SCHEMA_VERSION)
+    if version < sql.SCHEMA_VERSION:
+        dropped = migrate(connection, path, version)
+        if dropped:
+            warnings.warn(f"{path}: {dropped} damaged rows were left behind", StoreWarning, stacklevel=2)
+    sql.check_schema(connection, path, sql.schema_text())
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """Ends a transaction that failed; SQLite may have ended it already."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sqlite3.Connection:
+    """A connection that never writes to the file; `immutable` promises that nobody else does either.
+
+    A file of an older version is converted in memory. A database in WAL mode cannot be read in a folder where its
+    index cannot be made, unless it is taken for immutable, which ignores the log: that is done only where the log is
+    absent or empty. Raises UnreadableStoreError and the other StoreErrors.
+    """
+    if not path.is_file():
+        raise UnreadableStoreError(f"{path} does not exist")
+    immutable = immutable and not has_log(path)
+    try:
+        return _checked(path, "immutable" if immutable else "ro", timeout)
+    except sqlite3.OperationalError:
+        if immutable or has_log(path) or os.access(path.parent, os.W_OK):
+            raise
+    return _checked(path, "immutable", timeout)
+
+
+def has_log(path: Path) -> bool:
+    """Whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
+    for suffix in ("-wal", "-journal"):
+        try:
+            if os.stat(f"{path}{suffix}").st_size:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _checked(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+    connection = sql.connect(path, mode, timeout)
+    try:
+        version = sql.retry(lambda: sql.check_version(connection, path, sql.SCHEMA_VERSION), timeout)
+        if version == sql.SCHEMA_VERSION:
+            sql.retry(lambda: sql.check_schema(connection, path, sql.schema_text()), timeout)
+            return connection
+        return _converted_copy(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _converted_copy(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    memory = sql.connect_memory()
+    connection.backup(memory)
+    connection.close()
+    memory.execute("BEGIN")
+    _convert(memory, path)
+    memory.execute("COMMIT")
+    return memory
+
+
+def is_trusted(path: Path, strict: bool) -> bool:
+    """Whether only root and the current user can have put cubins into this database.
+
+    File and folder must belong to one of the two and not be world-writable (a sticky folder such as /tmp excepted);
+    `strict`, meant for databases that somebody else made, also refuses group-writable ones and sticky folders.
+    """
+    if os.name != "posix":
+        return True  # access there is by lists that os.stat does not show
+    others = stat.S_IWGRP | stat.S_IWOTH if strict else stat.S_IWOTH
+    real = Path(os.path.realpath(path))
+    try:
+        file, folder = os.stat(real), os.stat(real.parent)
+    except OSError:
+        return False
+    sticky = not strict and bool(folder.st_mode & stat.S_ISVTX)
+    owned = all(facts.st_uid in (0, os.geteuid()) for facts in (file, folder))
+    return owned and not file.st_mode & others and (sticky or not folder.st_mode & others)

@@ -1,0 +1,243 @@
+"""One database file: rows in, rows out, each believed only if it matches its digest.
+
+with Store.open("kernels.db") as store:
+    store.add(source, binary, kernel, verification, record)
+    entry = store.find(workload_key, "sm_87", "orin-nano-8gb")
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import connection as sql
+from .entry import Entry, StoredKernel, newest_first, serves, verdict
+from .errors import StoreError, StoreWarning, UnreadableStoreError, translated
+from .opening import is_trusted, open_readonly, open_writable, rollback
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
+from .rows import insert, select
+
+Result = TypeVar("Result")
+
+#: Seconds to wait for other processes' locks; commits take milliseconds.
+TIMEOUT = 30.0
+
+_abandoned: list[sqlite3.Connection] = []  # of a parent process: closing them here would drop its locks
+
+
+class Store:
+    """A database file that is open. Safe to share between threads; a forked child gets a connection of its own.
+
+    Reading never raises for what is wrong in the file: rows that fail their digest are left out with one warning.
+    """
+
+    def __init__(self, path: Path, readonly: bool, immutable: bool, trusted: bool, timeout: float):
+        self.path, self.readonly, self.trusted, self.timeout = path, readonly, trusted, timeout
+        self._immutable = immutable
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._file: tuple[int, int] | None = None
+        self._warned = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        readonly: bool = False,
+        *,
+        immutable: bool = False,
+        trusted: bool | None = None,
+        timeout: float = TIMEOUT,
+    ) -> Store:
+        """Opens `path`, created where it is absent unless `readonly`.
+
+        `immutable` promises that the file does not change (shipped ones). `trusted` says whether its cubins may be
+        loaded; by default that follows from who can write to it, more strictly for `readonly` ones, which somebody
+        else has made. Raises a StoreError that names the reason.
+        """
+        file = Path(path).expanduser().absolute()
+        store = cls(file, readonly, immutable, False, timeout)
+        with translated(file):
+            store._connect()
+        store.trusted = is_trusted(file, strict=readonly) if trusted is None else trusted
+        return store
+
+    def close(self) -> None:
+        """Ends the connection; using the store again opens another."""
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r}, readonly={self.readonly}, trusted={self.trusted})"
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The hardened connection, in autocommit mode, for tools that format tables.
+
+        Made anew after a fork, and where another file has taken the place of the one that was opened.
+        """
+        with self._guard:
+            if self._connection is None:
+                self._connect()
+            elif not self.readonly and self._file != _identity(self.path):
+                self._connection.close()
+                self._connect()
+            assert self._connection is not None
+            return self._connection
+
+    @property
+    def _guard(self) -> threading.RLock:
+        """The lock of this process."""
+        if self._pid != os.getpid() and self._connection is not None:
+            _abandoned.append(self._connection)
+            self._connection = None
+            self._lock = threading.RLock()  # the parent's may have been held by a thread that does not exist here
+        return self._lock
+
+    def _connect(self) -> None:
+        self._connection = None
+        if self.readonly:
+            self._connection = open_readonly(self.path, self.timeout, self._immutable)
+        else:
+            self._connection = open_writable(self.path, self.timeout)
+        self._pid, self._file = os.getpid(), _identity(self.path)
+
+    # Writing: one short transaction per call.
+
+    def add(self, *rows: Row) -> int:
+        """Adds rows in one transaction and says how many were new. Raises a StoreError; then none is added."""
+        return self._write(lambda connection: sum(insert(connection, row) for row in rows))
+
+    def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str]) -> None:
+        """Makes the kernels with these digests, best first, the portfolio of a class."""
+        rows = [Portfolio(arch, part, class_key, rank, kernel) for rank, kernel in enumerate(kernels)]
+
+        def replace(connection: sqlite3.Connection) -> None:
+            condition = "arch = ? AND part = ? AND class_key = ?"
+            connection.execute(f"DELETE FROM portfolio WHERE {condition}", (arch, part, class_key))
+            for row in rows:
+                insert(connection, row)
+
+        self._write(replace)
+
+    def _write(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
+        if self.readonly:
+            raise UnreadableStoreError(f"{self.path} is open for reading only")
+        with self._guard, translated(self.path):
+            connection = self.connection
+            sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
+            try:
+                result = action(connection)
+                sql.retry(lambda: connection.execute("COMMIT"), self.timeout)
+                return result
+            except BaseException:
+                rollback(connection)
+                raise
+
+    # Reading.
+
+    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+        """Rows of one table whose columns have these values, in the order of their digests.
+
+        Ends early, with a warning, where the file is damaged or stays locked.
+        """
+        try:
+            with translated(self.path):
+                found = select(self.connection, kind, where)
+                while True:
+                    with self._guard:
+                        row = next(found, self)
+                    if row is self:
+                        return
+                    if row is None:
+                        self._warn(f"a row of {kind.TABLE} does not match its digest and is ignored")
+                    else:
+                        yield row  # type: ignore[misc]
+        except StoreError as error:
+            self._warn(str(error))
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            text = text if str(self.path) in text else f"{self.path}: {text}"
+            warnings.warn(text, StoreWarning, stacklevel=4)
+
+    def get(self, kind: type[RowType], digest: str) -> RowType | None:
+        """The row with this digest."""
+        return next(self.rows(kind, digest=digest), None)
+
+    def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
+        """The newest record with a kernel for this Workload, of `part` or, where that is None, of any part of `arch`.
+
+        `abis` gives the ABI version of each kernel family; kernels of other families and versions are passed over.
+        """
+        for record in self.records(key, arch, part):
+            stored = self.kernel(record.kernel_digest) if record.kernel_digest else None
+            if stored is not None and serves(record, stored.kernel, arch, abis):
+                return Entry(record, stored)
+        return None
+
+    def records(self, key: str, arch: str, part: str | None = None) -> list[Record]:
+        """All records of a Workload, failed ones included, newest first."""
+        where = {"key": key, "arch": arch} | ({"part": part} if part is not None else {})
+        return newest_first(self.rows(Record, **where))
+
+    def kernel(self, digest: str) -> StoredKernel | None:
+        """The kernel with this digest and how it was verified."""
+        kernel = self.get(Kernel, digest)
+        if kernel is None:
+            return None
+        return StoredKernel(kernel, verdict(self.rows(Verification, kernel_digest=digest)), (self,))
+
+    def binary(self, kernel: Kernel) -> Binary | None:
+        """The binary of a kernel."""
+        return self.get(Binary, kernel.binary_digest)
+
+    def source(self, binary: Binary) -> Source | None:
+        """The source of a binary."""
+        return self.get(Source, binary.source_digest)
+
+    def kernels_for_class(self, class_key: str, arch: str) -> list[StoredKernel]:
+        """Every kernel of a class, whatever came of its verification."""
+        digests = [kernel.digest for kernel in self.rows(Kernel, class_key=class_key, arch=arch)]
+        return [kernel for kernel in map(self.kernel, digests) if kernel is not None]
+
+    def portfolio(self, arch: str, part: str, class_key: str) -> list[StoredKernel]:
+        """The kernels of a class's cover, best first."""
+        rows = self.rows(Portfolio, arch=arch, part=part, class_key=class_key)
+        found = [self.kernel(row.kernel_digest) for row in sorted(rows, key=lambda row: row.rank)]
+        return [kernel for kernel in found if kernel is not None]
+
+    def timings(self, key: str, part: str) -> list[Timing]:
+        """Every timing of a Workload on a part, vendor calls included, oldest first."""
+        return sorted(self.rows(Timing, key=key, part=part), key=lambda row: (row.created, row.digest))
+
+    def counts(self) -> Counter[str]:
+        """Number of rows of each table."""
+        with self._guard, translated(self.path):
+            query = 'SELECT count(*) FROM "{}"'
+            run = self.connection.execute
+            return Counter({kind.TABLE: run(query.format(kind.TABLE)).fetchone()[0] for kind in TABLES})
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino

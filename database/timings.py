@@ -1,0 +1,44 @@
+"""Who won: all timings are kept, and the winner follows from them in a stable way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from .record import Timing
+
+#: Two medians this close are a tie: repeated measurements of one kernel differ by as much.
+TIE_BAND = 0.02
+
+
+@dataclass(frozen=True)
+class Winner:
+    """`kernel_digest` is None where the vendor's call won; times are medians over all timings, in microseconds."""
+
+    kernel_digest: str | None
+    median_us: float
+    vendor_us: float | None
+
+    @property
+    def speedup(self) -> float | None:
+        """Vendor time over winner time, None where the vendor's call was never timed."""
+        return self.vendor_us / self.median_us if self.vendor_us else None
+
+
+def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
+    """The fastest of what was timed for one Workload on one part; None without timings.
+
+    Everything within `band` of the fastest is a tie. A tie goes to the vendor's call, which needs no kernel of ours,
+    then to the smaller digest, so that noise moves neither bits nor files.
+    """
+    by_subject: dict[tuple[bool, str], list[float]] = {}
+    for timing in timings:
+        subject = (timing.vendor is None, timing.kernel_digest or "")
+        by_subject.setdefault(subject, []).append(timing.median_us)
+    if not by_subject:
+        return None
+    medians = {subject: median(times) for subject, times in by_subject.items()}
+    fastest = min(medians.values())
+    ours, digest = min(subject for subject, time in medians.items() if time <= fastest * (1 + band))
+    return Winner(digest if ours else None, medians[ours, digest], medians.get((False, "")))
