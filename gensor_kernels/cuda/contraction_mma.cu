@@ -157,26 +157,26 @@ struct Pipeline {
 
     // Asks for the next step. Steps past the end of k are all zeros.
     MEMBER void request() {
-        if constexpr (ASYNC) {
-            a.copy(k_left, shared_base() + write);
-            b.copy(k_left, shared_base() + (write + TileA::BYTES));
-            copy_async_commit();
-            write = next_stage(write);
-        } else {
-            a.load(k_left);
-            b.load(k_left);
-        }
+#if ASYNC
+        a.copy(k_left, shared_base() + write);
+        b.copy(k_left, shared_base() + (write + TileA::BYTES));
+        copy_async_commit();
+        write = next_stage(write);
+#else
+        a.load(k_left);
+        b.load(k_left);
+#endif
         k_left -= BLOCK_K;
     }
     // Makes the oldest step asked for visible to the block, and the stage before it free.
     MEMBER void receive() {
-        if constexpr (ASYNC) {
-            copy_async_wait<STAGES - 2>();
-        } else {
-            a.store(shared_base() + write);
-            b.store(shared_base() + (write + TileA::BYTES));
-            write = next_stage(write);
-        }
+#if ASYNC
+        copy_async_wait<STAGES - 2>();
+#else
+        a.store(shared_base() + write);
+        b.store(shared_base() + (write + TileA::BYTES));
+        write = next_stage(write);
+#endif
         barrier();
     }
     static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
@@ -229,13 +229,10 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
                 multiply_fragments(fragments[now]);
         }
     }
-    if constexpr (EPILOGUE_STAGED) { // the slabs lie where the tiles were
-        if constexpr (ASYNC && STAGES > 2)
-            copy_async_wait<0>();
-        barrier();
-    }
-    if constexpr (EPILOGUE_STAGED)
-        finish_staged(params, tile, tile.row + row, tile.column + column, accumulators);
-    else
-        finish_direct(params, tile, tile.row + row, tile.column + column, accumulators);
+#if EPILOGUE_STAGED // the slabs lie where the tiles were
+    if constexpr (ASYNC && STAGES > 2)
+        copy_async_wait<0>();
+    barrier();
+#endif
+    finish_warp(params, tile, tile.row + row, tile.column + column, accumulators);
 }

@@ -93,8 +93,8 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
 
 using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
-DEVICE void finish_staged(const Params &params, const Tile &tile, int row, int column,
-                          const Accumulators &accumulators) {
+#if EPILOGUE_STAGED
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
     const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
         UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
@@ -111,8 +111,8 @@ DEVICE void finish_staged(const Params &params, const Tile &tile, int row, int c
     }
 }
 
-DEVICE void finish_direct(const Params &params, const Tile &tile, int row, int column,
-                          const Accumulators &accumulators) {
+#else
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
     constexpr int BATCHES = FRAGMENTS_N / BATCH_FRAGMENTS;
     ROLLED for (int i = 0; i < FRAGMENTS_M * BATCHES; ++i) {
         ACC_TYPE values[BATCH_FRAGMENTS * 4];
@@ -126,3 +126,4 @@ DEVICE void finish_direct(const Params &params, const Tile &tile, int row, int c
         finish_batch(params, tile, values, place);
     }
 }
+#endif
