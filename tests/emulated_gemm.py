@@ -115,10 +115,22 @@ KERNEL(gemm, Params, THREADS, 0) {
             }
 }
 """
-BUGS = (
-    "NONE NO_BARRIER SHORT_WAIT NO_SWIZZLE NO_GUARD ODD_ADDRESS DIVERGENT DEADLOCK HANG UNWRITTEN "
-    "READ_ONLY SHARED_BOUND TWICE OTHER_BARRIER"
-).split()
+BUGS = [
+    "NONE",
+    "NO_BARRIER",
+    "SHORT_WAIT",
+    "NO_SWIZZLE",
+    "NO_GUARD",
+    "ODD_ADDRESS",
+    "DIVERGENT",
+    "DEADLOCK",
+    "HANG",
+    "UNWRITTEN",
+    "READ_ONLY",
+    "SHARED_BOUND",
+    "TWICE",
+    "OTHER_BARRIER",
+]
 
 
 def source(kernel: str = SOURCE, **constants: int) -> str:

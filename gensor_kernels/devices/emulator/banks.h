@@ -13,6 +13,13 @@ constexpr u32 MOST_ACCESSES = 1 << 16;
 // Conflicts of one phase; `unit` bytes (4, 8 or 16) per lane, at most 128 bytes in all.
 inline u32 phase_conflicts(const u32 *address, u32 lanes, int unit) {
     int banks = 128 / unit;
+    u32 used = 0, first = 0;
+    for (u32 rest = lanes; rest; rest &= rest - 1) { // the common case: every lane has a bank of its own
+        u32 bit = 1u << (address[__builtin_ctz(rest)] / unit % banks);
+        first |= used & bit, used |= bit;
+    }
+    if (!first)
+        return 0;
     u32 seen[32][32];
     int number[32] = {}, passes = 1;
     for (; lanes; lanes &= lanes - 1) {

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent
 # No -march=native: a library must not depend on the machine it was built on. No contraction into fused
 # multiply-adds: sums must not depend on the architecture either.
 COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off", "-w")
-EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic")
+EMULATOR_FLAGS = (*COMMON_FLAGS, "-O3")
 KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")
 
 

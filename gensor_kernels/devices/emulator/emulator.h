@@ -32,7 +32,7 @@ struct Buffer {
     int writable;
 };
 
-// run.py mirrors these names in this order.
+// counters.py mirrors these names in this order.
 enum Counter {
     BLOCKS,
     SWITCHES,

@@ -51,25 +51,27 @@ struct FromInt8 {
     static u32 element(u32 word, int i) { return (u32)(int)(signed char)(word >> 8 * i); }
 };
 
+// Elements of equal position in their registers are kept together: whole arrays convert at once, and K is summed in
+// its order all the same.
 template <class From, class Number, int ROWS, int HALVES, int ELEMENTS>
 inline __attribute__((always_inline)) void multiply(Operands &o) {
-    constexpr int REGISTERS = 4 * HALVES, K = REGISTERS * ELEMENTS, M = 8 * ROWS;
-    u32 a[M][K], b[K][8];
-    Number d[M][8];
+    constexpr int REGISTERS = 4 * HALVES, M = 8 * ROWS;
+    u32 a[ELEMENTS][M][REGISTERS], b[ELEMENTS][REGISTERS][8];
+    Number x[ELEMENTS][M][REGISTERS], y[ELEMENTS][REGISTERS][8], d[M][8];
+    for (int e = 0; e < ELEMENTS; ++e) {
+        for (int i = 0; i < M; ++i)
+            for (int r = 0; r < REGISTERS; ++r)
+                a[e][i][r] = From::element(o.a[i][r], e);
+        for (int r = 0; r < REGISTERS; ++r)
+            for (int j = 0; j < 8; ++j)
+                b[e][r][j] = From::element(o.b[r][j], e);
+    }
+    memcpy(x, a, sizeof a), memcpy(y, b, sizeof b), memcpy(d, o.d, sizeof d);
     for (int i = 0; i < M; ++i)
         for (int r = 0; r < REGISTERS; ++r)
             for (int e = 0; e < ELEMENTS; ++e)
-                a[i][r * ELEMENTS + e] = From::element(o.a[i][r], e);
-    for (int r = 0; r < REGISTERS; ++r)
-        for (int e = 0; e < ELEMENTS; ++e)
-            for (int j = 0; j < 8; ++j)
-                b[r * ELEMENTS + e][j] = From::element(o.b[r][j], e);
-    Number x[M][K], y[K][8];
-    memcpy(x, a, sizeof a), memcpy(y, b, sizeof b), memcpy(d, o.d, sizeof d);
-    for (int i = 0; i < M; ++i)
-        for (int k = 0; k < K; ++k)
-            for (int j = 0; j < 8; ++j)
-                d[i][j] += x[i][k] * y[k][j];
+                for (int j = 0; j < 8; ++j)
+                    d[i][j] += x[e][i][r] * y[e][r][j];
     memcpy(o.d, d, sizeof d);
 }
 

@@ -1,0 +1,215 @@
+// Which thread goes on: rendezvous of warps and blocks, and the order in which waiting threads are taken up.
+#pragma once
+#include "stack.h"
+#include "matrix.h"
+
+namespace emulator {
+
+static const char *operation_name(Operation operation) {
+    static const char *names[] = {"running", "barrier", "warp_barrier", "load_matrix", "mma", "shuffle"};
+    return names[operation];
+}
+
+// Nobody can go on: lanes of one warp wait at different places (divergent), or for lanes that have left (deadlock).
+[[noreturn]] static void report_deadlock(const Block &block) {
+    char text[800] = "";
+    size_t length = 0;
+    bool divergent = false;
+    for (size_t w = 0; w < block.warps.size(); ++w) {
+        const Warp &warp = block.warps[w];
+        divergent = divergent || (warp.arrived && warp.arrived != warp.alive);
+        const Thread *previous = nullptr;
+        for (size_t t = w * WARP; t < block.threads.size() && t < (w + 1) * WARP && length < sizeof text; ++t) {
+            const Thread &thread = block.threads[t];
+            bool alive = warp.alive >> (t % WARP) & 1;
+            if (!alive || (previous && previous->waiting == thread.waiting && !(previous->site != thread.site)))
+                continue;
+            length += snprintf(text + length, sizeof text - length, "%s thread %zu on at %s line %d", length ? "," : "",
+                               t, operation_name(thread.waiting), thread.site.line);
+            previous = &thread;
+        }
+    }
+    fault(divergent ? DIVERGENT : DEADLOCK, "no thread can go on:%s", text);
+}
+
+// ---- the scheduler
+
+static u32 pick_bit(u32 mask, u32 start) {
+    u32 upper = mask & (ALL_LANES << (start & 31));
+    return __builtin_ctz(upper ? upper : mask);
+}
+static u32 pick_bit_down(u32 mask, u32 start) {
+    u32 lower = mask & (ALL_LANES >> (31 - (start & 31)));
+    return 31 - __builtin_clz(lower ? lower : mask);
+}
+
+static Thread *pick_in(Block &block, u32 warp, u32 lane) {
+    u32 mask = block.ready_warps;
+    if (!mask)
+        return nullptr;
+    switch (machine.request->order) {
+    case FORWARD:
+        warp = pick_bit(mask, warp);
+        return &block.threads[warp * WARP + pick_bit(block.warps[warp].ready, lane)];
+    case REVERSE:
+        warp = pick_bit_down(mask, warp);
+        return &block.threads[warp * WARP + pick_bit_down(block.warps[warp].ready, lane)];
+    default: // mostly another lane of this warp: the more warps are in between, the more of them are halfway
+        if (!(mask >> warp & 1) || (next_random() & 7) == 0)
+            warp = pick_bit(mask, next_random());
+        return &block.threads[warp * WARP + pick_bit(block.warps[warp].ready, next_random())];
+    }
+}
+
+static Thread *pick() {
+    Block *here = current ? current->block : &machine.blocks[0];
+    size_t count = machine.blocks.size(), first = here - machine.blocks.data();
+    if (machine.request->order == RANDOM && count > 1)
+        first = next_random() % count;
+    for (size_t i = 0; i < count; ++i) {
+        Block &block = machine.blocks[(first + i) % count];
+        bool mine = current && &block == current->block;
+        u32 last = machine.request->order == REVERSE ? ALL_LANES : 0;
+        if (Thread *thread = pick_in(block, mine ? current->warp() : last & 31, mine ? current->lane() : last & 31))
+            return thread;
+    }
+    return nullptr;
+}
+
+static inline __attribute__((always_inline)) void switch_to(Thread *thread) {
+    Thread *from = current;
+    if (thread == from)
+        return;
+    if ((++count(SWITCHES) & 0xfffff) == 0)
+        check_time();
+    current = thread;
+    switch_stack(&from->stack_pointer, thread->stack_pointer);
+}
+
+void yield_now() {
+    switch_to(pick());
+}
+
+static void set_ready(Block &block, int w, u32 lanes) {
+    block.warps[w].ready |= lanes;
+    if (lanes)
+        block.ready_warps |= 1u << w;
+}
+
+static inline __attribute__((always_inline)) void wait_at(Operation operation, Site site) {
+    Block &block = *current->block;
+    Warp &warp = current_warp();
+    current->waiting = operation, current->site = site;
+    warp.ready &= ~(1u << current->lane());
+    if (!warp.ready)
+        block.ready_warps &= ~(1u << current->warp());
+    Thread *next;
+    // The common case, the next lane of this warp, without the general search.
+    if (u32 later = machine.request->order == FORWARD ? warp.ready & (ALL_LANES << current->lane()) : 0)
+        next = current - current->lane() + __builtin_ctz(later);
+    else if (!(next = pick()))
+        report_deadlock(block);
+    switch_to(next);
+    current->waiting = NONE;
+}
+
+// ---- rendezvous of a warp: the last lane to arrive acts for all
+
+// True if this lane is the last; then the caller acts and calls release_warp.
+static inline __attribute__((always_inline)) bool meet(Operation operation, Site site, u32 needed) {
+    Warp &warp = current_warp();
+    if (warp.arrived && (warp.operation != operation || warp.site != site))
+        fault(DIVERGENT, "lane %d is at %s line %d while other lanes of its warp are at %s line %d", current->lane(),
+              operation_name(operation), site.line, operation_name(warp.operation), warp.site.line);
+    warp.operation = operation, warp.site = site;
+    warp.arrived |= 1u << current->lane();
+    if (warp.arrived == needed)
+        return true;
+    wait_at(operation, site);
+    return false;
+}
+
+static void release_warp() {
+    Warp &warp = current_warp();
+    count_conflicts(warp);
+    set_ready(*current->block, current->warp(), warp.arrived);
+    warp.arrived = 0;
+}
+
+static void finish_warp_barrier(Warp &warp) {
+    ++count(WARP_BARRIERS);
+    if (warp.epoch + 1 < 1u << WARP_EPOCH_BITS)
+        ++warp.epoch;
+}
+
+void warp_barrier(const char *file, int line) {
+    if (meet(WARP_BARRIER, {file, line}, current_warp().alive)) {
+        finish_warp_barrier(current_warp());
+        release_warp();
+    }
+}
+
+void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line) {
+    tick();
+    Warp &warp = current_warp();
+    warp.d[current->lane()] = registers, warp.word[current->lane()] = address;
+    if (meet(LOAD_MATRIX, {file, line}, ALL_LANES)) {
+        load_matrix_warp(warp, count, transposed, file, line);
+        release_warp();
+    }
+}
+
+void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line) {
+    Warp &warp = current_warp();
+    int lane = current->lane();
+    warp.d[lane] = d, warp.a[lane] = a, warp.b[lane] = b;
+    if (meet(MULTIPLY_MATRIX, {file, line}, ALL_LANES)) {
+        multiply_warp(warp, shape);
+        release_warp();
+    }
+}
+
+u64 shuffle_xor(u64 value, int mask, const char *file, int line) {
+    Warp &warp = current_warp();
+    int lane = current->lane();
+    u64 result;
+    warp.word[lane] = value, warp.d[lane] = &result;
+    if (mask < 0 || mask >= WARP)
+        fault(INVALID, "shuffle_xor with mask %d at %s line %d", mask, file, line);
+    if (meet(SHUFFLE, {file, line}, ALL_LANES)) {
+        for (int i = 0; i < WARP; ++i)
+            *(u64 *)warp.d[i] = warp.word[i ^ mask];
+        ++count(SHUFFLES);
+        release_warp();
+    }
+    return result;
+}
+
+// ---- the block's barrier
+
+static void release_block(Block &block) {
+    ++count(BARRIERS);
+    ++block.epoch;
+    block.at_barrier = 0;
+    for (size_t w = 0; w < block.warps.size(); ++w) {
+        Warp &warp = block.warps[w];
+        count_conflicts(warp);
+        warp.epoch = 0;
+        set_ready(block, (int)w, warp.alive);
+    }
+}
+
+void barrier(const char *file, int line) {
+    Block &block = *current->block;
+    // CUDA allows a barrier in conditional code only where the condition is the same for the whole block.
+    if (block.at_barrier && block.barrier_site != Site{file, line})
+        fault(DIVERGENT, "the thread is at the barrier of line %d while others are at that of line %d", line,
+              block.barrier_site.line);
+    block.barrier_site = Site{file, line};
+    if (++block.at_barrier == block.alive)
+        release_block(block);
+    else
+        wait_at(BARRIER, {file, line});
+}
+
+} // namespace emulator
