@@ -10,9 +10,14 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 Value = None | int | float | str | bytes
+
+_HEAD = struct.Struct(">cQ").pack
+_FLOAT = struct.Struct(">d").pack
+_INTEGER = struct.Struct(">q").pack
 
 
 def canonical(value: Any) -> str:
@@ -20,11 +25,13 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def row_digest(table: str, columns: Sequence[str], values: Sequence[Value]) -> str:
+def row_digest(table: str, columns: tuple[str, ...], values: Sequence[Value]) -> str:
     """Hexadecimal SHA-256 of one row; every item is written as type tag, length, bytes."""
-    parts = [_encode(table)]
-    for column, value in zip(columns, values, strict=True):
-        parts += (_encode(column), _encode(value))
+    table_name, *names = _names(table, columns)
+    parts = [table_name]
+    for name, value in zip(names, values, strict=True):
+        parts.append(name)
+        parts += _encode(value)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -33,15 +40,19 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _encode(value: Value) -> bytes:
+@cache
+def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(b"".join(_encode(name)) for name in (table, *columns))
+
+
+def _encode(value: Value) -> tuple[bytes, bytes]:
     if isinstance(value, str):
-        tag, data = b"T", value.encode("utf-8", "surrogateescape")
-    elif isinstance(value, bytes):
-        tag, data = b"B", value
-    elif value is None:
-        tag, data = b"N", b""
-    elif isinstance(value, float):
-        tag, data = b"F", struct.pack(">d", value)
-    else:
-        tag, data = b"I", struct.pack(">q", value)
-    return tag + struct.pack(">Q", len(data)) + data
+        data = value.encode("utf-8", "surrogateescape")
+        return _HEAD(b"T", len(data)), data
+    if isinstance(value, bytes):
+        return _HEAD(b"B", len(value)), value
+    if value is None:
+        return _HEAD(b"N", 0), b""
+    if isinstance(value, float):
+        return _HEAD(b"F", 8), _FLOAT(value)
+    return _HEAD(b"I", 8), _INTEGER(value)
