@@ -1,20 +1,40 @@
-"""Matrix multiplication, plain and batched: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n]."""
+"""Matrix multiplication, plain and batched: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n].
+
+Declaration and tolerance are imported where they are used: a call of a stored kernel needs neither, and the
+runtime's import time is budgeted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
+from .declaration import Operator
 from .dtypes import ACCUMULATORS, decode, facts, round_to
 from .epilogue import Step
-from .tolerance import Expected, Magnitude, accumulation_bound
-from .tolerance import expect as expected_of
 from .workload import View, Workload, alignment_class, contiguous, unit_axis
 
+if TYPE_CHECKING:
+    from .expression import Expression
+    from .tolerance import Expected, Magnitude
+
 NAME = "matmul"
+
+
+def declare() -> Expression:
+    """C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]."""
+    from .expression import SUM, Expression, axes, tensor
+
+    batch, m, n, k = axes("batch m n k")
+    a, b = tensor("a", batch, m, k), tensor("b", batch, k, n)
+    return Expression("c", (batch, m, n), a[batch, m, k] * b[batch, k, n], SUM)
+
+
+OPERATOR = Operator(NAME, declare)
 
 
 def workload(
@@ -97,24 +117,6 @@ def workload_from_operands(
     )
 
 
-def flops(workload: Workload) -> int:
-    """2 batch m n k."""
-    size = workload.size
-    return 2 * size["batch"] * size["m"] * size["n"] * size["k"]
-
-
-def bytes_moved(workload: Workload) -> int:
-    """Each of A, B and the epilogue operands read once, C written once (a bias is a row, a mask bytes)."""
-    batch, m, n, k = (workload.size[axis] for axis in ("batch", "m", "n", "k"))
-    elements = {"a": m * k, "b": k * n, "c": m * n}
-    total = sum(batch * count * facts(workload.dtype[name]).itemsize for name, count in elements.items())
-    for name in workload.epilogue:
-        operand = epilogues.OPERATIONS[name].operand
-        width = 1 if name == "mask" else facts(workload.dtype["c"]).itemsize
-        total += {"": 0, "n": n, "mn": batch * m * n}[operand] * width
-    return total
-
-
 def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str = "float64") -> np.ndarray:
     """A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
 
@@ -131,6 +133,8 @@ def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str
 
 def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:
     """Scale of the products that are summed: sum |a b| and sqrt(sum (a b)^2), float64 (..., m, n)."""
+    from .tolerance import Magnitude
+
     a, b = np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64))
     with np.errstate(all="ignore"):
         total = np.matmul(a, b)
@@ -153,11 +157,13 @@ def expect(
     ``a`` (..., m, k) and ``b`` (..., k, n) are stored as ``dtypes.encode`` does; ``steps`` are the epilogue
     with its operands.  ``structured`` gives the looser bound that holds for data of any order.
     """
+    from . import tolerance
+
     a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
     product = reference(a, b)
     if workload.accumulator == "int32":
         product = round_to("int32", product)
-    bound = accumulation_bound(
+    bound = tolerance.accumulation_bound(
         product,
         magnitude(a, b),
         a.shape[-1],
@@ -166,7 +172,7 @@ def expect(
         math=workload.math,
         structured=structured,
     )
-    return expected_of(
+    return tolerance.expect(
         product,
         bound,
         steps,

@@ -1,0 +1,221 @@
+"""Element-wise values: what is computed from tensor reads at one position of the axes.
+
+Arithmetic and comparisons on values build a small tree.  Functions live in one table with their NumPy meaning
+and their cost, so an evaluator, a counter of operations and a code generator read the same declaration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .affine import Affine, Axis, ExpressionError, Index, Quotient, affine, extent_of
+
+
+class Function(NamedTuple):
+    """NumPy meaning of a function, the number of its arguments, and the operations it counts as."""
+
+    numpy: Callable[..., Any]
+    arity: int
+    operations: int
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return 1.0 / np.sqrt(x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+_erf_of = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(_erf_of(x), dtype=np.float64)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "add": Function(np.add, 2, 1),
+    "subtract": Function(np.subtract, 2, 1),
+    "multiply": Function(np.multiply, 2, 1),
+    "divide": Function(np.divide, 2, 1),
+    "negative": Function(np.negative, 1, 0),
+    "absolute": Function(np.abs, 1, 0),
+    "conjugate": Function(np.conj, 1, 0),
+    "maximum": Function(np.maximum, 2, 1),
+    "minimum": Function(np.minimum, 2, 1),
+    "exp": Function(np.exp, 1, 1),
+    "log": Function(np.log, 1, 1),
+    "sqrt": Function(np.sqrt, 1, 1),
+    "rsqrt": Function(_rsqrt, 1, 1),
+    "tanh": Function(np.tanh, 1, 1),
+    "erf": Function(_erf, 1, 1),
+    "sigmoid": Function(_sigmoid, 1, 2),
+    "less": Function(np.less, 2, 0),
+    "less_equal": Function(np.less_equal, 2, 0),
+    "greater": Function(np.greater, 2, 0),
+    "greater_equal": Function(np.greater_equal, 2, 0),
+    "equal": Function(np.equal, 2, 0),
+    "where": Function(np.where, 3, 0),
+}
+
+
+class Value:
+    """Base of the tree's nodes; numbers are lifted to Constant in arithmetic."""
+
+    def __add__(self, other: Any) -> Value:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Value:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Value:
+        return apply("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return apply("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Value:
+        return apply("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Value:
+        return apply("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Value:
+        return apply("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return apply("divide", other, self)
+
+    def __neg__(self) -> Value:
+        return apply("negative", self)
+
+    def nodes(self) -> Iterator[Value]:
+        """This node and all below it."""
+        yield self
+
+
+@dataclass(frozen=True)
+class Constant(Value):
+    """A number."""
+
+    value: float | complex
+
+
+@dataclass(frozen=True)
+class IndexValue(Value):
+    """An index expression used as a number, as in a causal mask."""
+
+    index: Affine | Quotient
+
+
+@dataclass(frozen=True)
+class Position(Value):
+    """Row-major position among the reduced axes, as argmax returns it."""
+
+
+@dataclass(frozen=True)
+class Result(Value):
+    """A field of the finished reduction by name ("" for its main value), read in a map pass."""
+
+    field: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named operand.  ``extents`` are axes, integers or expressions of axes; ``fill`` is what a read outside
+    them gives (None: such a read is an error in the declaration)."""
+
+    name: str
+    extents: tuple[Index, ...]
+    fill: float | None = None
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Extents under ``sizes``."""
+        return tuple(extent_of(extent, sizes) for extent in self.extents)
+
+    def pad(self, fill: float = 0.0) -> Tensor:
+        """The same operand, giving ``fill`` where it is read outside its extents."""
+        return replace(self, fill=float(fill))
+
+    def __getitem__(self, indices: Index | tuple[Index, ...]) -> Read:
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != len(self.extents):
+            shape = ", ".join(map(str, self.extents))
+            raise ExpressionError(f"{self.name}({shape}) has {len(self.extents)} axes, read with {len(given)}")
+        return Read(self, tuple(i if isinstance(i, Quotient) else affine(i) for i in given))
+
+
+@dataclass(frozen=True)
+class Read(Value):
+    """One element of a tensor at affine indices."""
+
+    tensor: Tensor
+    indices: tuple[Affine | Quotient, ...]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Axes the indices depend on, in the order of their use."""
+        return tuple(dict.fromkeys(axis for item in self.indices for axis in item.axes))
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True)
+class Apply(Value):
+    """A function of FUNCTIONS on values."""
+
+    function: str
+    arguments: tuple[Value, ...]
+
+    def nodes(self) -> Iterator[Value]:
+        """This node and all below it, arguments in order."""
+        yield self
+        for argument in self.arguments:
+            yield from argument.nodes()
+
+
+def tensor(name: str, *extents: Index) -> Tensor:
+    """A named operand: ``tensor("a", m, k)``."""
+    return Tensor(name, extents)
+
+
+def index(expression: Index) -> Value:
+    """An axis or index expression as a number."""
+    return IndexValue(expression if isinstance(expression, Quotient) else affine(expression))
+
+
+def result(field: str = "") -> Value:
+    """The reduction's main value, or one field of its state, in a map pass."""
+    return Result(field)
+
+
+def position() -> Value:
+    """Row-major position among the reduced axes."""
+    return Position()
+
+
+def value_of(item: Any) -> Value:
+    """``item`` as a Value: numbers become constants; ExpressionError for anything else."""
+    if isinstance(item, Value):
+        return item
+    if isinstance(item, (int, float, complex, np.number)):
+        return Constant(item if isinstance(item, (int, float, complex)) else item.item())
+    hint = "; index(...) makes a number of an axis" if isinstance(item, (Axis, Affine, Quotient)) else ""
+    raise ExpressionError(f"{item} is no value{hint}")
+
+
+def apply(function: str, *arguments: Any) -> Value:
+    """``function`` (a name in FUNCTIONS) of values and numbers."""
+    if function not in FUNCTIONS:
+        raise ExpressionError(f"{function!r} is not one of {', '.join(FUNCTIONS)}")
+    arity = FUNCTIONS[function].arity
+    if len(arguments) != arity:
+        raise ExpressionError(f"{function} takes {arity} arguments, {len(arguments)} are given")
+    return Apply(function, tuple(value_of(argument) for argument in arguments))
