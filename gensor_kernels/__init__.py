@@ -1,1 +1,25 @@
-"""Pretuned CUDA kernels for CuPy."""
+"""Pretuned CUDA kernels for CuPy.
+
+matmul(a, b, ...)          matrix product with a fused epilogue
+explain(matmul, a, b, ...) which kernel would serve that call, and why
+emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
+refresh()                  forget plans, settings and databases read so far
+"""
+
+from .dispatch import emulated, matmul, refresh
+from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
+from .explain import Explanation, explain
+
+__all__ = [
+    "BuildError",
+    "ConfigError",
+    "Explanation",
+    "GensorError",
+    "ToolMissingError",
+    "UnknownArchError",
+    "UnsupportedError",
+    "emulated",
+    "explain",
+    "matmul",
+    "refresh",
+]

@@ -14,7 +14,7 @@ from ...errors import UnsupportedError
 from ...machine.arch import Arch
 from ...programs.family import Launch
 from ...programs.params import SIZE
-from ..device import Code
+from ..device import Code, Device
 from .build import build
 from .run import run
 
@@ -27,11 +27,13 @@ class _Arguments(threading.local):
         self.handle = None
 
 
-class EmulatorDevice:
+class EmulatorDevice(Device):
     """Executes kernels made for `arch`. Every access outside the arrays of a call raises KernelFault."""
 
     xp = np
     emulated = True
+    unsupported = ""
+    refusals = ()
 
     def __init__(self, arch: Arch):
         self.arch = arch
@@ -43,6 +45,10 @@ class EmulatorDevice:
     def is_array(self, value: Any) -> bool:
         """Whether `value` is a NumPy array."""
         return isinstance(value, np.ndarray)
+
+    def is_local(self, array: Any) -> bool:
+        """There is one memory."""
+        return True
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A new C-contiguous array, filled with a pattern that no result has."""

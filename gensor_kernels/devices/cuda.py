@@ -1,0 +1,252 @@
+"""A GPU through CuPy: the only file that imports it.
+
+Two parts of CuPy's interface used here are public by name but not documented, read in 13.3 to 14.2: a struct by
+value is passed as `cupy.cuda.function.CPointer(address)`, which the launch takes as the address of the argument,
+and modules load from memory by `Module().load(bytes)`. Launches go to the calling thread's current stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ..build import nvrtc
+from ..config import logger
+from ..errors import BuildError, ToolMissingError, UnknownArchError
+from ..machine.arch import from_attributes
+from ..programs.family import Launch
+from ..programs.params import SIZE
+from .advice import about_device, about_import
+from .device import Code, Device
+
+#: Dynamic shared memory a kernel may use without asking for more, bytes.
+PLAIN_SHARED_BYTES = 48 * 1024
+FLOAT32 = np.dtype(np.float32)
+
+
+def import_cupy() -> Any:
+    """The `cupy` module; ToolMissingError with one sentence where it is absent or cannot be used."""
+    try:
+        import cupy
+    except Exception as error:  # CuPy raises whatever its loader met: ImportError, OSError, RuntimeError
+        raise ToolMissingError(about_import(error)) from error
+    return cupy
+
+
+def current_device() -> Callable[[], int]:
+    """A function that gives the number of the current device; ToolMissingError where CuPy reaches no GPU."""
+    query = import_cupy().cuda.runtime.getDevice
+    try:
+        query()
+    except RuntimeError as error:
+        raise ToolMissingError(about_device(error)) from error
+    return query
+
+
+class _Arguments(threading.local):
+    """Each thread's Params, and the argument list that passes them by value."""
+
+    def __init__(self, pointer_to: Callable[[int], Any]) -> None:
+        self.buffer = bytearray(SIZE)
+        self._pinned = (ctypes.c_char * SIZE).from_buffer(self.buffer)  # the buffer can't move while this lives
+        self.handle = (pointer_to(ctypes.addressof(self._pinned)),)
+
+
+class CudaDevice(Device):
+    """Device number `number` of this process. `arch` is None where its compute capability is not supported."""
+
+    emulated = False
+
+    def __init__(self, number: int):
+        self.xp = self.cupy = cupy = import_cupy()
+        self.number = number
+        self.unsupported = ""
+        self.arch = None
+        self._identify()
+        several = cupy.cuda.runtime.getDeviceCount() > 1
+        self.describe = attrgetter("shape", "strides", "dtype", *(["data.device_id"] if several else []))
+        self._several = several
+        self._prepare()
+
+    def _prepare(self) -> None:
+        cupy = self.cupy
+        from cupy.cuda.function import CPointer
+        from cupy_backends.cuda.api import driver
+
+        self.pointer = attrgetter("data.ptr")
+        self.local = _Arguments(CPointer)
+        self.refusals = (driver.CUDADriverError,)
+        self._driver = driver
+        self._array = cupy.ndarray
+        self._functions: dict[tuple[str, str], Any] = {}
+        self._modules: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._math = _ComputeType(cupy)
+
+    def _identify(self) -> None:
+        cupy = self.cupy
+        device = cupy.cuda.Device(self.number)
+        facts = device.attributes
+        name = cupy.cuda.runtime.getDeviceProperties(self.number)["name"]
+        bandwidth = None
+        if facts.get("MemoryClockRate") and facts.get("GlobalMemoryBusWidth"):
+            # kHz, two transfers per clock, bits
+            bandwidth = 2e3 * facts["MemoryClockRate"] * facts["GlobalMemoryBusWidth"] / 8 / 1e9
+        capability = device.compute_capability
+        try:
+            self.arch = from_attributes(
+                (int(capability[:-1]), int(capability[-1])),
+                name.decode() if isinstance(name, bytes) else str(name),
+                facts["MultiProcessorCount"],
+                facts.get("ClockRate", 0) / 1e6 or 1.0,
+                bandwidth,
+                facts.get("L2CacheSize"),
+            )
+        except UnknownArchError as error:
+            self.unsupported = str(error)
+
+    # ---- arrays and memory
+
+    def is_array(self, value: Any) -> bool:
+        """Whether `value` is a CuPy array."""
+        return isinstance(value, self._array)
+
+    def is_local(self, array: Any) -> bool:
+        """Whether an array's memory is on this device."""
+        return not self._several or array.data.device_id == self.number
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """A new C-contiguous array, not initialised, from CuPy's allocator."""
+        return self._array(shape, dtype)
+
+    def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
+        """(owner, address) of memory from CuPy's pool, which reuses it in the order of the stream."""
+        memory = self.cupy.cuda.alloc(nbytes)
+        if zero:
+            memory.memset_async(0, nbytes)
+        return memory, memory.ptr
+
+    def tf32(self) -> bool:
+        """CuPy's own switch: `CUPY_TF32`, or `cupy._core.set_compute_type`."""
+        return self._math.is_tf32()
+
+    # ---- kernels
+
+    def capturing(self) -> bool:
+        """Whether the current stream records a graph."""
+        try:
+            return bool(self.cupy.cuda.get_current_stream().is_capturing())
+        except RuntimeError:  # the legacy stream may not even be asked while another one captures
+            return True
+
+    def is_loaded(self, code: Code) -> bool:
+        """Whether the module is on the device already."""
+        return code.digest in self._modules
+
+    def load(self, code: Code, launches: Sequence[Launch]) -> tuple[tuple[Any, tuple[int], tuple[int], int], ...]:
+        """(function, grid, block, dynamic shared bytes) of each launch. BuildError where the driver refuses it."""
+        with self._lock, self.cupy.cuda.Device(self.number):
+            if code.digest not in self._modules:
+                self._modules[code.digest] = self._module(code)
+            return tuple(
+                (self._function(code, each), (each.grid,), (each.block,), each.shared_bytes) for each in launches
+            )
+
+    def _module(self, code: Code) -> Any:
+        if code.cubin:
+            try:
+                return self._load_image(code.cubin)
+            except self.refusals as error:
+                logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
+        try:
+            binary = nvrtc.compile_cubin(code.source, self.arch.target if self.arch else code.target)
+        except ToolMissingError as error:
+            raise BuildError(f"the driver refused the stored cubin, and {error}") from error
+        if binary.error is not None:
+            raise BuildError("NVRTC refused the kernel", binary.error)
+        try:
+            return self._load_image(binary.cubin)
+        except self.refusals as error:
+            raise BuildError(f"the driver refused a cubin by {binary.toolchain}: {error}") from error
+
+    def _load_image(self, image: bytes) -> Any:
+        module = self.cupy.cuda.function.Module()
+        module.load(image)
+        return module
+
+    def _function(self, code: Code, launch: Launch) -> Any:
+        """The entry of a loaded module, allowed the shared memory of `launch`."""
+        found = self._functions.get((code.digest, launch.entry))
+        try:
+            function, allowed = found or (self._modules[code.digest].get_function(launch.entry), PLAIN_SHARED_BYTES)
+            if launch.shared_bytes > allowed:
+                attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self._driver.funcSetAttribute(function.ptr, attribute, launch.shared_bytes)
+                allowed = launch.shared_bytes
+        except self.refusals as error:
+            raise BuildError(f"the driver refused {launch.entry}: {error}") from error
+        self._functions[code.digest, launch.entry] = function, allowed
+        return function
+
+    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], workspace: Any) -> None:
+        """Enqueues the launches on the current stream; the driver copies Params before it returns."""
+        handle = arguments.handle
+        for function, grid, block, shared in loaded:
+            function(grid, block, handle, shared)
+
+    # ---- the library's own operations
+
+    def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
+        """cupy.matmul; without TF32 where the call asks for IEEE products."""
+        if math == "ieee" and self.tf32():
+            with self._lock, self._math.ieee():
+                return self.cupy.matmul(a, b, out=out)
+        return self.cupy.matmul(a, b, out=out)
+
+    def erfc(self, x: Any) -> Any:
+        """Complementary error function, element-wise."""
+        from cupyx.scipy.special import erfc
+
+        return erfc(x)
+
+
+class _ComputeType:
+    """CuPy's switch for TF32: `set_compute_type`, or the environment where a CuPy has no such function."""
+
+    def __init__(self, cupy: Any):
+        from cupy import _core
+        from cupy._core import _routines_linalg as constants
+
+        self._get = getattr(_core, "get_compute_type", None)
+        self._set = getattr(_core, "set_compute_type", None)
+        self._tf32 = getattr(constants, "COMPUTE_TYPE_TF32", 7)
+        self._default = getattr(constants, "COMPUTE_TYPE_DEFAULT", 1)
+
+    def is_tf32(self) -> bool:
+        """Whether float32 products may use TF32."""
+        if self._get is None:
+            return os.environ.get("CUPY_TF32", "0").strip() not in ("", "0")
+        return bool(self._get(FLOAT32) == self._tf32)
+
+    def ieee(self) -> _Switched:
+        """A context in which they may not."""
+        return _Switched(self._set, self._default, self._tf32)
+
+
+class _Switched:
+    def __init__(self, switch: Any, inside: int, after: int):
+        self._switch, self._inside, self._after = switch, inside, after
+
+    def __enter__(self) -> None:
+        if self._switch is not None:
+            self._switch(FLOAT32, self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        if self._switch is not None:
+            self._switch(FLOAT32, self._after)

@@ -1,0 +1,129 @@
+"""The public functions, and which device a call is for. Imports little: everything else waits for a first call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from .. import config
+from .arguments import operations
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_emulated: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
+_lock = threading.Lock()
+_emulators: dict[tuple[str, ...], Runtime] = {}
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    alpha: Any = 1,
+    bias: Any = None,
+    add: Any = None,
+    activation: str | None = None,
+    epilogue: Any = None,
+    dtype: Any = None,
+    precision: str | None = None,
+) -> Any:
+    """Matrix product of two arrays with a fused epilogue: `activation(alpha * a @ b + bias + add)`.
+
+    `a` (..., m, k) and `b` (..., k, n) are CuPy arrays (NumPy arrays inside `emulated`); shapes, broadcasting,
+    one-dimensional operands, dtype promotion, `out` and errors are those of `cupy.matmul`. The result has shape
+    (..., m, n).
+
+    `alpha` is a real number; `bias` and `add` are arrays that broadcast to the result; `activation` is one of
+    relu, relu6, gelu, gelu_tanh, silu, tanh, sigmoid. `epilogue` gives operations in any order instead:
+    `[("bias", x), "relu", ("mul", y), ("scale", 0.5), ("mask", keep, fill), ("add", z), "cast"]`, up to six in a
+    kernel. The epilogue is computed in the accumulator's type (float32 for float16 and bfloat16) and rounded once.
+
+    `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
+    `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch.
+
+    Raises ValueError for shapes that do not fit and unknown names, TypeError for dtypes that cannot be cast and
+    for operands that are no arrays of this device.
+    """
+    runtime = _emulated.get() or _current()
+    if bias is None and add is None and activation is None and epilogue is None and type(alpha) is int and alpha == 1:
+        return runtime.call(a, b, out, (), dtype, precision)
+    return runtime.call(a, b, out, operations(alpha, bias, add, activation, epilogue), dtype, precision)
+
+
+def current_runtime() -> Runtime:
+    """The Runtime a call made here and now would use."""
+    return _emulated.get() or _current()
+
+
+def _cuda() -> Runtime:
+    """First use of a GPU: imports CuPy, and leaves the lookup of the current device's Runtime in its place."""
+    global _current
+    from ..devices import cuda
+    from .library import Library
+    from .runtime import Runtime
+    from .stored import library
+
+    runtimes: dict[int, Runtime] = {}
+    current_device = cuda.current_device()
+
+    def lookup() -> Runtime:
+        number = current_device()
+        runtime = runtimes.get(number)
+        if runtime is None:
+            with _lock:
+                runtime = runtimes.get(number)
+                if runtime is None:
+                    device = cuda.CudaDevice(number)
+                    runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
+        return runtime
+
+    _forget_devices.append(runtimes.clear)
+    _current = lookup
+    return lookup()
+
+
+_current: Callable[[], Runtime] = _cuda
+_forget_devices: list[Callable[[], None]] = []
+
+
+def refresh() -> None:
+    """Forgets every plan and what was read from databases and settings: the next call looks again."""
+    with _lock:
+        _emulators.clear()
+        for forget in _forget_devices:
+            forget()
+
+
+@contextmanager
+def emulated(arch: str) -> Iterator[None]:
+    """Within it, calls take NumPy arrays and run the kernels of `arch` ("sm_87", "h200") on the CPU.
+
+    Slow, exact in what it executes, and strict: a call that no kernel serves raises UnsupportedError instead of
+    going to an array library. Needs g++ (ToolMissingError). bfloat16 arrays have the dtype of `ml_dtypes`.
+    """
+    token = _emulated.set(_emulator(arch))
+    try:
+        yield
+    finally:
+        _emulated.reset(token)
+
+
+def _emulator(name: str) -> Runtime:
+    from ..devices.emulator.device import EmulatorDevice
+    from ..machine.arch import lookup
+    from .runtime import Runtime
+    from .stored import library
+
+    arch = lookup(name)
+    # Databases are named by the environment: another environment, another Runtime.
+    key = (arch.part, str(config.user_database()), str(config.site_database()))
+    with _lock:
+        if key not in _emulators:
+            _emulators[key] = Runtime(EmulatorDevice(arch), library(arch))
+        return _emulators[key]

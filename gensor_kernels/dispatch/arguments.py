@@ -1,0 +1,181 @@
+"""From what a caller wrote to what is computed: NumPy's rules for shapes, dtypes and error texts.
+
+Nothing here touches array data: arrays are asked for `shape` and `dtype` only.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..operators.epilogue import OPERATIONS
+
+SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
+PRECISIONS = (None, "ieee", "tf32")
+
+#: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
+WIDER_RESULTS = {
+    "float16": ("float32",),
+    "bfloat16": ("float32",),
+    "int8": ("int32", "float32", "float16", "bfloat16"),
+}
+
+
+class Operation(NamedTuple):
+    """One epilogue operation as asked for: its name, the array it reads (or None) and its scalar."""
+
+    name: str
+    operand: Any = None
+    scalar: float = 0.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call computes.
+
+    `shape` and `dtype` are the result's; `inputs` is the dtype both operands are brought to; `sizes` is
+    (m, n, k) with 1 for the axis a one-dimensional operand lacks; `batch` the broadcast leading axes.
+    `plain`: the array library's matmul gives this result as it stands; `one_call`: without converting operands.
+    """
+
+    shape: tuple[int, ...]
+    batch: tuple[int, ...]
+    sizes: tuple[int, int, int]
+    inputs: np.dtype[Any]
+    dtype: np.dtype[Any]
+    operations: tuple[Operation, ...]
+    math: str
+    plain: bool
+    one_call: bool
+
+
+def operations(
+    alpha: Any = 1, bias: Any = None, add: Any = None, activation: str | None = None, epilogue: Any = None
+) -> tuple[Operation, ...]:
+    """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
+
+    Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
+    anybody's guess), TypeError for operands that are no arrays.
+    """
+    steps = [] if isinstance(alpha, (int, float)) and alpha == 1 else [_scale(alpha)]
+    if epilogue is not None:
+        if bias is not None or add is not None or activation is not None:
+            raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+        return (*steps, *(_listed(item) for item in epilogue))
+    if bias is not None:
+        steps.append(_with_operand("bias", bias))
+    if add is not None:
+        steps.append(_with_operand("add", add))
+    if activation is not None:
+        steps.append(_listed(activation))
+    return tuple(steps)
+
+
+def _scale(alpha: Any) -> Operation:
+    if getattr(alpha, "shape", None) == () and not isinstance(alpha, np.generic):
+        return Operation("mul", alpha)  # a 0-d array stays on its device
+    return Operation("scale", None, _scalar("alpha", alpha))
+
+
+def _scalar(name: str, value: Any) -> float:
+    if not isinstance(value, (numbers.Real, np.bool_)):
+        raise TypeError(f"{name} must be a real number, not {type(value).__name__}")
+    return float(value)
+
+
+def _with_operand(name: str, operand: Any) -> Operation:
+    if not hasattr(operand, "shape") or isinstance(operand, np.generic):
+        raise TypeError(f"{name} must be an array, not {type(operand).__name__}")
+    return Operation(name, operand)
+
+
+def _listed(item: Any) -> Operation:
+    """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
+    name, *values = (item,) if isinstance(item, str) else item
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise ValueError(f"epilogue operation {name!r} is not one of {', '.join(OPERATIONS)}")
+    expected = int(operation.takes_operand) + int(operation.takes_scalar)
+    if len(values) != expected:
+        raise ValueError(f"epilogue operation {name!r} takes {expected} values, not {len(values)}")
+    step = _with_operand(name, values[0]) if operation.takes_operand else Operation(name)
+    return step._replace(scalar=_scalar(name, values[-1])) if operation.takes_scalar else step
+
+
+def resolve(a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any = None, math: str = "ieee") -> Call:
+    """Shapes and dtypes of a call; raises what NumPy raises for operands that do not fit.
+
+    The result's dtype is `dtype`, else NumPy's promotion of the operands. One thing more than NumPy: where
+    the accumulator is wider than the operands (int8, float16, bfloat16), `dtype` or the dtype of `out` may
+    ask for it, and the result is not rounded to the operands' dtype on the way.
+    """
+    batch, sizes, shape = _shapes(a.shape, b.shape)
+    for step in steps:
+        if step.operand is not None:
+            _check_broadcast(step.name, step.operand.shape, shape)
+    promoted = np.promote_types(a.dtype, b.dtype)
+    wider = WIDER_RESULTS.get(promoted.name, ())
+    if dtype is not None:
+        result = np.dtype(dtype)
+        for index, operand in enumerate((a, b)):
+            _check_cast(operand.dtype, result, f"input {index}")
+    else:
+        result = out.dtype if out is not None and out.dtype.name in wider else promoted
+    inputs = promoted if result == promoted or result.name in wider else result
+    if out is not None:
+        _check_cast(result, out.dtype, "output")
+        if tuple(out.shape) != shape:
+            raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
+    # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
+    plain = not steps and result == promoted and not (batch and result.name == "bfloat16")
+    one_call = plain and not (batch and result.name == "float16")
+    math = math if inputs == np.float32 else "ieee"
+    return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call)
+
+
+def _check_cast(source: np.dtype[Any], target: np.dtype[Any], what: str) -> None:
+    if not np.can_cast(source, target, "same_kind"):
+        raise TypeError(
+            f"Cannot cast ufunc 'matmul' {what} from {source!r} to {target!r} with casting rule 'same_kind'"
+        )
+
+
+def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) -> None:
+    fits = len(operand) <= len(shape) and all(
+        extent in (1, whole) for extent, whole in zip(reversed(operand), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")
+
+
+def _shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
+    """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
+    for index, shape in enumerate((a, b)):
+        if not shape:
+            raise ValueError(
+                f"matmul: Input operand {index} does not have enough dimensions "
+                f"(has 0, gufunc core with signature {SIGNATURE} requires 1)"
+            )
+    k, inner = a[-1], b[-2 if len(b) > 1 else 0]
+    if k != inner:
+        raise ValueError(
+            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"{SIGNATURE} (size {inner} is different from {k})"
+        )
+    try:
+        batch = np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        raise ValueError(
+            "operands could not be broadcast together with remapped shapes [original->remapped]: "
+            f"{_remapped(a)} {_remapped(b)}"
+        ) from None
+    rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
+    return batch, (rows[0] if rows else 1, columns[0] if columns else 1, k), (*batch, *rows, *columns)
+
+
+def _remapped(shape: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, shape))})->({','.join((*map(str, shape[:-2]), 'newaxis', 'newaxis'))})"

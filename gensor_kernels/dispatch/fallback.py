@@ -1,0 +1,83 @@
+"""Tier 4: the same result from the array library's own matmul and element-wise operations.
+
+The epilogue runs in the accumulator's type, as in a kernel: int32 while every step so far is an integer one,
+else float32 (float64 for float64 and for integers wider than int8). The one difference: the product of float16
+or bfloat16 operands is rounded to their dtype before the epilogue, because the library's call returns it so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .arguments import Call, Operation
+
+_INTEGER_STEPS = frozenset({"scale", "bias", "add", "mul", "relu", "relu6", "mask"})
+
+
+def evaluate(device: Any, call: Call, a: Any, b: Any) -> Any:
+    """The result of `call` as a new array of `call.dtype`; `device` gives `xp`, `product` and `erfc`."""
+    inputs = call.inputs
+    if inputs == np.int8 and (call.operations or call.dtype != np.int8):
+        inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
+    elif inputs.name == "bfloat16" and call.batch:
+        inputs = np.dtype(np.float32)  # CuPy has no batched bfloat16 product
+    value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), call.math)
+    for index, step in enumerate(call.operations):
+        if value.dtype.kind in "iub" and index >= integer_steps(call):
+            value = value.astype(np.float32 if call.inputs == np.int8 else np.float64)
+        elif value.dtype.kind == "f" or value.dtype.name == "bfloat16":
+            value = value.astype(np.float64 if value.dtype == np.float64 else np.float32, copy=False)
+        value = _apply(device, value, step, call.dtype)
+    return _convert(device.xp, value, call.dtype)
+
+
+def integer_steps(call: Call) -> int:
+    """How many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
+    if call.inputs.kind not in "iu":
+        return 0
+    for count, step in enumerate(call.operations):
+        whole = step.scalar.is_integer() and abs(step.scalar) < 2**31
+        operand = step.operand is None or step.operand.dtype.name in ("int8", "int32", "uint8", "bool")
+        if step.name not in _INTEGER_STEPS or not whole or not operand:
+            return count
+    return len(call.operations)
+
+
+def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        value = xp.trunc(value).astype(np.int64)  # then wraps, as from any wider integer
+    return value.astype(dtype, copy=False)
+
+
+def _apply(device: Any, v: Any, step: Operation, result: np.dtype[Any]) -> Any:
+    """One step on `v`, in the dtype of `v`."""
+    xp, name = device.xp, step.name
+    scalar = v.dtype.type(step.scalar)
+    if name == "mask":
+        return xp.where(step.operand == 0, scalar, v)
+    if step.operand is not None:
+        x = step.operand.astype(v.dtype, copy=False)
+        return v * x if name == "mul" else v + x
+    if name == "scale":
+        return v * scalar
+    if name == "cast":
+        return _convert(xp, v, result).astype(v.dtype)
+    if name in ("relu", "relu6"):
+        v = xp.maximum(v, v.dtype.type(0))
+        return xp.minimum(v, v.dtype.type(6)) if name == "relu6" else v
+    return _activation(device, v, name)
+
+
+def _activation(device: Any, v: Any, name: str) -> Any:
+    xp = device.xp
+    if name == "gelu":
+        return 0.5 * v * device.erfc(v * -math.sqrt(0.5))
+    if name == "gelu_tanh":
+        return 0.5 * v * (1 + xp.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v)))
+    if name == "tanh":
+        return xp.tanh(v)
+    sigmoid = 1 / (1 + xp.exp(-v))
+    return v * sigmoid if name == "silu" else sigmoid

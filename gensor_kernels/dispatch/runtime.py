@@ -1,0 +1,239 @@
+"""One Runtime per device: from a call to a Plan, and the dictionary of Plans.
+
+`call` is the path of every call. Everything else happens once per distinct call.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from .. import config
+from ..devices.device import Device
+from ..errors import BuildError, UnsupportedError
+from ..operators.workload import View, contiguous
+from ..programs import params
+from ..programs.families import FAMILIES
+from . import tiers
+from .arguments import PRECISIONS, Call, Operation, resolve
+from .fallback import integer_steps
+from .library import Kernel, Library
+from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, Staging, operand_dtype, repeats_itself
+from .problem import Problem, TooManyAxesError, make, view_of
+
+FLOAT32 = np.dtype(np.float32)
+#: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
+MOST_PLANS = 65536
+
+
+class Runtime:
+    """Calls on one device."""
+
+    def __init__(self, device: Device, library: Library):
+        self.device, self.library = device, library
+        self.describe, self.pointer = device.describe, device.pointer
+        self.plans: dict[tuple[Any, ...], Plan] = {}
+        self.lock = threading.RLock()
+
+    def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
+        """`a @ b` with the epilogue `steps`, into `out` or a new array."""
+        describe, pointer = self.describe, self.pointer
+        pc = 0
+        try:
+            pa, pb, about_a = pointer(a), pointer(b), describe(a)
+            if precision is None and about_a[2] == FLOAT32:
+                precision = self.precision(a, None)
+            if out is None:
+                key: tuple[Any, ...] = (about_a, pa & 15, describe(b), pb & 15, dtype, precision)
+            else:
+                pc = pointer(out)
+                key = (about_a, pa & 15, describe(b), pb & 15, describe(out), pc & 15, dtype, precision)
+            if steps:
+                key += self._about(steps)
+            plan = self.plans.get(key)
+        except (AttributeError, TypeError):
+            self.check(a, b, out, steps, precision)
+            raise
+        if plan is None:
+            return self._first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
+        return plan.run(a, b, out, steps, pa, pb, pc)
+
+    def precision(self, a: Any, asked: str | None) -> str:
+        """The math mode of a call: what was asked for, else the library's own switch."""
+        return asked or ("tf32" if a.dtype == FLOAT32 and self.device.tf32() else "ieee")
+
+    def _about(self, steps: tuple[Operation, ...]) -> tuple[Any, ...]:
+        """The part of a key that stands for the epilogue: all but addresses, and of scalars only wholeness."""
+        describe = self.describe
+        parts: list[Any] = []
+        for name, operand, scalar in steps:
+            parts += (name, scalar.is_integer()) if operand is None else (name, describe(operand), scalar.is_integer())
+        return tuple(parts)
+
+    def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
+        """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+        named = [("a", a), ("b", b), *((step.name, step.operand) for step in steps if step.operand is not None)]
+        for name, value in named if out is None else [*named, ("out", out)]:
+            if not self.device.is_array(value):
+                expected = self.device.xp.__name__
+                raise TypeError(
+                    f"{name} must be a {expected} array, not {type(value).__module__}.{type(value).__name__}"
+                )
+
+    def _first(
+        self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any, pa: int, pb: int, pc: int
+    ) -> Any:
+        """The first call of its kind: makes the Plan, once even when several threads arrive together."""
+        self.check(a, b, out, steps, precision)
+        with self.lock:
+            plan = self.plans.get(key)
+            if plan is None:
+                plan, keep = self._plan(a, b, out, steps, dtype, precision)
+                if keep:
+                    if len(self.plans) >= MOST_PLANS:
+                        self.plans.clear()
+                    self.plans[key] = plan
+        try:
+            return plan.run(a, b, out, steps, pa, pb, pc)
+        except self.device.refusals as error:
+            # A launch the driver refuses at once has done nothing: the library can still serve the call.
+            config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
+            call = resolve(a, b, out, steps, dtype, self.precision(a, precision))
+            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}")
+            return plan.run(a, b, out, steps, pa, pb, pc)
+
+    # ---- planning
+
+    def _plan(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> tuple[Plan, bool]:
+        """(Plan, whether it holds for later calls too)."""
+        call = resolve(a, b, out, steps, dtype, self.precision(a, precision))
+        if 0 in call.shape:
+            return EmptyPlan(self, call), True
+        capturing = self.device.capturing()
+        try:
+            return self._kernel_plan(call, a, b, out, capturing), not capturing
+        except Exception as error:
+            if self.device.emulated:
+                raise
+            # Whatever went wrong in choosing or loading, the library would have worked.
+            config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
+            return FallbackPlan(self, call, f"no kernel could be prepared: {error}"), not capturing
+
+    def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan:
+        choice, problem, staging = self.choose(call, a, b, out, capturing)
+        reason, plan = choice.reason, None
+        kernel = choice.kernel or choice.standby
+        if kernel is not None and problem is not None:
+            try:
+                plan = self._bind(kernel, problem, call, staging, (a, b, out), capturing)
+            except BuildError as error:
+                reason = f"kernel {kernel.digest[:12]} cannot be used here: {error}"
+                config.logger().warning("%s", reason)
+        if plan is not None and choice.kernel is not None:
+            return plan
+        return FallbackPlan(self, call, reason, standby=plan)
+
+    def choose(
+        self, call: Call, a: Any, b: Any, out: Any, capturing: bool
+    ) -> tuple[tiers.Choice, Problem | None, Staging | None]:
+        """Which tier serves a call, the contraction it is, and what must be done to its arrays first."""
+        device = self.device
+        if config.disabled() and not device.emulated:
+            return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
+        if device.arch is None:
+            return tiers.Choice(4, device.unsupported), None, None
+        operands = [step.operand for step in call.operations]
+        if not all(array is None or device.is_local(array) for array in (a, b, out, *operands)):
+            return tiers.Choice(4, "an operand is in the memory of another device"), None, None
+        try:
+            problem, staging = self._problem(call, a, b, out)
+        except UnsupportedError as error:
+            return tiers.Choice(4, error.reason), None, None
+        request = tiers.Request(
+            problem=problem,
+            arch=device.arch,
+            emulated=device.emulated,
+            one_call=call.one_call and not capturing,
+            capturing=capturing,
+        )
+        return tiers.choose(request, self.library), problem, staging
+
+    def _problem(self, call: Call, a: Any, b: Any, out: Any) -> tuple[Problem, Staging | None]:
+        staging = self._staging(call, a, b, out)
+        try:
+            return self._as_staged(call, a, b, out, staging), staging
+        except TooManyAxesError:
+            staging = Staging(compact=True, temporary=out is not None)
+            return self._as_staged(call, a, b, out, staging), staging
+
+    def _staging(self, call: Call, a: Any, b: Any, out: Any) -> Staging | None:
+        operands = [step.operand for step in call.operations if step.operand is not None]
+        temporary = out is not None and (out.dtype != call.dtype or repeats_itself(out) or self._is_odd(out))
+        compact = any(self._is_odd(array) for array in (a, b, *operands))
+        convert = a.dtype != call.inputs or b.dtype != call.inputs
+        convert = convert or any(operand.dtype != operand_dtype(operand.dtype) for operand in operands)
+        return Staging(compact, temporary) if temporary or compact or convert else None
+
+    def _is_odd(self, array: Any) -> bool:
+        """Whether elements lie off their natural alignment."""
+        size = array.dtype.itemsize
+        return bool(self.pointer(array) % size or any(stride % size for stride in array.strides))
+
+    def _as_staged(self, call: Call, a: Any, b: Any, out: Any, staging: Staging | None) -> Problem:
+        compact = staging is not None and staging.compact
+
+        def view(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> View:
+            if compact or array.dtype != dtype:
+                return contiguous(shape if compact else tuple(array.shape), dtype.name)
+            return view_of(array, self.pointer(array))
+
+        def lead(array: Any) -> tuple[int, ...]:
+            return (*(call.batch if array.ndim > 1 else ()), *array.shape[-2:])
+
+        fresh = out is None or (staging is not None and staging.temporary)
+        c = contiguous(call.shape, call.dtype.name) if fresh else view_of(out, self.pointer(out))
+        operands = [
+            None if s.operand is None else view(s.operand, operand_dtype(s.operand.dtype), call.shape)
+            for s in call.operations
+        ]
+        views = view(a, call.inputs, lead(a)), view(b, call.inputs, lead(b))
+        if call.inputs == np.int8 and call.dtype.kind == "f" and call.sizes[2] >= 2**17:
+            raise UnsupportedError("int32 sums of 2^17 products or more may wrap before they become floats")
+        return make(*views, c, operands, call.operations, call.math)
+
+    # ---- binding
+
+    def _bind(
+        self, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any, capturing: bool
+    ) -> Plan | None:
+        """A Plan that launches `kernel`; None where it would have to be loaded inside graph capture."""
+        if capturing and not self.device.is_loaded(kernel.code):
+            return None
+        family, workload = FAMILIES[kernel.program.family], problem.workload
+        loaded = self.device.load(kernel.code, family.launches(kernel.program, workload))
+        if staging is not None:
+            return StagedPlan(self, call, staging)
+        template = params.pack(
+            a=problem.a,
+            b=problem.b,
+            c=problem.c,
+            sizes=problem.sizes,
+            batch=problem.batch,
+            tiles=params.tiling(family.tile(kernel.program), *problem.sizes),
+            steps=_steps(call, problem),
+            integer_steps=integer_steps(call),
+        )
+        bound = Bound(template, loaded, problem.swapped, family.workspace(kernel.program, workload))
+        return LaunchPlan(self, call, bound, *arrays)
+
+
+def _steps(call: Call, problem: Problem) -> list[params.Step]:
+    steps = []
+    for step, strides in zip(call.operations, problem.operands, strict=True):
+        dtype = "float32" if step.operand is None else step.operand.dtype.name
+        steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or params.Strides()))
+    return steps

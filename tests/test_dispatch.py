@@ -1,0 +1,175 @@
+"""Plans: what a call does, on a device of NumPy arrays where launches are written down."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from gensor_kernels.dispatch import library, plan
+from gensor_kernels.dispatch.arguments import Operation
+from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.errors import BuildError
+
+from .numpy_device import NumpyDevice, aligned, starters, workload
+
+
+def runtime(contents=None):
+    return Runtime(NumpyDevice(), library.Library(contents))
+
+
+def test_a_call_without_kernels_is_the_librarys():
+    made = runtime()
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((3, 1, 4, 5)), rng.standard_normal((2, 5, 6))
+    np.testing.assert_array_equal(made.call(a, b, None, (), None, None), a @ b)
+    out = np.zeros((3, 2, 4, 6))
+    assert made.call(a, b, out, (), None, None) is out
+    np.testing.assert_array_equal(out, a @ b)
+    steps = (Operation("bias", np.ones(6)), Operation("relu"))
+    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 1, 0))
+    steps = (Operation("bias", np.full(6, 2.0)), Operation("relu"))  # the same key, another operand
+    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 2, 0))
+    assert len(made.plans) == 3 and not made.device.launched
+
+
+def test_empty_results_and_empty_sums():
+    made = runtime()
+    assert made.call(np.zeros((0, 3)), np.zeros((3, 4)), None, (), None, None).shape == (0, 4)
+    bias = (Operation("bias", np.arange(4.0)),)
+    np.testing.assert_array_equal(
+        made.call(np.zeros((2, 0)), np.zeros((0, 4)), None, bias, None, None), [[0, 1, 2, 3]] * 2
+    )
+
+
+def test_foreign_arguments_are_type_errors():
+    made = runtime()
+    a = np.zeros((2, 2))
+    for bad in ([[1.0]], 3, None):
+        with pytest.raises(TypeError, match="b must be a numpy array"):
+            made.call(a, bad, None, (), None, None)
+    with pytest.raises(TypeError, match="out must be"):
+        made.call(a, a, "c", (), None, None)
+    with pytest.raises(ValueError, match="precision"):
+        made.call(a, a, None, (), None, "fp8")
+
+
+@pytest.fixture
+def stocked_runtime(monkeypatch):
+    """A runtime whose kernels serve every float32 call of one class, and write 55 everywhere."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    wanted = workload()
+    return runtime(library.Contents({k.digest: k for k in starters(wanted)}, {}, {}))
+
+
+def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
+    a, b, out, x = aligned((64, 64)), aligned((64, 64)), aligned((64, 64)), aligned((64,))
+    for scalar in (2.0, 3.0):
+        steps = (Operation("scale", None, scalar), Operation("bias", x))
+        assert stocked_runtime.call(a, b, out, steps, None, None) is out
+    assert len(stocked_runtime.plans) == 1 and out[0, 0] == 55
+    (_, first, _), (_, second, _) = stocked_runtime.device.launched
+    words = np.frombuffer(second, np.uint64)
+    assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
+    assert np.frombuffer(first[256:264], np.float64) == 2 and np.frombuffer(second[256:264], np.float64) == 3
+    assert np.frombuffer(second[272:280], np.uint64) == x.ctypes.data
+    assert np.frombuffer(second[152:164], np.int32).tolist() == [64, 64, 64]
+
+
+def test_overlapping_results_go_through_a_temporary(stocked_runtime):
+    memory = aligned((3, 64, 64))
+    a, b = memory[0], memory[1]
+    seen = stocked_runtime.device.launched
+    for out in (a, b, memory.reshape(-1)[64 * 32 : 64 * 96].reshape(64, 64)):
+        seen.clear()
+        stocked_runtime.call(a, b, out, (), None, None)
+        assert seen[-1][2][0] is not out and out[0, 0] == 55
+        out[...] = 0
+    seen.clear()
+    stocked_runtime.call(a, b, memory[2], (), None, None)
+    assert seen[-1][2][0] is memory[2] or seen[-1][2][0].ctypes.data == memory[2].ctypes.data
+    out = aligned((64, 64))
+    stocked_runtime.call(a, b, out, (Operation("add", out),), None, None)
+    assert seen[-1][2][0] is not out and out[0, 0] == 55
+
+
+def test_operands_are_converted_before_a_launch(stocked_runtime):
+    a, b = aligned((64, 64), np.float16), aligned((64, 64))
+    result = stocked_runtime.call(a, b, None, (), None, None)
+    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][2][1].dtype == np.float32
+    out = aligned((64, 64), np.float64)
+    assert stocked_runtime.call(b, b, out, (), None, None) is out and out[0, 0] == 55
+    five = np.zeros((2, 3, 2, 3, 64, 64), np.float32)[:, ::2, :, ::2]
+    assert stocked_runtime.call(five, b[None], None, (), None, None).shape == (2, 2, 2, 2, 64, 64)
+    narrow = np.broadcast_to(aligned((64, 1)), (64, 64))
+    launches = len(stocked_runtime.device.launched)
+    stocked_runtime.call(b, b, narrow.copy()[:1].repeat(64, 0), (), None, None)
+    assert len(stocked_runtime.device.launched) == launches + 1
+
+
+def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, monkeypatch):
+    monkeypatch.delenv("GENSOR_TUNE")
+    device = stocked_runtime.device
+    a = aligned((64, 64))
+    device.is_capturing = True
+    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)
+    assert not device.loaded and not device.launched and not stocked_runtime.plans  # nothing was kept either
+    device.is_capturing = False
+    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)  # CuPy's one call, and a kernel stands by
+    assert device.loaded and not device.launched
+    device.is_capturing = True
+    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)
+    assert len(device.launched) == 1
+    stocked_runtime.call(aligned((128, 64)), a, aligned((128, 64)), (), None, None)
+    assert len(device.launched) + len(device.loaded) >= 2
+
+
+def test_what_the_device_refuses_goes_to_the_library(stocked_runtime, caplog):
+    a = aligned((64, 64))
+    stocked_runtime.device.failure = BuildError("no image for this device")
+    np.testing.assert_array_equal(stocked_runtime.call(a, a, None, (), None, None), a @ a)
+    assert "no image for this device" in caplog.text
+    stocked_runtime.device.failure = None
+    stocked_runtime.device.launch = lambda *_: 1 // 0
+    b = aligned((128, 64))
+    np.testing.assert_array_equal(stocked_runtime.call(b, a, None, (), None, None), b @ a)
+    assert "refused" in caplog.text
+
+
+def test_disabled(stocked_runtime, monkeypatch):
+    monkeypatch.setenv("GENSOR_DISABLE", "1")
+    a = aligned((64, 64))
+    stocked_runtime.call(a, a, None, (), None, None)
+    assert not stocked_runtime.device.launched
+
+
+def test_threads_make_one_plan(stocked_runtime):
+    a, made, results = aligned((64, 64)), [], []
+    plain = Runtime._plan
+
+    def counting(self, *arguments):
+        made.append(1)
+        return plain(self, *arguments)
+
+    stocked_runtime._plan = counting.__get__(stocked_runtime)
+    barrier = threading.Barrier(16)
+
+    def work():
+        barrier.wait()
+        results.append(stocked_runtime.call(a, a, None, (), None, None)[0, 0])
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1 and results == [55] * 16
+
+
+def test_byte_ranges_and_repeats():
+    x = np.zeros((4, 6))
+    assert plan.byte_range(x) == (0, 192)
+    assert plan.byte_range(x[::-1]) == (-144, 48)
+    assert plan.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
+    assert not plan.repeats_itself(x.T[::2]) and plan.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
+    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
+    assert plan.repeats_itself(windows)

@@ -1,0 +1,88 @@
+"""Which kernel serves a call: records, timings, the portfolio, and what only the array library may do."""
+
+import pytest
+
+from gensor_kernels.dispatch import library, problem, tiers
+
+from .numpy_device import ARCH, starters, workload
+
+
+def request(wanted, **keywords):
+    made = problem.Problem(wanted, False, (1, 1, 1), (1, 1, 1), None, None, None, ())
+    return tiers.Request(made, ARCH, **{"emulated": False, "one_call": True, **keywords})
+
+
+def stocked(wanted, record=False, timings=None, vendor=None):
+    kernels = {kernel.digest: kernel for kernel in starters(wanted)}
+    digests = sorted(kernels)
+    records = {wanted.key(): digests[0]} if record else {}
+    times = {}
+    if timings is not None:
+        times = {wanted.key(): library.Timings(dict(zip(digests, timings, strict=False)), vendor)}
+    return library.Library(library.Contents(kernels, records, times)), digests
+
+
+def test_nothing_stored_goes_to_the_library():
+    choice = tiers.choose(request(workload()), library.Library())
+    assert choice.tier == 4 and "no kernel is stored" in choice.reason and choice.standby is None
+
+
+def test_predictions_do_not_replace_one_call(monkeypatch):
+    wanted = workload()
+    shelf, digests = stocked(wanted, record=True)
+    choice = tiers.choose(request(wanted), shelf)
+    assert choice.tier == 4 and "no timing on orin-nano-8gb" in choice.reason
+    assert choice.standby.digest == digests[0]  # for graph capture
+    assert tiers.choose(request(wanted, one_call=False), shelf).tier == 2
+    assert tiers.choose(request(wanted, emulated=True), shelf).tier == 2
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    assert tiers.choose(request(wanted), shelf).tier == 2
+
+
+def test_the_portfolio_is_ranked_by_the_potential_times_residuals():
+    wanted = workload()
+    shelf, _ = stocked(wanted)
+    choice = tiers.choose(request(wanted, one_call=False), shelf)
+    seconds = tiers.predict(shelf.fitting(wanted), wanted, ARCH)
+    assert choice.tier == 3 and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
+    # Measured elsewhere to take ten times what was predicted, the favourite loses its place.
+    other = wanted.with_sizes(m=256)
+    (predicted,) = tiers.predict([choice.kernel], other, ARCH)
+    slow = library.Timings({choice.kernel.digest: predicted * 1e7}, None)
+    again = library.Library(library.Contents(shelf.contents.kernels, {}, {other.key(): slow}))
+    assert tiers.residual(choice.kernel, again, ARCH) == pytest.approx(10)
+    second = tiers.choose(request(wanted, one_call=False), again)
+    assert second.tier == 3 and second.kernel.digest != choice.kernel.digest
+
+
+def test_timings_decide_with_a_tie_band():
+    wanted = workload()
+    shelf, digests = stocked(wanted, timings=[100.9, 100.0, 150.0], vendor=120.0)
+    choice = tiers.choose(request(wanted), shelf)
+    assert (choice.tier, choice.kernel.digest, choice.vendor_us) == (1, digests[0], 120.0)  # a tie: by digest
+    lost, _ = stocked(wanted, timings=[100.0], vendor=101.0)
+    choice = tiers.choose(request(wanted), lost)
+    assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby is not None
+    assert tiers.choose(request(wanted, one_call=False), lost).tier == 1  # there is no one call to lose to
+    alone, _ = stocked(wanted, timings=[100.0])
+    assert tiers.choose(request(wanted), alone).tier == 4  # nothing to compare with is no win
+
+
+def test_kernels_of_lesser_classes_fit():
+    narrow = workload(510, 510, 510)
+    wanted = workload(512, 512, 512)
+    shelf, _ = stocked(narrow)
+    choice = tiers.choose(request(wanted, one_call=False), shelf)
+    assert choice.tier == 3 and choice.kernel.serves.align["a"] == 8
+    assert tiers.choose(request(workload(511, 511, 511), one_call=False), shelf).tier == 4
+    assert tiers.choose(request(workload(dtype="float64"), one_call=False), shelf).tier == 4
+    assert tiers.choose(request(workload(trans_a=True), one_call=False), shelf).tier == 4
+
+
+def test_a_compiled_epilogue_serves_only_itself():
+    wanted = workload(epilogue="bias_relu")
+    kernel = next(k for k in starters(wanted) if "epilogue_fixed" in dict(k.program.values))
+    fixed = library.generate(kernel.program.replace(epilogue_fixed=1), wanted, ARCH)
+    assert fixed.epilogue_codes and fixed.fits(wanted)
+    assert not fixed.fits(workload(epilogue="bias")) and not fixed.fits(workload())
+    assert kernel.fits(workload(epilogue="bias"))
