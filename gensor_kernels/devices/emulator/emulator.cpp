@@ -1,8 +1,6 @@
 // Faults, threads and launches.
-#include <cmath>
 #include <cstdarg>
 #include <cstdio>
-#include <new>
 #include <time.h>
 #include <sys/mman.h>
 #include "scheduler.h"
@@ -163,10 +161,21 @@ static void run_blocks() {
     }
 }
 
+static bool buffers_overlap(const Request &request) {
+    for (int i = 0; i < request.buffer_count; ++i)
+        for (int j = 0; j < i; ++j) {
+            const Buffer &a = request.buffers[i], &b = request.buffers[j];
+            if (a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes)
+                return true;
+        }
+    return false;
+}
+
 static void prepare_machine(const Request &request, Report &report) {
     memset(&report, 0, sizeof report);
     machine.request = &request, machine.report = &report;
     machine.random = request.seed * 0x9e3779b97f4a7c15ull + 0x1234567ull;
+    machine.overlap = buffers_overlap(request);
     machine.ticks = 0, machine.deadline = seconds() + request.seconds;
     machine.written.assign(request.buffer_count, {});
     for (int i = 0; i < request.buffer_count; ++i)

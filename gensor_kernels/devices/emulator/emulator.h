@@ -146,6 +146,7 @@ struct Machine {
     Report *report;
     std::vector<Block> blocks;
     std::vector<std::vector<u32>> written; // for each buffer one bit per byte: stored to in this launch
+    bool overlap;                          // some buffers share memory
     void *main_stack;
     char *stacks;
     u64 random, ticks;

@@ -21,30 +21,42 @@ inline void note_global(int index, u64 offset, int bytes, bool store, const char
         word |= mask;
 }
 
-inline void check_global(u64 address, int bytes, bool store, const char *file, int line) {
+[[noreturn]] __attribute__((noinline)) inline void report_outside(u64 address, int bytes, bool store, const char *file,
+                                                                  int line) {
     const Request &request = *machine.request;
     const char *what = store ? "store" : "load";
-    if (address % bytes)
-        fault(MISALIGNED, "%d-byte global %s at %s line %d from address %#llx", bytes, what, file, line, address);
     for (int i = 0; i < request.buffer_count; ++i) {
         const Buffer &buffer = request.buffers[i];
-        u64 offset = address - buffer.begin;
-        if (offset >= buffer.bytes || buffer.bytes - offset < (u64)bytes)
-            continue;
-        if (store && !buffer.writable)
-            fault(OUT_OF_BOUNDS, "%s line %d stores to read-only buffer %d", file, line, i);
-        if (buffer.writable && request.races)
-            note_global(i, offset + buffer.begin % 32, bytes, store, file, line);
-        return;
-    }
-    for (int i = 0; i < request.buffer_count; ++i) {
-        long long offset = (long long)(address - request.buffers[i].begin);
-        if (offset > -(1 << 20) && offset < (long long)request.buffers[i].bytes + (1 << 20))
-            fault(OUT_OF_BOUNDS, "%d-byte global %s at %s line %d, byte %lld of buffer %d of %llu bytes", bytes, what,
-                  file, line, offset, i, request.buffers[i].bytes);
+        long long offset = (long long)(address - buffer.begin), size = (long long)buffer.bytes, near = 1 << 20;
+        if (offset >= 0 && offset + bytes <= size)
+            fault(OUT_OF_BOUNDS, "%d-byte store at %s line %d to buffer %d, which is read-only", bytes, file, line, i);
+        if (offset > -near && offset < size + near)
+            fault(OUT_OF_BOUNDS, "%d-byte global %s at %s line %d, byte %lld of buffer %d of %lld bytes", bytes, what,
+                  file, line, offset, i, size);
     }
     fault(OUT_OF_BOUNDS, "%d-byte global %s at %s line %d, address %#llx is in no buffer", bytes, what, file, line,
           address);
+}
+
+inline void check_global(u64 address, int bytes, bool store, const char *file, int line) {
+    const Request &request = *machine.request;
+    if (address % bytes)
+        fault(MISALIGNED, "%d-byte global %s at %s line %d from address %#llx", bytes, store ? "store" : "load", file,
+              line, address);
+    bool found = false;
+    for (int i = 0; i < request.buffer_count; ++i) {
+        const Buffer &buffer = request.buffers[i];
+        u64 offset = address - buffer.begin;
+        if (offset >= buffer.bytes || buffer.bytes - offset < (u64)bytes || (store && !buffer.writable))
+            continue;
+        if (buffer.writable && request.races)
+            note_global(i, offset + buffer.begin % 32, bytes, store, file, line);
+        if (!machine.overlap)
+            return;
+        found = true; // the result may lie in an operand: look at the other buffer too
+    }
+    if (!found)
+        report_outside(address, bytes, store, file, line);
 }
 
 inline unsigned char *check_shared(u32 address, int bytes, const char *file, int line) {

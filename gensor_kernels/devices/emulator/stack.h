@@ -2,12 +2,16 @@
 // ucontext, the fallback, makes a system call for every switch and is several times slower.
 #pragma once
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(EMULATOR_UCONTEXT)
 #define EMULATOR_UCONTEXT 1
-#include <ucontext.h>
 #endif
 
 #ifdef EMULATOR_UCONTEXT
+#include <ucontext.h>
 namespace emulator {
 // `save` and `load` hold ucontext_t objects allocated by prepare_stack and by the first switch away.
 inline void switch_stack(void **save, void *load) {
