@@ -10,7 +10,7 @@ from gensor_kernels.operators.epilogue import OPERATIONS, Step, apply
 from gensor_kernels.operators.tolerance import Expected, check
 
 M, N = 24, 20
-KS = (1, 7, 64, 513, 4096)
+KS = (1, 7, 64, 513)
 
 
 def normal(rng, *shape):
@@ -30,6 +30,8 @@ def wide(rng, *shape):
 
 
 DATA = (normal, positive, sparse, wide)
+#: Every kind of data at ordinary sums, and a long sum of each sign pattern.
+CASES = [*((data, k) for data in DATA for k in KS), (normal, 4096), (positive, 4096)]
 
 
 def operands(data, dtype, k, seed=0):
@@ -84,7 +86,7 @@ def tensor_core(a, b, block, extra_bits):
 RIGHT = {
     "forwards": lambda a, b: sequential(a, b, "float32"),
     "backwards": lambda a, b: sequential(a, b, "float32", range(a.shape[1])[::-1]),
-    "strided": lambda a, b: sequential(a, b, "float32", np.arange(a.shape[1]).reshape(-1)[::-1]),
+    "strided": lambda a, b: sequential(a, b, "float32", np.argsort(np.arange(a.shape[1]) % 7, kind="stable")),
     "split 5": lambda a, b: split(a, b, "float32", 5),
     "pairwise": pairwise,
 }
@@ -95,8 +97,7 @@ def verdict(actual, a, b, w, **options):
     return check(encode(w.dtype["c"], actual), matmul.expect(a, b, w, **options))
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize(("data", "k"), CASES)
 @pytest.mark.parametrize("kernel", sorted(RIGHT))
 def test_right_float32_kernels_pass(kernel, k, data):
     a, b, x, y = operands(data, "float32", k)
@@ -106,8 +107,7 @@ def test_right_float32_kernels_pass(kernel, k, data):
     assert verdict(RIGHT[kernel](x, y), a, b, w, structured=True).ok
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize(("data", "k"), CASES)
 @pytest.mark.parametrize("part", sorted(TENSOR_CORES))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_tensor_cores_pass_although_they_truncate(dtype, part, k, data):
@@ -118,8 +118,7 @@ def test_tensor_cores_pass_although_they_truncate(dtype, part, k, data):
     assert verdict(tensor_core(x, y, *TENSOR_CORES[part]), a, b, w, structured=True).ok
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize(("data", "k"), CASES)
 def test_tf32_products_pass_where_allowed_and_fail_where_not(k, data):
     a, b, x, y = operands(data, "float32", k)
     actual = tensor_core(round_to("tf32", x), round_to("tf32", y), 4, 0)
@@ -133,16 +132,14 @@ def test_tf32_products_pass_where_allowed_and_fail_where_not(k, data):
         assert not result.ok and result.ratio > (1.2 if data is positive else 4), (k, result.message)
 
 
-@pytest.mark.parametrize("data", [normal, sparse, wide])
-@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize(("data", "k"), [case for case in CASES if case[0] is not positive])
 def test_bfloat16_products_fail_where_tf32_is_allowed(k, data):
     a, b, x, y = operands(data, "float32", k)
     actual = sequential(round_to("bfloat16", x), round_to("bfloat16", y), "float32")
     assert not verdict(actual, a, b, matmul.workload(M, N, k, dtype="float32", math="tf32")).ok
 
 
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("k", KS[1:])
+@pytest.mark.parametrize(("data", "k"), [case for case in CASES if case[1] > 1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("accumulator", ["float16", "bfloat16"])
 def test_short_accumulators_fail(accumulator, dtype, k, data):
