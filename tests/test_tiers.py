@@ -2,6 +2,7 @@
 
 import pytest
 
+from gensor_database import Timing
 from gensor_kernels.dispatch import library, problem, tiers
 
 from .numpy_device import ARCH, starters, workload
@@ -12,14 +13,18 @@ def request(wanted, **keywords):
     return tiers.Request(made, ARCH, **{"emulated": False, "one_call": True, **keywords})
 
 
-def stocked(wanted, record=False, timings=None, vendor=None):
+def timing(wanted, median, digest=None):
+    return Timing(wanted.key(), ARCH.name, ARCH.part, digest, None if digest else "cupy.matmul", median)
+
+
+def stocked(wanted, record=False, times=(), vendor=None):
+    """A library of the default Programs; `times` are medians of the first of them by digest."""
     kernels = {kernel.digest: kernel for kernel in starters(wanted)}
     digests = sorted(kernels)
     records = {wanted.key(): digests[0]} if record else {}
-    times = {}
-    if timings is not None:
-        times = {wanted.key(): library.Timings(dict(zip(digests, timings, strict=False)), vendor)}
-    return library.Library(library.Contents(kernels, records, times)), digests
+    rows = [timing(wanted, time, digest) for time, digest in zip(times, digests, strict=False)]
+    rows += [timing(wanted, vendor)] if vendor else []
+    return library.Library(library.Contents(kernels, records, {wanted.key(): rows})), digests
 
 
 def test_nothing_stored_goes_to_the_library():
@@ -48,8 +53,8 @@ def test_the_portfolio_is_ranked_by_the_potential_times_residuals():
     # Measured elsewhere to take ten times what was predicted, the favourite loses its place.
     other = wanted.with_sizes(m=256)
     (predicted,) = tiers.predict([choice.kernel], other, ARCH)
-    slow = library.Timings({choice.kernel.digest: predicted * 1e7}, None)
-    again = library.Library(library.Contents(shelf.contents.kernels, {}, {other.key(): slow}))
+    slow = timing(other, predicted * 1e7, choice.kernel.digest)
+    again = library.Library(library.Contents(shelf.contents.kernels, {}, {other.key(): [slow]}))
     assert tiers.residual(choice.kernel, again, ARCH) == pytest.approx(10)
     second = tiers.choose(request(wanted, one_call=False), again)
     assert second.tier == 3 and second.kernel.digest != choice.kernel.digest
@@ -57,15 +62,18 @@ def test_the_portfolio_is_ranked_by_the_potential_times_residuals():
 
 def test_timings_decide_with_a_tie_band():
     wanted = workload()
-    shelf, digests = stocked(wanted, timings=[100.9, 100.0, 150.0], vendor=120.0)
+    shelf, digests = stocked(wanted, times=[100.9, 100.0, 150.0], vendor=120.0)
     choice = tiers.choose(request(wanted), shelf)
     assert (choice.tier, choice.kernel.digest, choice.vendor_us) == (1, digests[0], 120.0)  # a tie: by digest
-    lost, _ = stocked(wanted, timings=[100.0], vendor=101.0)
-    choice = tiers.choose(request(wanted), lost)
-    assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby is not None
-    assert tiers.choose(request(wanted, one_call=False), lost).tier == 1  # there is no one call to lose to
-    alone, _ = stocked(wanted, timings=[100.0])
+    lost, _ = stocked(wanted, times=[100.0], vendor=101.0)  # a tie with the library is not a win
+    for one_call in (True, False):
+        choice = tiers.choose(request(wanted, one_call=one_call), lost)
+        assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby is not None
+    assert tiers.choose(request(wanted, one_call=False, capturing=True), lost).tier == 3
+    assert tiers.choose(request(wanted, emulated=True), lost).tier == 3  # there is no library to lose to
+    alone, _ = stocked(wanted, times=[100.0])
     assert tiers.choose(request(wanted), alone).tier == 4  # nothing to compare with is no win
+    assert tiers.choose(request(wanted, one_call=False), alone).tier == 1
 
 
 def test_kernels_of_lesser_classes_fit():

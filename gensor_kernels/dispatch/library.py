@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+from gensor_database import Timing
 
 from ..build.source import digest, flatten
 from ..devices.device import Code
@@ -17,114 +18,129 @@ from ..programs.program import Program
 
 @dataclass(frozen=True)
 class Kernel:
-    """A Program compiled for a class: `serves` is a Workload of that class, whose sizes mean nothing."""
+    """A Program compiled for a class: `serves` is a Workload of that class, whose sizes mean nothing.
+
+    `read` gets its code, from a database or from the installed sources, when it is needed for the first time.
+    """
 
     digest: str
     program: Program
     serves: Workload
-    code: Code
+    read: Callable[[], Code] = field(repr=False, compare=False)
 
     @cached_property
+    def code(self) -> Code:
+        """What a device loads."""
+        return self.read()
+
+    @property
     def epilogue_codes(self) -> int:
-        """The compile-time epilogue, 0 where it is a run-time list."""
+        """The epilogue compiled into it, 0 where that is a list in Params."""
+        if not dict(self.program.values).get("epilogue_fixed"):
+            return 0
         return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
 
     def fits(self, workload: Workload) -> bool:
         """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
         mine = self.serves
-        if (mine.operator, mine.dtypes, mine.accumulator, mine.math) != (
-            workload.operator,
-            workload.dtypes,
-            workload.accumulator,
-            workload.math,
-        ):
+        if types_of(mine) != types_of(workload):
             return False
         for name, layout in mine.layout:
             same = layout == workload.layouts[name] and mine.align[name] <= workload.align[name]
             if not (same or layout == "s"):
                 return False
-        return self.epilogue_codes == 0 or self.epilogue_codes == expected_codes(self.program, workload)
+        codes = self.epilogue_codes
+        return codes == 0 or codes == constants(self.program, workload).get("EPILOGUE_CODES")
 
     def workload(self, wanted: Workload) -> Workload:
         """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
         return replace(wanted, layout=self.serves.layout, alignment=self.serves.alignment)
 
 
-def expected_codes(program: Program, workload: Workload) -> int:
-    """The EPILOGUE_CODES a Program binds for a Workload."""
-    return int(FAMILIES[program.family].constants(program, workload).get("EPILOGUE_CODES", 0))
+def types_of(workload: Workload) -> tuple[object, ...]:
+    """What two Workloads must share for one binary to serve both."""
+    return workload.operator, workload.dtypes, workload.accumulator, workload.math
+
+
+def constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """The macros a Program binds for a Workload."""
+    return FAMILIES[program.family].constants(program, workload)
+
+
+def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = b"") -> Code:
+    """The Code of a flattened source and the constants bound to it."""
+    pairs = tuple(sorted(bound.items()))
+    return Code(digest(repr((digest(text), pairs, target))), text, pairs, target, cubin)
 
 
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
     """The kernel a Program is for a Workload, from the installed sources; not compiled yet."""
-    family = FAMILIES[program.family]
-    constants = tuple(sorted(family.constants(program, workload).items()))
-    text = flatten(family.source)
-    code = Code(digest(repr((digest(text), constants))), text, constants, arch.target)
-    return Kernel(digest(repr((code.digest, program.to_json()))), program, workload, code)
-
-
-@dataclass(frozen=True)
-class Timings:
-    """Medians in microseconds of one Workload on this part: by kernel digest, and of CuPy's call."""
-
-    kernels: Mapping[str, float] = field(default_factory=dict)
-    vendor_us: float | None = None
+    generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
+    return Kernel(digest(repr((generated.digest, program.to_json()))), program, workload, lambda: generated)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What the stores hold for one Arch and part: kernels by digest, and by Workload key what tuning chose."""
+    """What the stores hold for one Arch and part.
+
+    `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
+    part, the array library's own included.
+    """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, Timings] = field(default_factory=dict)
+    timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
 
 
 class Library:
-    """Kernels, records and timings of one Arch and part, indexed for the tiers."""
+    """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
-    def __init__(self, contents: Contents | None = None):
-        self.replace(contents or Contents())
+    `read` gets the contents anew: after tuning, or after a database has changed.
+    """
 
-    def replace(self, contents: Contents) -> None:
-        """Takes in new contents: after tuning, or after a database has changed."""
+    def __init__(self, contents: Contents | None = None, read: Callable[[], Contents] | None = None):
+        self._read = read or (lambda: self.contents)
+        self._take(contents or (read() if read else Contents()))
+
+    def _take(self, contents: Contents) -> None:
         self.contents = contents
         self._by_types: dict[tuple[object, ...], list[Kernel]] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            self._by_types.setdefault(_types(kernel.serves), []).append(kernel)
-        self._residuals: dict[str, float] = {}
+            self._by_types.setdefault(types_of(kernel.serves), []).append(kernel)
+        #: measured over predicted time by kernel digest, as far as anybody has asked; see tiers.residual
+        self.residuals: dict[str, float] = {}
+
+    def reload(self) -> None:
+        """Reads the stores again."""
+        self._take(self._read())
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
-    def timings(self, workload: Workload) -> Timings:
-        """What was measured for exactly this Workload on this part."""
-        return self.contents.timings.get(workload.key(), Timings())
+    def timings(self, workload: Workload) -> list[Timing]:
+        """What was measured for exactly this Workload on this part, of kernels that can still be used."""
+        rows = self.contents.timings.get(workload.key(), ())
+        return [row for row in rows if row.kernel_digest is None or self._fits(row.kernel_digest, workload)]
 
-    def kernel(self, digest: str) -> Kernel | None:
-        """The kernel called `digest`."""
-        return self.contents.kernels.get(digest)
+    def _fits(self, name: str, workload: Workload) -> bool:
+        kernel = self.contents.kernels.get(name)
+        return kernel is not None and kernel.fits(workload)
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel with this digest."""
+        return self.contents.kernels[name]
 
     def fitting(self, workload: Workload) -> list[Kernel]:
         """Every kernel whose binary computes `workload`, in the order of their digests."""
-        return [kernel for kernel in self._by_types.get(_types(workload), ()) if kernel.fits(workload)]
+        return [kernel for kernel in self._by_types.get(types_of(workload), ()) if kernel.fits(workload)]
 
-    def residual(self, kernel: Kernel, predicted_us: Mapping[str, float]) -> float:
-        """Geometric mean of measured over predicted time of a kernel; `predicted_us` by Workload key."""
-        ratios = [
-            math.log(timing.kernels[kernel.digest] / predicted_us[key])
-            for key, timing in self.contents.timings.items()
-            if kernel.digest in timing.kernels and predicted_us.get(key)
+    def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
+        """The Workloads a kernel was measured on, with the median in microseconds."""
+        return [
+            (Workload.from_json(key), row.median_us)
+            for key, rows in self.contents.timings.items()
+            for row in rows
+            if row.kernel_digest == kernel.digest
         ]
-        return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
-
-    def timed_workloads(self, kernel: Kernel) -> Iterable[Workload]:
-        """The Workloads a kernel was measured on."""
-        return (Workload.from_json(key) for key, t in self.contents.timings.items() if kernel.digest in t.kernels)
-
-
-def _types(workload: Workload) -> tuple[object, ...]:
-    return workload.operator, workload.dtypes, workload.accumulator, workload.math

@@ -22,6 +22,7 @@ from .fallback import integer_steps
 from .library import Kernel, Library
 from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, Staging, operand_dtype, repeats_itself
 from .problem import Problem, TooManyAxesError, make, view_of
+from .tierup import improve
 
 FLOAT32 = np.dtype(np.float32)
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
@@ -36,6 +37,7 @@ class Runtime:
         self.describe, self.pointer = device.describe, device.pointer
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.lock = threading.RLock()
+        self.tuned: set[str] = set()
 
     def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
         """`a @ b` with the epilogue `steps`, into `out` or a new array."""
@@ -124,7 +126,7 @@ class Runtime:
             return FallbackPlan(self, call, f"no kernel could be prepared: {error}"), not capturing
 
     def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan:
-        choice, problem, staging = self.choose(call, a, b, out, capturing)
+        choice, problem, staging = self.choose(call, a, b, out, capturing, improving=True)
         reason, plan = choice.reason, None
         kernel = choice.kernel or choice.standby
         if kernel is not None and problem is not None:
@@ -138,9 +140,12 @@ class Runtime:
         return FallbackPlan(self, call, reason, standby=plan)
 
     def choose(
-        self, call: Call, a: Any, b: Any, out: Any, capturing: bool
+        self, call: Call, a: Any, b: Any, out: Any, capturing: bool, improving: bool = False
     ) -> tuple[tiers.Choice, Problem | None, Staging | None]:
-        """Which tier serves a call, the contraction it is, and what must be done to its arrays first."""
+        """Which tier serves a call, the contraction it is, and what must be done to its arrays first.
+
+        `improving` lets the call tier up, which may tune; without it nothing but memory is read.
+        """
         device = self.device
         if config.disabled() and not device.emulated:
             return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
@@ -160,7 +165,10 @@ class Runtime:
             one_call=call.one_call and not capturing,
             capturing=capturing,
         )
-        return tiers.choose(request, self.library), problem, staging
+        choice = tiers.choose(request, self.library)
+        if improving:
+            choice = improve(request, choice, self.library, self.tuned)
+        return choice, problem, staging
 
     def _problem(self, call: Call, a: Any, b: Any, out: Any) -> tuple[Problem, Staging | None]:
         staging = self._staging(call, a, b, out)

@@ -1,11 +1,84 @@
-"""From databases to a Library."""
+"""From databases to a Library.
+
+A cubin, and the source text beside it, are taken only from stores that nobody else can have written to. From any
+other store the Program and its constants are taken, and the code is made anew from the installed sources.
+"""
 
 from __future__ import annotations
 
+import json
+from functools import partial
+
+import gensor_database as database
+
+from .. import config
+from ..build.source import flatten
+from ..devices.device import Code
+from ..errors import BuildError, ConfigError
 from ..machine.arch import Arch
-from .library import Contents, Library
+from ..operators.workload import Workload
+from ..programs.families import FAMILIES
+from ..programs.program import Program
+from .library import Contents, Kernel, Library, code
 
 
 def library(arch: Arch) -> Library:
-    """Everything stored for `arch`."""
-    return Library(Contents())
+    """Everything stored for `arch`: packaged, site's and user's. What cannot be read is a warning."""
+    return Library(read=partial(read, arch))
+
+
+def read(arch: Arch) -> Contents:
+    """The contents of the three layers now."""
+    try:
+        user = config.user_database()
+    except ConfigError as error:
+        config.logger().warning("no user database: %s", error)
+        user = None
+    layers = database.open_layers(arch.name, user, config.site_database())
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    return contents(layers.load(arch.name, abis), arch)
+
+
+def contents(catalog: database.Catalog, arch: Arch) -> Contents:
+    """Usable kernels, the records that name them (of this part before any other), and this part's timings."""
+    best = {entry.record.key: catalog.find(entry.record.key, arch.part) or entry for entry in catalog.entries()}
+    records = {key: entry.kernel.digest for key, entry in best.items() if entry.usable}
+    rows = {row.digest for store in catalog.stores for row in store.rows(database.Kernel, arch=arch.name)}
+    stored = [kernel for digest in sorted(rows) if (kernel := catalog.kernel(digest)) is not None]
+    kernels = [_kernel(each, arch) for each in stored if each.usable]
+    timed = {r.key for store in catalog.stores for r in store.rows(database.Timing, arch=arch.name, part=arch.part)}
+    return Contents(
+        kernels={kernel.digest: kernel for kernel in kernels if kernel is not None},
+        records=records,
+        timings={key: catalog.timings(key, arch.part) for key in timed},
+    )
+
+
+def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
+    row = stored.kernel
+    try:
+        program = Program.from_json(row.program)
+        serves = class_workload(row.class_key)
+    except (ValueError, KeyError, TypeError) as error:
+        config.logger().warning("kernel %s is ignored: %s", row.digest[:12], error)
+        return None
+    return Kernel(row.digest, program, serves, partial(_code, stored, arch))
+
+
+def class_workload(class_key: str) -> Workload:
+    """A Workload of the class with this key, all sizes 1."""
+    fields = json.loads(class_key)
+    return Workload(**fields, sizes=(("batch", 1), ("m", 1), ("n", 1), ("k", 1)), epilogue=())
+
+
+def _code(stored: database.StoredKernel, arch: Arch) -> Code:
+    """The code of a kernel; BuildError where its rows are gone."""
+    binary = stored.binary()
+    if binary is not None and binary.target == arch.target:
+        source = stored.source()
+        if source is not None:
+            return code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
+    binary = binary or stored.binary(trusted=False)
+    if binary is None:
+        raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
+    return code(flatten(FAMILIES[stored.kernel.family].source), json.loads(binary.constants), arch.target)

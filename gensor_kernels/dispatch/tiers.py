@@ -11,10 +11,13 @@ never to be slower. `GENSOR_TUNE=predicted` lifts it. `choose` is a pure functio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from gensor_database import winner
 
 from .. import config
 from ..errors import UnsupportedError
@@ -26,9 +29,6 @@ from ..programs.families import FAMILIES
 from ..programs.space import FamilySpace, Space
 from .library import Kernel, Library, generate
 from .problem import Problem
-
-#: Ours must beat the library's call by this much to take its place: closer than that is noise.
-TIE_BAND = 0.02
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,14 @@ class Choice:
 def choose(request: Request, library: Library) -> Choice:
     """The tier, the kernel and the reason for one request."""
     workload = request.problem.workload
-    measured = _measured(request, library)
+    measured = None if request.emulated else _measured(request, library)
     if measured is not None and measured.kernel is not None:
         return measured
     found = _recorded(request, library) or _portfolio(request, library)
     if found is None and request.emulated:
         found = _starter(workload, request.arch)
-    if measured is not None:
-        kernel = found.kernel if found else None
-        return Choice(4, measured.reason, None, vendor_us=measured.vendor_us, standby=kernel)
+    if measured is not None and not request.capturing:
+        return replace(measured, standby=found.kernel if found else None)
     if found is None or found.kernel is None:
         return found or Choice(4, f"no kernel is stored for {_class_words(workload)} on {request.arch.name}")
     if not request.one_call or request.emulated or config.tune_mode() == "predicted":
@@ -76,28 +75,23 @@ def choose(request: Request, library: Library) -> Choice:
 
 
 def _measured(request: Request, library: Library) -> Choice | None:
-    """Tier 1; a Choice without a kernel where the library's call won; None where nothing was measured."""
-    workload = request.problem.workload
-    timings = library.timings(workload)
-    candidates = [
-        (time, digest, kernel)
-        for digest, time in timings.kernels.items()
-        if (kernel := library.kernel(digest)) is not None and kernel.fits(workload)
-    ]
-    if not candidates or request.emulated:
+    """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
+    workload, part = request.problem.workload, request.arch.part
+    rows = library.timings(workload)
+    ours = winner(row for row in rows if row.kernel_digest is not None)
+    best = winner(rows)
+    if ours is None or best is None or ours.kernel_digest is None:
         return None
-    # Within the tie band the order of digests decides, so that noise does not.
-    best = min(time for time, *_ in candidates)
-    time, _, kernel = min((c for c in candidates if c[0] <= best * (1 + TIE_BAND)), key=lambda c: c[1])
-    vendor = timings.vendor_us
-    if vendor is not None and request.one_call and time > vendor * (1 - TIE_BAND):
-        reason = f"measured on {request.arch.part}: the library takes {vendor:.1f} us, our best kernel {time:.1f} us"
-        return Choice(4, reason, None, measured_us=time, vendor_us=vendor)
+    time, vendor = ours.median_us, best.vendor_us
+    if best.kernel_digest is None:
+        reason = f"measured on {part}: the library takes {vendor:.1f} us, our best kernel {time:.1f} us"
+        return Choice(4, reason, measured_us=time, vendor_us=vendor)
     if vendor is None and request.one_call and config.tune_mode() != "predicted":
-        return None  # a time without one to compare it with shows no win
+        return None  # a time with nothing to compare it with shows no win
+    kernel = library.kernel(ours.kernel_digest)
     versus = "" if vendor is None else f", the library {vendor:.1f} us"
-    reason = f"measured on {request.arch.part}: {time:.1f} us{versus}"
-    return Choice(1, reason, kernel, _predict(kernel, workload, request.arch), time, vendor)
+    predicted = _predict(kernel, workload, request.arch)
+    return Choice(1, f"measured on {part}: {time:.1f} us{versus}", kernel, predicted, time, vendor)
 
 
 def _recorded(request: Request, library: Library) -> Choice | None:
@@ -114,7 +108,7 @@ def _portfolio(request: Request, library: Library) -> Choice | None:
     ranked = [
         (seconds * residual(kernel, library, arch), kernel.digest, kernel, seconds)
         for kernel, seconds in zip(kernels, predict(kernels, workload, arch), strict=True)
-        if np.isfinite(seconds)
+        if math.isfinite(seconds)
     ]
     if not ranked:
         return None
@@ -133,7 +127,7 @@ def _starter(workload: Workload, arch: Arch) -> Choice:
     kernels = [generate(program, coarse, arch) for program in programs]
     seconds = predict(kernels, workload, arch)
     best = min(range(len(kernels)), key=lambda i: (seconds[i], kernels[i].digest), default=None)
-    if best is None or not np.isfinite(seconds[best]):
+    if best is None or not math.isfinite(seconds[best]):
         return Choice(4, f"no default Program is legal for {_class_words(workload)}")
     reason = f"nothing is stored for this class: best of {len(kernels)} default Programs by the potential"
     return Choice(3, reason, kernels[best], seconds[best] * 1e6)
@@ -141,50 +135,55 @@ def _starter(workload: Workload, arch: Arch) -> Choice:
 
 def coarsened(workload: Workload) -> Workload:
     """The same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
-    alignment = tuple(
-        (name, width if width == 16 else facts(workload.dtype[name]).itemsize) for name, width in workload.alignment
-    )
-    return Workload(**{**{f: getattr(workload, f) for f in workload.__dataclass_fields__}, "alignment": alignment})
+    coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
+    return replace(workload, alignment=tuple(coarse.items()))
 
 
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch) -> list[float]:
     """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal."""
-    seconds = [float("inf")] * len(kernels)
+    seconds = [math.inf] * len(kernels)
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault((kernel.program.family, kernel.serves.class_key()), []).append(index)
     for (name, _), indices in groups.items():
-        for index, value in zip(indices, _family_seconds(name, [kernels[i] for i in indices], workload, arch)):  # noqa: B905
-            seconds[index] = value
+        wanted = kernels[indices[0]].workload(workload)
+        if FAMILIES[name].serves(wanted, arch) is None:
+            _evaluate(FamilySpace(FAMILIES[name], wanted, arch), kernels, indices, seconds)
     return seconds
 
 
-def _family_seconds(name: str, kernels: Sequence[Kernel], workload: Workload, arch: Arch) -> Iterable[float]:
-    family, wanted = FAMILIES[name], kernels[0].workload(workload)
-    if family.serves(wanted, arch) is not None:
-        return [float("inf")] * len(kernels)
-    space = FamilySpace(family, wanted, arch)
-    result = []
-    for kernel in kernels:
+def _evaluate(space: FamilySpace, kernels: Sequence[Kernel], indices: Sequence[int], seconds: list[float]) -> None:
+    """Writes the predictions of kernels of one class and family at their places in `seconds`."""
+    points, places = [], []
+    for index in indices:
         try:
-            point = space.point(kernel.program)[None]
+            points.append(space.point(kernels[index].program))
         except ValueError:  # a value this Workload's lattice does not have
-            result.append(float("inf"))
             continue
-        result.append(float(space.potential(point)[0]) if space.legal(point)[0] else float("inf"))
-    return result
+        places.append(index)
+    if not points:
+        return
+    stacked = np.array(points)
+    legal = space.legal(stacked)
+    values = np.full(len(stacked), math.inf)
+    if legal.any():
+        values[legal] = space.potential(stacked[legal])
+    for index, value in zip(places, values.tolist(), strict=True):
+        seconds[index] = value
 
 
 def _predict(kernel: Kernel, workload: Workload, arch: Arch) -> float | None:
     (seconds,) = predict([kernel], workload, arch)
-    return seconds * 1e6 if np.isfinite(seconds) else None
+    return seconds * 1e6 if math.isfinite(seconds) else None
 
 
 def residual(kernel: Kernel, library: Library, arch: Arch) -> float:
     """Measured over predicted time of a kernel on this part, geometric mean; 1 where it was never measured."""
-    timed = list(library.timed_workloads(kernel))
-    predicted = {workload.key(): _predict(kernel, workload, arch) for workload in timed}
-    return library.residual(kernel, {key: value for key, value in predicted.items() if value})
+    if kernel.digest not in library.residuals:
+        pairs = [(_predict(kernel, workload, arch), measured) for workload, measured in library.timed(kernel)]
+        ratios = [math.log(measured / predicted) for predicted, measured in pairs if predicted]
+        library.residuals[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+    return library.residuals[kernel.digest]
 
 
 def code_of(name: str) -> int:
