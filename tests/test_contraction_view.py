@@ -200,6 +200,22 @@ def test_einsum(text, numpy_text, shapes, kind):
         close(by_address(view, arrays, sizes), expected)
 
 
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_einsum_of_two_operands(data):
+    """Letters shared, summed, repeated and alone, in any order: declaration, view and NumPy agree."""
+    letters = st.text("ijklm", max_size=4)
+    left, right = data.draw(letters), data.draw(letters.filter(bool))
+    known = sorted(set(left + right))
+    out = "".join(data.draw(st.permutations(known))[: data.draw(st.integers(0, len(known) - 1))])
+    sizes = {letter: data.draw(st.integers(1, 4)) for letter in known}
+    arrays = {name: RNG.standard_normal([sizes[c] for c in part]) for name, part in (("a", left), ("b", right))}
+    declaration = einsum(f"{left},{right}->{out}")
+    expected = np.einsum(f"{left},{right}->{out}", *arrays.values())
+    close(evaluate(declaration, arrays, block_points=data.draw(st.sampled_from([7, 1 << 17]))), expected)
+    close(by_address(contraction(declaration), arrays, sizes), expected)
+
+
 def test_einsum_of_three_operands_and_conjugation():
     arrays = {name: RNG.standard_normal(s) for name, s in (("a", (3, 4)), ("b", (4, 5)), ("c", (5, 2)))}
     close(evaluate(einsum("ij,jk,kl->il"), arrays), arrays["a"] @ arrays["b"] @ arrays["c"])

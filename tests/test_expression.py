@@ -215,6 +215,24 @@ def test_positions_are_numbers_too():
           X + 10 * np.arange(9)[:, None] + 2 * np.arange(23) - 1)  # fmt: skip
 
 
+@given(st.tuples(*[st.integers(-3, 3)] * 6), st.integers(1, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_affine_reads_with_padding(c, divisor, exact):
+    """Any index map, with quotients, against plain loops."""
+    row = c[0] * i + c[1] * j + c[2]
+    column = (c[3] * i + c[4] * j + c[5]).exactly(divisor) if exact else (c[3] * i + c[4] * j + c[5]) // divisor
+    image = RNG.standard_normal((5, 4))
+    declaration = Expression("y", (i, j), tensor("x", 5, 4).pad(-7.0)[row, column])
+    expected = np.full((6, 5), -7.0)
+    for p in range(6):
+        for q in range(5):
+            r, numerator = c[0] * p + c[1] * q + c[2], c[3] * p + c[4] * q + c[5]
+            s = numerator // divisor
+            if 0 <= r < 5 and 0 <= s < 4 and not (exact and numerator % divisor):
+                expected[p, q] = image[r, s]
+    np.testing.assert_array_equal(evaluate(declaration, {"x": image}, sizes={"i": 6, "j": 5}), expected)
+
+
 # -- errors carry names and numbers --------------------------------------------------------------------
 
 w = tensor("w", j, n)
