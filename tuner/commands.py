@@ -1,0 +1,215 @@
+"""What the subcommands of gensor-tune do. Each returns the exit code and prints data on stdout alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+from gensor_database.exchange import export as export_store
+from gensor_database.exchange import merge as merge_stores
+from gensor_database.store import Store
+from gensor_kernels import config
+from gensor_kernels.build import nvrtc, parallel
+from gensor_kernels.devices.emulator.build import compiler
+from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import archs as all_archs
+
+from . import report
+from .construct import Options
+from .measure import MeasureError, Timer, open_timer
+from .shapes import Row, read_shapes
+from .tune import Run
+
+
+def cores(jobs: int) -> int:
+    """`--jobs`: 0 means every core this process may use."""
+    return jobs or parallel.usable_cores()
+
+
+def database(path: Path | None) -> Path:
+    """`--db`, or the user's database from the environment."""
+    return path if path is not None else config.user_database()
+
+
+class Progress:
+    """Bars on stderr, one per stage, where stderr is a terminal; silent elsewhere."""
+
+    def __init__(self, quiet: bool, stream: TextIO = sys.stderr):
+        self.on = not quiet and stream.isatty()
+        self.stream = stream
+        self.bars: dict[str, tqdm] = {}
+
+    def __call__(self, stage: str, count: int) -> None:
+        """Count `count` more of `stage`."""
+        if self.on:
+            if stage not in self.bars:
+                self.bars[stage] = tqdm(desc=f"{stage:<8}", unit="", file=self.stream, leave=False)
+            self.bars[stage].update(count)
+
+    def close(self) -> None:
+        """Take the bars away."""
+        for bar in self.bars.values():
+            bar.close()
+
+
+def tune(
+    arch_name: str,
+    shapes: Path,
+    db: Path | None,
+    options: Options,
+    *,
+    measure: str,
+    budget: float | None,
+    json_path: Path | None,
+    quiet: bool,
+) -> int:
+    """Tune a shapes file; 1 where a row was bad or failed, else 0."""
+    arch = lookup(arch_name)
+    rows = read_shapes(shapes)
+    _check_tools(options)
+    timer = _timer_for(arch, measure)
+    path = database(db)
+    began = time.perf_counter()
+    print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
+    results: list[report.Result] = []
+    progress = Progress(quiet)
+    lines = json_path.open("w", encoding="utf-8") if json_path is not None else None
+    try:
+        with Store.open(path) as store:
+            run = Run(arch, store, options, budget, progress, timer)
+            print(report.HEADER)
+            for row, result in run.rows(rows):
+                results.append(result)
+                _tell(row, result, lines, progress)
+    finally:
+        progress.close()
+        if lines is not None:
+            lines.close()
+    for line in report.summary(results):
+        print(f"gensor-tune: {line}", file=sys.stderr)
+    print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
+    return 1 if any(result.status == "failed" for result in results) else 0
+
+
+def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progress) -> None:
+    text = report.table_line(row, result)
+    if progress.on:
+        tqdm.write(text, file=sys.stdout)
+    else:
+        print(text, flush=True)
+    if row.error is not None:
+        print(f"gensor-tune: {row.error}", file=sys.stderr)
+    if lines is not None:
+        lines.write(report.json_line(row, result) + "\n")
+        lines.flush()
+
+
+def _check_tools(options: Options) -> None:
+    """Fail before any work where a compiler is missing, with the sentence that says what to install."""
+    nvrtc.toolchain()
+    if options.verify == "emulator":
+        compiler()
+
+
+def _timer_for(arch: Arch, measure: str) -> Timer | None:
+    """The device that times kernels, or None; `require` fails where there is none of this arch."""
+    if measure == "never":
+        return None
+    try:
+        return open_timer(arch)
+    except MeasureError as error:
+        if measure == "require":
+            raise
+        if error.worth_telling:
+            print(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+        return None
+
+
+def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:
+    """Print records, or one kernel."""
+    from .show import kernel_lines, record_lines
+
+    with Store.open(database(db), readonly=True) as store:
+        if kernel is not None:
+            lines = list(kernel_lines(store, kernel))
+            if not lines:
+                raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
+        else:
+            lines = list(record_lines(store, arch, as_json))
+    print("\n".join(lines))
+    return 0
+
+
+def merge(sources: list[Path], db: Path | None) -> int:
+    """Copy the rows of other databases into one."""
+    total: Counter[str] = Counter()
+    with Store.open(database(db)) as store:
+        for source in sources:
+            with Store.open(source, readonly=True) as other:
+                total += merge_stores(store, other)
+    print(", ".join(f"{count} {table}" for table, count in sorted(total.items())) or "nothing new")
+    return 0
+
+
+def export(out: Path, db: Path | None, arch: str | None) -> int:
+    """Write records as CSV or JSON lines, or a compact database."""
+    from .show import write_records
+
+    with Store.open(database(db), readonly=True) as store:
+        if out.suffix == ".db":
+            if arch is None:
+                raise ConfigError("export to a database needs --arch: a shipped database serves one capability")
+            print(", ".join(f"{n} {table}" for table, n in sorted(export_store(store, out, arch).items())))
+        else:
+            print(f"{write_records(store, out, arch)} records in {out}")
+    return 0
+
+
+def verify(db: Path | None, arch: str | None, jobs: int) -> int:
+    """Rebuild and execute every kernel of a database again."""
+    from .recheck import recheck
+
+    bad = 0
+    with Store.open(database(db), readonly=True) as store:
+        for digest, problem in recheck(store, arch, jobs):
+            print(f"{digest[:12]} {problem or 'ok'}")
+            bad += problem is not None
+    return 1 if bad else 0
+
+
+def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
+    """Tune into a scratch database and export what serves the arch: the file the package ships."""
+    arch = lookup(arch_name)
+    target = out or Path(__file__).resolve().parent.parent / "database" / "pretuned" / f"{arch.name}.db"
+    scratch = config.cache_dir() / f"pretune-{arch.name}.db"
+    code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
+    with Store.open(scratch, readonly=True) as store:
+        counts = export_store(store, target, arch.name)
+    size = target.stat().st_size
+    print(f"{target}: {size} bytes, " + ", ".join(f"{n} {table}" for table, n in sorted(counts.items())))
+    return code
+
+
+def archs() -> int:
+    """List the architecture table."""
+    print(f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6} {'fp32':>7} {'fp16':>7} {'int8':>7}  unsure")
+    for arch in all_archs():
+        peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
+        figures = " ".join(f"{peak:>7.1f}" for peak in peaks)
+        unsure = ", ".join(sorted(arch.unsure))
+        print(
+            f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
+            f"{figures}  {unsure}"
+        )
+    print(
+        json.dumps({"unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation"}),
+        file=sys.stderr,
+    )
+    return 0

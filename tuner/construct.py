@@ -1,0 +1,276 @@
+"""One class from workloads to verified kernels: walk, compile, feed back, walk again, cover, verify.
+
+Nothing here touches the database or prints; `tune` stores what this yields.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gensor_kernels.build import resources
+from gensor_kernels.build.nvrtc import Binary, compile_many
+from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.devices.device import Code
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import Space
+
+from .cover import assign, cover
+from .measure import Timed, Timer
+from .pool import Candidate, Pool, finalists
+from .search import Facts, Found, Request, Searcher, space_for
+from .verify import Verdict, verify
+
+TIMED = 8  # candidates timed per workload, where a device is
+TIE_BAND = 1.01  # timings within 1 % are equal
+ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run tunes; the defaults are the command line's."""
+
+    top: int = 16
+    seed: int = 0
+    jobs: int = 1
+    graph: str = "full"
+    verify: str = "emulator"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The kernel of one workload: what it is, what it should cost, what the compiler and the verifier said."""
+
+    workload: Workload
+    candidate: Candidate | None
+    predicted: float
+    binary: Binary | None
+    verdict: Verdict | None
+    found: Found
+    error: str | None = None
+    timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
+    vendor: Timed | None = None
+
+
+@dataclass
+class ClassRun:
+    """The state of one class while it is tuned."""
+
+    arch: Arch
+    workloads: Sequence[Workload]
+    options: Options
+    searcher: Searcher
+    progress: Callable[[str, int], None] = lambda stage, count: None
+    timer: Timer | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    binaries: dict[tuple[str, str], Binary] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    facts: dict[Program, Facts] = field(default_factory=dict)
+    timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
+
+    def run(self) -> Iterator[Chosen]:
+        """Every workload's kernel, each as soon as it is verified."""
+        founds = self._walk([Request(w, self.arch, self.options.seed, self.options.graph) for w in self.workloads])
+        pool = Pool(self.workloads)
+        spaces = [space_for(workload, self.arch) for workload in self.workloads]
+        for space, found in zip(spaces, founds, strict=True):
+            pool.add(space, [program for program, _ in found.best])
+        self._compile(pool, finalists(pool, pool.seconds(spaces), self.options.top))
+        founds = self._walk_again(founds)
+        spaces = self._spaces()
+        for space, found in zip(spaces, founds, strict=True):
+            pool.add(space, [program for program, _ in found.best])
+        spaces, seconds, picks = self._choose(pool, spaces)
+        predicted = seconds
+        if self.timer is not None:
+            seconds, picks = self._measure(pool, seconds)
+        yield from self._verified(pool, predicted, seconds, picks, founds)
+
+    # ---- walking
+
+    def _walk(self, requests: Sequence[Request]) -> list[Found]:
+        with self._timed("walk"):
+            founds = []
+            for found in self.searcher.run(requests):
+                founds.append(found)
+                self.progress("walk", 1)
+            return founds
+
+    def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
+        """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
+        if self.options.graph == "paper":
+            return list(founds)
+        feedback = tuple(self.facts.values())
+        compiled = tuple(facts.program for facts in feedback)
+        requests = [
+            Request(
+                workload,
+                self.arch,
+                self.options.seed + 1,
+                self.options.graph,
+                feedback,
+                tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
+            )
+            for workload, found in zip(self.workloads, founds, strict=True)
+        ]
+        return self._walk(requests)
+
+    def _spaces(self) -> list[Space]:
+        return [space_for(workload, self.arch, tuple(self.facts.values())) for workload in self.workloads]
+
+    # ---- compiling
+
+    def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
+        """Compile what is not compiled yet; how many binaries that were. Failures leave the pool."""
+        wanted = {
+            self._binary_key(each): each
+            for each in (pool.candidates[column] for column in columns)
+            if self._binary_key(each) not in self.binaries
+        }
+        with self._timed("compile"):
+            requests = [(each.source(), self.arch.target) for each in wanted.values()]
+            for key, binary in zip(wanted, compile_many(requests, self.options.jobs), strict=True):
+                self.binaries[key] = binary
+                self.progress("compile", 1)
+            for each in (pool.candidates[column] for column in columns):
+                self._learn(pool, each)
+        return len(wanted)
+
+    def _learn(self, pool: Pool, each: Candidate) -> None:
+        binary = self.binaries[self._binary_key(each)]
+        if binary.error is not None:
+            pool.dead[each.name] = f"not compiled: {binary.error.splitlines()[0]}"
+            return
+        if each.program in self.facts:
+            return
+        entry = binary.entries[each.entry]
+        sass = resources.disassemble(binary.cubin)
+        loop = sass[each.entry].hot_loop if sass and each.entry in sass else {}
+        self.facts[each.program] = Facts(
+            each.program, entry.registers, entry.spill_bytes, sum(loop.values()) if loop else None
+        )
+
+    @staticmethod
+    def _binary_key(each: Candidate) -> tuple[str, str]:
+        return each.program.family, each.constants
+
+    # ---- choosing
+
+    def _choose(self, pool: Pool, spaces: list[Space]) -> tuple[list[Space], np.ndarray, np.ndarray]:
+        """Cover the workloads, compile what the cover asks for, and again while compiling changes the picture."""
+        for attempt in range(ROUNDS + 1):
+            seconds = pool.seconds(spaces)
+            if attempt == ROUNDS:
+                compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
+                seconds[:, ~np.array(compiled, bool)] = np.inf
+            picks = assign(seconds, cover(seconds, pool.names)[: self.options.top], pool.names)
+            if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
+                break
+            spaces = self._spaces()
+        return spaces, seconds, picks
+
+    # ---- measuring
+
+    def _measure(self, pool: Pool, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Time each workload's best compiled candidates: measured seconds instead of predicted, inf elsewhere."""
+        assert self.timer is not None
+        measured = np.full_like(seconds, np.inf)
+        compiled = np.array([self._binary_key(each) in self.binaries for each in pool.candidates], bool)
+        with self._timed("measure"):
+            for row, workload in enumerate(self.workloads):
+                known = np.where(compiled, seconds[row], np.inf)
+                columns = [int(c) for c in np.argsort(known, kind="stable")[:TIMED] if np.isfinite(known[c])]
+                kernels = [(pool.candidates[c], self._code(pool.candidates[c])) for c in columns]
+                timed, vendor = self.timer.time(workload, kernels)
+                found = [(each, self.binaries[self._binary_key(each)]) for each, _ in kernels]
+                self.timed[row] = [(*pair, time) for pair, time in zip(found, timed, strict=True)], vendor
+                measured[row, columns] = [each.median_us * 1e-6 for each in timed]
+                self.progress("measure", 1)
+        return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
+
+    def _code(self, each: Candidate) -> Code:
+        binary = self.binaries[self._binary_key(each)]
+        constants = tuple(sorted(json.loads(each.constants).items()))
+        name = digest(f"{each.constants} {binary.target} {each.family.source}")
+        return Code(name, flatten(each.family.source), constants, binary.target, binary.cubin)
+
+    # ---- verifying
+
+    def _verified(
+        self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray, founds: Sequence[Found]
+    ) -> Iterator[Chosen]:
+        """Verify the picks; a workload whose kernel fails gets the next best compiled one, until none is left."""
+        todo = list(range(len(self.workloads)))
+        compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
+        seconds = np.where(np.array(compiled, bool)[None], seconds, np.inf)
+        while todo:
+            self._verify(pool, [(int(picks[row]), self.workloads[row]) for row in todo if picks[row] >= 0])
+            again = []
+            for row in todo:
+                column = int(picks[row])
+                each = pool.candidates[column] if column >= 0 else None
+                verdict = self.verdicts.get(each.name) if each else None
+                if each is None or (verdict is not None and verdict.outcome == "ok") or self._skips():
+                    yield self._chosen(row, each, predicted[row, column], verdict, founds[row], pool)
+                else:
+                    seconds[row, column] = np.inf
+                    picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
+                    assert verdict is not None
+                    pool.dead.setdefault(each.name, f"{verdict.outcome}: {verdict.detail}")
+                    again.append(row)
+            todo = again
+
+    def _skips(self) -> bool:
+        return self.options.verify == "none"
+
+    def _verify(self, pool: Pool, pairs: Sequence[tuple[int, Workload]]) -> None:
+        if self._skips():
+            return
+        wanted = {}
+        for column, workload in pairs:
+            each = pool.candidates[column]
+            if each.name not in self.verdicts:
+                wanted[each.name] = (each, workload)
+        with self._timed("verify"), ThreadPoolExecutor(self.options.jobs) as threads:
+            # g++ and the emulator both run outside the interpreter's lock.
+            for key, verdict in zip(wanted, threads.map(lambda pair: verify(*pair), wanted.values()), strict=True):
+                self.verdicts[key] = verdict
+                self.progress("verify", 1)
+
+    def _chosen(
+        self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, found: Found, pool: Pool
+    ) -> Chosen:
+        workload = self.workloads[row]
+        if each is None:
+            reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
+            return Chosen(workload, None, np.inf, None, None, found, "; ".join(reasons[:3]))
+        timings, vendor = self.timed.get(row, ([], None))
+        binary = self.binaries[self._binary_key(each)]
+        return Chosen(workload, each, float(seconds), binary, verdict, found, None, tuple(timings), vendor)
+
+    def _timed(self, stage: str) -> _Stopwatch:
+        return _Stopwatch(self.seconds, stage)
+
+
+def _banded(measured: np.ndarray) -> np.ndarray:
+    """Measured seconds with those within the tie band of a row's best made equal: then the name decides."""
+    best = measured.min(axis=1, keepdims=True)
+    return np.where(measured <= best * TIE_BAND, best, measured)
+
+
+class _Stopwatch:
+    def __init__(self, seconds: dict[str, float], stage: str):
+        self.seconds, self.stage = seconds, stage
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *reason: object) -> None:
+        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self.began

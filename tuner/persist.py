@@ -1,0 +1,187 @@
+"""From what a class run chose to rows of the store, and from stored rows back to results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cache
+from importlib import metadata
+
+from gensor_database.digest import canonical
+from gensor_database.entry import Entry
+from gensor_database.record import Binary, Kernel, Record, Row, Source, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.build import resources
+from gensor_kernels.build.nvrtc import Binary as Compiled
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.program import Program
+
+from .construct import Chosen, Options
+from .measure import Timed
+from .pool import Candidate
+from .report import Result
+from .verify import VERSION, Verdict
+
+
+@cache
+def provenance(options: Options) -> str:
+    """What a record says of the run that made it: versions and options, nothing of the machine."""
+    version = metadata.version("gensor-kernels")
+    return canonical({"gensor_kernels": version, "seed": options.seed, "graph": options.graph, "top": options.top})
+
+
+def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
+    """The rows that make a kernel; they depend on nothing but source, constants, target, toolchain and Program."""
+    source = Source.of(flatten(chosen.family.source))
+    binary = Binary(
+        source.digest,
+        chosen.constants,
+        compiled.target,
+        compiled.cubin,
+        compiled.registers,
+        compiled.spill_bytes,
+        compiled.stack_bytes,
+        compiled.shared_bytes,
+        _facts(compiled),
+        compiled.toolchain,
+    )
+    kernel = Kernel(
+        chosen.family.name,
+        chosen.family.abi,
+        workload.class_key(),
+        chosen.program.to_json(),
+        arch.name,
+        binary.digest,
+    )
+    return source, binary, kernel
+
+
+def _facts(compiled: Compiled) -> str:
+    sass = resources.disassemble(compiled.cubin) or {}
+    facts = {}
+    for name, entry in compiled.entries.items():
+        facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
+        if name in sass:
+            facts[name] |= {"hot_loop": sass[name].hot_loop, "accesses": sass[name].accesses}
+    return canonical(facts)
+
+
+def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
+    """What executing the kernel on the emulator showed."""
+    return Verification(
+        kernel.digest,
+        "emulator",
+        verdict.outcome,
+        verdict.detail or None,
+        verdict.worst,
+        canonical(verdict.sizes),
+        canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
+        canonical({"schedule": VERSION}),
+    )
+
+
+def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], str | None]:
+    """Every row one workload's outcome needs, and the digest of its kernel."""
+    rows: list[Row] = []
+    digest, abi, outcome, error = None, 0, "failed", chosen.error
+    if chosen.candidate is not None and chosen.binary is not None:
+        parts = kernel_rows(chosen.candidate, chosen.binary, chosen.workload, arch)
+        rows += parts
+        digest, abi, outcome = parts[-1].digest, chosen.candidate.family.abi, "ok"
+        if chosen.verdict is not None:
+            rows.append(verification_row(parts[-1], chosen.verdict))
+        rows += timing_rows(chosen, arch)
+    rows.append(
+        Record(
+            chosen.workload.key(),
+            arch.name,
+            arch.part,
+            abi,
+            digest,
+            chosen.predicted * 1e6 if digest else None,
+            bound_us(chosen.workload, arch),
+            outcome,
+            error,
+            chosen.found.walk,
+            provenance(options),
+        )
+    )
+    return rows, digest
+
+
+def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
+    """All timings of a workload, with the kernels they are of: losers are kept too."""
+    rows: list[Row] = []
+    place = (chosen.workload.key(), arch.name, arch.part)
+    for candidate, compiled, timed in chosen.timings:
+        parts = kernel_rows(candidate, compiled, chosen.workload, arch)
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed))]
+    if chosen.vendor is not None:
+        rows.append(Timing(*place, None, "cupy.matmul", chosen.vendor.median_us, _samples(chosen.vendor)))
+    return rows
+
+
+def _samples(timed: Timed) -> str:
+    return canonical({name: value for name, value in asdict(timed).items() if name != "median_us"})
+
+
+def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:
+    """The result of a row that was just tuned."""
+    bound = bound_us(chosen.workload, arch)
+    if chosen.candidate is None or chosen.binary is None:
+        return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
+    launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
+    return Result(
+        chosen.workload,
+        "ok",
+        digest,
+        chosen.candidate.family.name,
+        dict(chosen.candidate.program.values),
+        chosen.predicted * 1e6,
+        bound,
+        next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
+        chosen.vendor.median_us if chosen.vendor else None,
+        verified="emulator" if chosen.verdict is not None else "none",
+        registers=chosen.binary.entries[chosen.candidate.entry].registers,
+        spill_bytes=chosen.binary.spill_bytes,
+        shared_bytes=launches[0].shared_bytes,
+        seconds=seconds,
+    )
+
+
+def stored_result(store: Store, workload: Workload, arch: Arch, options: Options) -> Result | None:
+    """The result an earlier run of the same options left in the store, or None: what makes a second run resume."""
+    entry = store.find(workload.key(), arch.name, arch.part)
+    if entry is None or entry.record.provenance != provenance(options):
+        return None
+    family = FAMILIES.get(entry.kernel.family)
+    if family is None or family.abi != entry.kernel.abi or not (entry.usable or options.verify == "none"):
+        return None
+    return _from_entry(entry, workload)
+
+
+def _from_entry(entry: Entry, workload: Workload) -> Result | None:
+    kernel, binary = entry.kernel, entry.binary(trusted=False)
+    if binary is None:
+        return None
+    program = Program.from_json(kernel.program)
+    family = FAMILIES[kernel.family]
+    entry_facts = json.loads(binary.facts).get(kernel.family, {})
+    return Result(
+        workload,
+        "ok",
+        kernel.digest,
+        kernel.family,
+        dict(program.values),
+        entry.record.predicted_us,
+        entry.record.bound_us,
+        verified=entry.verified,
+        registers=entry_facts.get("registers", binary.registers),
+        spill_bytes=binary.spill_bytes,
+        shared_bytes=family.launches(program, workload)[0].shared_bytes,
+        stored=True,
+    )

@@ -1,0 +1,143 @@
+"""The candidates of one class: Programs that may share binaries, and what each would cost on each workload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.family import Family
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import FamilySpace, Space
+
+from .cover import cover, regrets
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A Program with the constants it binds: what is compiled, verified and stored."""
+
+    program: Program
+    family: Family = field(compare=False, repr=False)
+    constants: str  # canonical JSON
+
+    @property
+    def name(self) -> str:
+        """Sort key and identity across runs."""
+        return f"{self.program.to_json()} {self.constants}"
+
+    def source(self) -> str:
+        """The text both compilers get."""
+        return bind(flatten(self.family.source), json.loads(self.constants))
+
+    @property
+    def entry(self) -> str:
+        """Entry point of the main launch: the one whose registers and hot loop matter."""
+        return self.program.family
+
+
+def candidate(family: Family, program: Program, workload: Workload) -> Candidate:
+    """The candidate a Program is for a workload; a compile-time epilogue makes it that epilogue's own."""
+    constants = json.dumps(family.constants(program, workload), sort_keys=True, separators=(",", ":"))
+    return Candidate(program, family, constants)
+
+
+class Pool:
+    """Candidates and workloads of one class, with the matrix of predicted seconds between them."""
+
+    def __init__(self, workloads: Sequence[Workload]):
+        self.workloads = list(workloads)
+        self.candidates: list[Candidate] = []
+        self.dead: dict[str, str] = {}  # name -> why it must not be used
+        self._names: set[str] = set()
+
+    def add(self, space: Space, programs: Iterable[Program]) -> None:
+        """Take in Programs found for the workload of `space`."""
+        families = {family.family.name: family.family for family in space.families}
+        for program in programs:
+            found = candidate(families[program.family], program, space.workload)
+            if found.name not in self._names:
+                self._names.add(found.name)
+                self.candidates.append(found)
+        self.candidates.sort(key=lambda each: each.name)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the candidates, ascending."""
+        return [each.name for each in self.candidates]
+
+    def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
+        """Predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
+        matrix = np.full((len(spaces), len(self.candidates)), np.inf)
+        usable = np.array([each.name not in self.dead for each in self.candidates], bool)
+        constants: dict[tuple[Program, tuple[str, ...]], str] = {}
+        for row, space in enumerate(spaces):
+            for family in space.families:
+                columns = [
+                    column
+                    for column, each in enumerate(self.candidates)
+                    if usable[column] and each.program.family == family.family.name
+                ]
+                columns = [c for c in columns if self._binds(c, family, constants)]
+                self._evaluate(matrix[row], family, columns)
+        return matrix
+
+    def _binds(self, column: int, family: FamilySpace, memo: dict) -> bool:
+        """Whether the candidate's binary is the one its Program needs for this workload's epilogue."""
+        each = self.candidates[column]
+        key = (each.program, family.workload.epilogue)
+        if key not in memo:
+            memo[key] = candidate(family.family, each.program, family.workload).constants
+        return memo[key] == each.constants
+
+    def _evaluate(self, row: np.ndarray, family: FamilySpace, columns: list[int]) -> None:
+        points, kept = [], []
+        for column in columns:
+            try:
+                points.append(family.point(self.candidates[column].program))
+            except (KeyError, ValueError):  # a value this workload's lattice does not have
+                continue
+            kept.append(column)
+        if not kept:
+            return
+        stacked = np.array(points)
+        legal = family.legal(stacked)
+        row[np.array(kept)[legal]] = family.potential(stacked[legal])
+
+
+def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
+    """At most `top` columns with distinct binaries: half of them a cover, the rest the best of each stratum.
+
+    Strata are combinations of family, instruction, split and stages, so that what the compiler says of them
+    teaches the potential about more than one corner of the space.
+    """
+    ratio = regrets(seconds)
+    mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
+    ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
+    chosen: dict[str, int] = {}
+    for column in cover(seconds, pool.names)[: max(1, top // 2)]:
+        chosen.setdefault(_binary(pool, column), column)
+    strata: dict[tuple, int] = {}
+    for column in ranked:
+        if np.isfinite(seconds[:, column]).any():
+            strata.setdefault(_stratum(pool.candidates[column].program), column)
+    for column in [*strata.values(), *ranked]:
+        if len(chosen) >= top:
+            break
+        if np.isfinite(seconds[:, column]).any():
+            chosen.setdefault(_binary(pool, column), column)
+    return list(chosen.values())
+
+
+def _binary(pool: Pool, column: int) -> str:
+    each = pool.candidates[column]
+    return f"{each.program.family} {each.constants}"
+
+
+def _stratum(program: Program) -> tuple:
+    values = dict(program.values)
+    return (program.family, values.get("instruction"), values.get("split_k", 1) > 1, values.get("stages"))

@@ -1,0 +1,116 @@
+"""Walks for many workloads, in this process or in several; the result does not depend on which."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import Space
+
+from .walk import walk
+
+KEEP = 12  # Programs a walk hands on; the cover of a run chooses among them
+CHAINS, STEPS = 48, 200  # of the first walk
+AGAIN_CHAINS = 32  # of the walk after the compiler's feedback: 16,000 steps in all
+PARALLEL_FROM = 6  # below this many walks, starting processes costs more than it saves
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the compiler said of one Program: registers per thread, spilled bytes, and warp instructions of one
+    iteration of the main loop (None where nothing could disassemble it)."""
+
+    program: Program
+    registers: int
+    spill_bytes: int
+    instructions: int | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One walk to take; `start` and `feedback` are empty for the first one."""
+
+    workload: Workload
+    arch: Arch
+    seed: int
+    graph: str
+    feedback: tuple[Facts, ...] = ()
+    start: tuple[Program, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a walk brought home: Programs with predicted seconds, best first, and how to get to the best again."""
+
+    best: tuple[tuple[Program, float], ...]
+    walk: str
+    evaluations: int
+    seconds: float = field(compare=False)
+
+
+def walk_seed(seed: int, workload: Workload) -> int:
+    """A seed of its own for each workload, the same whatever else a run tunes and in whatever order."""
+    digest = hashlib.sha256(f"{seed}:{workload.key()}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:
+    """The space of a workload with the compiler's facts folded in."""
+    space = Space(workload, arch)
+    for facts in feedback:
+        for family in space.families:
+            if family.family.name == facts.program.family:
+                family.add_feedback(
+                    facts.program,
+                    registers=facts.registers,
+                    spill_bytes=facts.spill_bytes,
+                    hot_loop={"instructions": facts.instructions} if facts.instructions else None,
+                )
+    return space
+
+
+def search(request: Request) -> Found:
+    """Take one walk."""
+    began = time.perf_counter()
+    space = space_for(request.workload, request.arch, request.feedback)
+    taken = walk(
+        space,
+        seed=walk_seed(request.seed, request.workload),
+        chains=AGAIN_CHAINS if request.start else CHAINS,
+        steps=STEPS,
+        graph=request.graph,
+        start=request.start or None,
+        keep=KEEP,
+    )
+    return Found(tuple(taken.best[:KEEP]), taken.to_json(), taken.evaluations, time.perf_counter() - began)
+
+
+class Searcher:
+    """Runs walks, in order of the requests; a context manager that owns the worker processes."""
+
+    def __init__(self, jobs: int):
+        self.jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Searcher:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """One Found per Request."""
+        if self.jobs == 1 or len(requests) < PARALLEL_FROM:
+            return map(search, requests)
+        if self._pool is None:
+            # spawn: forking a process that runs NVRTC's threads is undefined.
+            self._pool = ProcessPoolExecutor(self.jobs, mp_context=multiprocessing.get_context("spawn"))
+        return self._pool.map(search, requests, chunksize=max(1, len(requests) // (8 * self.jobs)))

@@ -1,0 +1,105 @@
+"""Records and kernels as text: `gensor-tune show` and `gensor-tune export`.
+
+sqlite-utils wraps the store's own hardened connection; nothing is written through it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlite_utils
+
+from gensor_database.record import Kernel, Record, Verification
+from gensor_database.store import Store
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.program import Program
+
+from .report import sizes_text
+
+FIELDS = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome", "predicted_us", "bound_us", "kernel")
+
+
+def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
+    """Every record whose row is intact, as a flat dictionary; `key`, `walk` and `provenance` keep their JSON."""
+    where = {"arch": arch} if arch else {}
+    for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
+        workload = Workload.from_json(record.key)
+        yield {
+            "operator": workload.operator,
+            "sizes": sizes_text(workload),
+            "dtype": "tf32" if workload.math == "tf32" else workload.dtype["a"],
+            "epilogue": "_".join(workload.epilogue) or "none",
+            "arch": record.arch,
+            "part": record.part,
+            "outcome": record.outcome,
+            "predicted_us": record.predicted_us,
+            "bound_us": record.bound_us,
+            "kernel": record.kernel_digest,
+            "key": record.key,
+            "walk": record.walk,
+            "provenance": record.provenance,
+            "error": record.error,
+        }
+
+
+def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
+    """Records as JSON lines, or as a table with the row counts of the database under it."""
+    if as_json:
+        yield from (json.dumps(record, separators=(",", ":")) for record in records(store, arch))
+        return
+    yield f"{'operator':<9} {'sizes':<20} {'dtype':<9} {'epilogue':<16} {'part':<18} {'outcome':<8} " + (
+        f"{'predicted':>12} {'bound':>12}  kernel"
+    )
+    for each in records(store, arch):
+        times = " ".join(
+            f"{each[name]:>9.1f} us" if each[name] else f"{'':>12}" for name in ("predicted_us", "bound_us")
+        )
+        yield (
+            f"{each['operator']:<9} {each['sizes']:<20} {each['dtype']:<9} {each['epilogue'][:16]:<16} "
+            f"{each['part']:<18} {each['outcome']:<8} {times}  {(each['kernel'] or '')[:12]}"
+        )
+    tables = sqlite_utils.Database(store.connection)
+    yield ", ".join(f"{tables[name].count} {name}" for name in tables.table_names() if not name.startswith("sqlite_"))
+
+
+def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
+    """Everything about the kernels whose digest begins with `prefix`."""
+    for kernel in store.rows(Kernel):
+        if not kernel.digest.startswith(prefix):
+            continue
+        yield f"kernel    {kernel.digest}"
+        yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
+        yield f"class     {kernel.class_key}"
+        yield "program   " + " ".join(f"{name}={value}" for name, value in Program.from_json(kernel.program).values)
+        binary = store.binary(kernel)
+        if binary is not None:
+            yield (
+                f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {len(binary.cubin)} bytes, "
+                f"{binary.registers} registers, {binary.spill_bytes} bytes spilled"
+            )
+            yield f"constants {binary.constants}"
+            yield f"facts     {binary.facts}"
+        for each in store.rows(Verification, kernel_digest=kernel.digest):
+            yield f"verified  {each.method}: {each.outcome} {each.error or ''} worst error / tolerance {each.worst}"
+            yield f"          {each.cases}"
+            yield f"          {each.counters}"
+        for record in store.rows(Record, kernel_digest=kernel.digest):
+            sizes = sizes_text(Workload.from_json(record.key))
+            yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
+
+
+def write_records(store: Store, out: Path, arch: str | None) -> int:
+    """Write records to a .csv or JSON-lines file; how many."""
+    found = list(records(store, arch))
+    with out.open("w", encoding="utf-8", newline="") as file:
+        if out.suffix == ".csv":
+            writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(found)
+        else:
+            file.writelines(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
+    return len(found)

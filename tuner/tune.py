@@ -1,0 +1,130 @@
+"""A whole run: rows of a shapes file to results, class by class, each committed before it is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gensor_database.store import Store
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import Space
+
+from .construct import ClassRun, Options
+from .cover import portfolio
+from .measure import Timer
+from .persist import result_of, rows_for, stored_result
+from .pool import Pool
+from .report import Result
+from .search import Searcher
+from .shapes import Row
+
+PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
+GRID = (16, 64, 256, 1024, 4096)  # sizes of m, n and k the portfolio is chosen over, beside the run's own
+
+
+@dataclass
+class Run:
+    """What a run works with; `progress(stage, n)` is called as walks, compilations and verifications finish."""
+
+    arch: Arch
+    store: Store
+    options: Options
+    budget: float | None = None
+    progress: Callable[[str, int], None] = lambda stage, count: None
+    timer: Timer | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def spent(self) -> bool:
+        """Whether the budget is used up."""
+        return self.budget is not None and time.monotonic() - self.began > self.budget
+
+    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
+        """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
+        groups: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            if row.error is not None:
+                yield row, Result(None, "failed", error=row.error)
+            elif row.workload is None:
+                yield row, Result(None, "unsupported", error=row.unsupported)
+            else:
+                reason = self._unsupported(row.workload)
+                if reason is not None:
+                    yield row, Result(row.workload, reason[0], error=reason[1])
+                else:
+                    by_key = groups.setdefault(row.workload.class_key(), {})
+                    by_key.setdefault(row.workload.key(), []).append(row)
+        with Searcher(self.options.jobs) as searcher:
+            for by_key in groups.values():
+                yield from self._class(by_key, searcher)
+
+    def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
+        """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
+        if 0 in (workload.size["m"], workload.size["n"], workload.size["batch"]):
+            return "unsupported", "an empty result needs no kernel"
+        try:
+            Space(workload, self.arch)
+        except UnsupportedError as error:
+            return "unsupported", error.reason
+        return None
+
+    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        todo: dict[str, Workload] = {}
+        for key, rows in by_key.items():
+            workload = rows[0].workload
+            assert workload is not None
+            stored = stored_result(self.store, workload, self.arch, self.options)
+            if stored is not None:
+                yield from ((row, stored) for row in rows)
+            elif self.spent():
+                error = f"the budget of {self.budget:g} s was spent before this row; run again to go on"
+                yield from ((row, Result(workload, "failed", error=error)) for row in rows)
+            else:
+                todo[key] = workload
+        if not todo:
+            return
+        run = ClassRun(self.arch, list(todo.values()), self.options, searcher, self.progress, self.timer)
+        reported: dict[str, float] = {}
+        for chosen in run.run():
+            rows_to_add, digest = rows_for(chosen, self.arch, self.options)
+            self.store.add(*rows_to_add)
+            seconds = _share(run, reported, len(todo))
+            yield from ((row, result_of(chosen, digest, self.arch, seconds)) for row in by_key[chosen.workload.key()])
+        self._portfolio(run, list(todo.values()))
+
+    def _portfolio(self, run: ClassRun, workloads: Sequence[Workload]) -> None:
+        """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
+        sample = workloads[0].with_epilogue(())
+        kernels = [
+            stored for stored in self.store.kernels_for_class(sample.class_key(), self.arch.name) if stored.usable
+        ]
+        programs = {stored.kernel.digest: Program.from_json(stored.kernel.program) for stored in kernels}
+        usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
+        sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID)])
+        shapes = [sample.with_sizes(batch=b, m=m, n=n, k=k) for b, m, n, k in sizes]
+        spaces = [Space(shape, self.arch) for shape in shapes]
+        pool = Pool(shapes)
+        pool.add(spaces[0], programs.values())
+        digest_of = {program: digest for digest, program in programs.items()}
+        best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
+        self.store.replace_portfolio(
+            self.arch.name,
+            self.arch.part,
+            sample.class_key(),
+            [digest_of[pool.candidates[column].program] for column in best],
+        )
+
+
+def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:
+    """This row's share of each stage: walks and compilations are shared by the class's rows."""
+    shares = {}
+    for stage, total in run.seconds.items():
+        if stage == "verify":  # whatever was spent since the row before
+            shares[stage] = total - reported.get(stage, 0.0)
+            reported[stage] = total
+        else:
+            shares[stage] = total / rows
+    return shares

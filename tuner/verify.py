@@ -1,0 +1,131 @@
+"""Verified means executed: a Program, its integers unreduced, runs on the emulator and is compared with float64.
+
+Each case of `cases` runs with asynchronous copies delivered late and early, warps in both orders and in seeded
+random ones, shared memory poisoned, a race detector on, and every global access checked against the operands'
+extents. A branch that the Program has and no case took is a failure as much as a wrong number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from gensor_kernels.config import cache_dir
+from gensor_kernels.devices.emulator.build import build, library_digest
+from gensor_kernels.devices.emulator.run import Counters
+from gensor_kernels.errors import BuildError
+from gensor_kernels.operators.epilogue import join
+from gensor_kernels.operators.workload import Workload
+
+from .cases import cases, generic_epilogue
+from .pool import Candidate
+from .problem import Failure, Problem
+
+VERSION = 1  # of the schedule below: part of every verdict's identity
+# (copies, warp order) of the runs of each case; the first case, the largest, is the one with whole blocks.
+SCHEDULES = {
+    "blocks": (("late", "forward"),),
+    "corner": (("late", "reverse"), ("early", "forward"), ("early", 1), ("late", 2)),
+    "batch": (("late", 3),),
+    "empty k": (("early", "reverse"),),
+    "empty splits": (("late", "forward"),),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What executing a Program showed. `worst` is the largest error over its tolerance: above 1 is wrong."""
+
+    outcome: str  # ok | not_compiled | wrong | failed | timeout
+    detail: str = ""
+    worst: float = 0.0
+    sizes: list[dict[str, int | str]] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    branches: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    seconds: float = field(default=0.0, compare=False)
+
+    def to_json(self) -> str:
+        """Canonical JSON without the time it took."""
+        kept = {name: value for name, value in asdict(self).items() if name != "seconds"}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+
+
+def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
+    """Execute `candidate` as the kernel of `workload`'s class (and epilogue) and say what came of it.
+
+    Verdicts are cached by the host source, the emulator and the Program, so archs whose sources agree share them.
+    """
+    began = time.perf_counter()
+    path = _verdict_path(candidate, workload)
+    if use_cache and path.is_file():
+        try:
+            return Verdict(**json.loads(path.read_text()))
+        except (ValueError, TypeError):  # half a file, or one of another version
+            path.unlink(missing_ok=True)
+    try:
+        library = build(candidate.source())
+    except BuildError as error:
+        return Verdict("not_compiled", str(error), seconds=time.perf_counter() - began)
+    verdict = _execute(candidate, workload, library)
+    verdict = Verdict(**{**asdict(verdict), "seconds": time.perf_counter() - began})
+    if use_cache:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f"{path.name}.{time.monotonic_ns()}")
+        scratch.write_text(verdict.to_json())
+        scratch.replace(path)
+    return verdict
+
+
+def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
+    tile = candidate.family.tile(candidate.program)
+    parts = (
+        VERSION,
+        library_digest(candidate.source()),
+        sorted(tile.items()),
+        workload.class_key(),
+        _epilogue(candidate, workload),
+    )
+    return cache_dir() / "verdicts" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}.json"
+
+
+def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict:
+    total = Counters()
+    worst, runs, sizes = 0.0, 0, []
+    try:
+        for case in cases(workload, candidate.family.tile(candidate.program), _epilogue(candidate, workload)):
+            problem = Problem(case, workload, seed=runs)
+            sizes.append(asdict(case) | {"epilogue": join(case.epilogue)})
+            for copies, order in SCHEDULES[case.name]:
+                found = problem.run(candidate, library, copies=copies, order=order)
+                worst = max(worst, problem.check())
+                total.add(found)
+                runs += 1
+    except Failure as failure:
+        detail = f"{failure.detail} (case {sizes[-1] if sizes else '?'}, run {runs})"
+        return Verdict(failure.outcome, detail, failure.worst, sizes, runs=runs)
+    counters = {name: count for name, count in sorted(total.items()) if count}
+    counters["bank_conflicts"] = total.bank_conflicts
+    branches = dict(sorted(total.branches.items()))
+    missing = sorted(expected_branches(candidate, workload) - {name for name, count in branches.items() if count})
+    if missing:
+        detail = f"branches never taken: {', '.join(missing)}"
+        return Verdict("failed", detail, worst, sizes, counters, branches, runs)
+    return Verdict("ok", "", worst, sizes, counters, branches, runs)
+
+
+def expected_branches(candidate: Candidate, workload: Workload) -> frozenset[str]:
+    """Branches the Program has; an edge that this class's alignment makes impossible is not one of them."""
+    tile = candidate.family.tile(candidate.program)
+    main = cases(workload, tile, _epilogue(candidate, workload))[0]
+    extents = {"edge_m": main.m % tile["m"], "edge_n": main.n % tile["n"], "edge_k": main.k % tile["k"]}
+    impossible = {name for name, rest in extents.items() if rest == 0}
+    return candidate.family.branches(candidate.program) - impossible
+
+
+def _epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:
+    """The epilogue compiled into the binary, or the generic one where it comes as data."""
+    return workload.epilogue if json.loads(candidate.constants)["EPILOGUE_CODES"] else generic_epilogue(workload)
