@@ -1,7 +1,7 @@
 """Executes the kernel sources on a CPU: every rule a GPU relies on is checked, every access counted."""
 
-from .build import build, build_many, library_digest
+from .build import FOLDER, build, build_many, library_digest
 from .counters import FAULTS, Counters, KernelFault
 from .run import run
 
-__all__ = ["FAULTS", "Counters", "KernelFault", "build", "build_many", "library_digest", "run"]
+__all__ = ["FAULTS", "FOLDER", "Counters", "KernelFault", "build", "build_many", "library_digest", "run"]

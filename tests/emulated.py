@@ -1,4 +1,4 @@
-"""A small multistage GEMM for the tests of the emulator, with switches that plant bugs."""
+"""Kernels for the tests of the emulator: a multistage GEMM that can have bugs, and a launcher of small ones."""
 
 from __future__ import annotations
 
@@ -159,3 +159,34 @@ def gemm(m: int, n: int, k: int, bug: str = "NONE", block: int = 128, **options)
     counters = run(library, [launch], params, buffers, **options)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     return float(np.abs(c - exact).max() / np.abs(exact).max() * 2**11), counters
+
+
+# Params of the small kernels: addresses, a number and a choice.
+SMALL = """
+struct Params {
+    u64 p[6];
+    int n, mode;
+};
+"""
+
+
+def execute(
+    kernel: str,
+    arrays: list[np.ndarray],
+    *,
+    entry: str = "test",
+    n: int = 0,
+    mode: int = 0,
+    grid: int = 1,
+    block: int = 32,
+    shared: int = 0,
+    writable: int = 1,
+    **options,
+) -> Counters:
+    """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write."""
+    library = build(source(SMALL + kernel))
+    addresses = [x.ctypes.data for x in arrays] + [0] * (6 - len(arrays))
+    first = len(arrays) - writable
+    buffers = [(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
+    params = struct.pack("<6Qii", *addresses, n, mode)
+    return run(library, [Launch(entry, grid, block, shared)], params, buffers, **options)

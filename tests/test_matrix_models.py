@@ -1,0 +1,213 @@
+"""The emulator's mma.sync, ldmatrix and shuffle against the fragment layouts of the PTX ISA (section 9.7.14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from .emulated import execute
+
+# One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
+MULTIPLY = """
+template <int N, class T>
+DEVICE void load(T (&r)[N], u64 address) {
+    UNROLL for (int i = 0; i < N; ++i)
+        r[i] = load_global<4>(gptr<T>(address) + (thread_index() * N + i), true).template get<T>(0);
+}
+template <int N, class T>
+DEVICE void store(u64 address, const T (&r)[N]) {
+    UNROLL for (int i = 0; i < N; ++i) {
+        Vec<4> v;
+        v.set<T>(0, r[i]);
+        store_global<4>(gptr<T>(address) + (thread_index() * N + i), v, true);
+    }
+}
+KERNEL(test, Params, 32, 0) {
+    u32 a4[4], b2[2], a2[2], b1[1], a1[1];
+    float d[4];
+    i32 e[4], f[2];
+    if (params.mode != 2 && params.mode != 5) load(a4, params.p[0]), load(b2, params.p[1]);
+    if (params.mode == 2) load(a2, params.p[0]), load(b1, params.p[1]);
+    if (params.mode == 5) load(a1, params.p[0]), load(b1, params.p[1]);
+    if (params.mode < 4) load(d, params.p[2]);
+    if (params.mode == 4) load(e, params.p[2]);
+    if (params.mode == 5) load(f, params.p[2]);
+    if (params.mode == 0) mma_m16n8k16(d, a4, b2, half_t{});
+    if (params.mode == 1) mma_m16n8k16(d, a4, b2, bfloat16_t{});
+    if (params.mode == 2) mma_m16n8k8(d, a2, b1);
+    if (params.mode == 3) mma_m16n8k8_tf32(d, a4, b2);
+    if (params.mode == 4) mma_m16n8k32_s8(e, a4, b2);
+    if (params.mode == 5) mma_m8n8k16_s8(f, a1, b1);
+    if (params.mode < 4) store(params.p[3], d);
+    if (params.mode == 4) store(params.p[3], e);
+    if (params.mode == 5) store(params.p[3], f);
+}
+"""
+LANES = np.arange(32)
+GROUP, MEMBER = LANES // 4, LANES % 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An instruction; `row_a` and so on give, as the PTX ISA prints them, where element i of every lane lies."""
+
+    name: str
+    mode: int
+    m: int
+    k: int
+    dtype: type
+    sum_dtype: type
+
+    @property
+    def per_register(self) -> int:
+        return 4 // np.dtype(self.dtype).itemsize
+
+    def a(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.name == "m16n8k16":
+            upper = i < 2 or 4 <= i < 6
+            return GROUP + (0 if upper else 8), MEMBER * 2 + (i & 1) + (8 if i >= 4 else 0)
+        if self.name == "m16n8k8":
+            return GROUP + (0 if i < 2 else 8), MEMBER * 2 + (i & 1)
+        if self.name == "m16n8k8_tf32":
+            return GROUP + (0 if i in (0, 2) else 8), MEMBER + (0 if i in (0, 1) else 4)
+        if self.name == "m16n8k32":
+            upper = i < 4 or 8 <= i < 12
+            return GROUP + (0 if upper else 8), MEMBER * 4 + (i & 3) + (16 if i >= 8 else 0)
+        return GROUP, MEMBER * 4 + i  # m8n8k16
+
+    def b(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = {
+            "m16n8k16": MEMBER * 2 + (i & 1) + (8 if i >= 2 else 0),
+            "m16n8k8": MEMBER * 2 + i,
+            "m16n8k8_tf32": MEMBER + (4 if i == 1 else 0),
+            "m16n8k32": MEMBER * 4 + (i & 3) + (16 if i >= 4 else 0),
+            "m8n8k16": MEMBER * 4 + i,
+        }
+        return rows[self.name], GROUP
+
+    def c(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        return GROUP + (0 if i < 2 else 8), MEMBER * 2 + (i & 1)
+
+
+SHAPES = [
+    Shape("m16n8k16", 0, 16, 16, np.float16, np.float32),
+    Shape("m16n8k16", 1, 16, 16, ml_dtypes.bfloat16, np.float32),
+    Shape("m16n8k8", 2, 16, 8, np.float16, np.float32),
+    Shape("m16n8k8_tf32", 3, 16, 8, np.float32, np.float32),
+    Shape("m16n8k32", 4, 16, 32, np.int8, np.int32),
+    Shape("m8n8k16", 5, 8, 16, np.int8, np.int32),
+]
+
+
+def fragments(matrix: np.ndarray, place, per_lane: int) -> np.ndarray:
+    """[lane][element] of a matrix."""
+    return np.stack([matrix[place(i)] for i in range(per_lane)], axis=1).copy()
+
+
+def multiply(shape: Shape, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    operands = [
+        fragments(a, shape.a, a.size // 32),
+        fragments(b, shape.b, b.size // 32),
+        fragments(c, shape.c, c.size // 32),
+    ]
+    d = np.zeros_like(operands[2])
+    counters = execute(MULTIPLY, [*operands, d], mode=shape.mode)
+    assert counters["matrix_multiplies"] == 1
+    result = np.full((shape.m, 8), -999, shape.sum_dtype)
+    for i in range(d.shape[1]):
+        result[shape.c(i)] = d[:, i]
+    return result
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.name}-{np.dtype(shape.dtype).name}")
+def test_fragments_lie_as_documented(shape):
+    """Small integers multiply exactly, so any misplaced element shows."""
+    rng = np.random.default_rng(shape.mode)
+    a = rng.integers(-60, 60, (shape.m, shape.k)).astype(shape.dtype)
+    b = rng.integers(-60, 60, (shape.k, 8)).astype(shape.dtype)
+    c = rng.integers(-900, 900, (shape.m, 8)).astype(shape.sum_dtype)
+    want = a.astype(np.int64) @ b.astype(np.int64) + c.astype(np.int64)
+    assert np.array_equal(multiply(shape, a, b, c), want)
+
+
+def test_every_half_is_read_right():
+    """Subnormals, infinities and NaN included: a column of ones picks each value out of a diagonal of A."""
+    shape = SHAPES[0]
+    bits = np.concatenate([np.arange(0, 0x0410, 5), np.arange(0x0400, 0x7C00, 97), [0x7BFF, 0x7C00, 0x7E01]])
+    for chunk in np.resize(np.concatenate([bits, bits | 0x8000]), (48, 16)).astype(np.uint16).view(np.float16):
+        a, b = np.zeros((16, 16), np.float16), np.ones((16, 8), np.float16)
+        a[:, 3] = chunk
+        want = np.repeat(chunk[:, None].astype(np.float32), 8, axis=1)
+        assert np.array_equal(multiply(shape, a, b, np.zeros((16, 8), np.float32)), want, equal_nan=True)
+
+
+def test_tf32_ignores_the_low_bits():
+    shape = SHAPES[3]
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((16, 8)).astype(np.float32), rng.standard_normal((8, 8)).astype(np.float32)
+    cut_a, cut_b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(np.float64) for x in (a, b))
+    result = multiply(shape, a, b, np.zeros((16, 8), np.float32))
+    assert np.allclose(result, cut_a @ cut_b, rtol=0, atol=4e-7 * 8)
+    assert not np.allclose(result, a.astype(np.float64) @ b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES[4:], ids=["m16n8k32", "m8n8k16"])
+def test_int32_sums_wrap_around(shape):
+    a, b = np.full((shape.m, shape.k), -128, np.int8), np.full((shape.k, 8), -128, np.int8)
+    c = np.full((shape.m, 8), 2**31 - 1, np.int32)
+    want = (2**31 - 1 + shape.k * 128 * 128 + 2**31) % 2**32 - 2**31
+    assert np.all(multiply(shape, a, b, c) == want)
+
+
+LOAD = """
+template <int N, bool T>
+DEVICE void each(const Params &p) {
+    const sptr<u8> s = shared_base();
+    store_shared<16>(s + thread_index() * 16, load_global<16>(gptr<u8>(p.p[0]) + thread_index() * 16, true));
+    warp_barrier();
+    u32 r[N];
+    load_matrix<N, T>(r, s + (thread_index() ^ 1) % (8 * N) * 16);
+    UNROLL for (int i = 0; i < N; ++i) {
+        Vec<4> v;
+        v.set<u32>(0, r[i]);
+        store_global<4>(gptr<u32>(p.p[1]) + (thread_index() * N + i), v, true);
+    }
+}
+KERNEL(test, Params, 32, 0) {
+    if (params.n == 1 && params.mode == 0) each<1, false>(params);
+    if (params.n == 1 && params.mode == 1) each<1, true>(params);
+    if (params.n == 2 && params.mode == 0) each<2, false>(params);
+    if (params.n == 2 && params.mode == 1) each<2, true>(params);
+    if (params.n == 4 && params.mode == 0) each<4, false>(params);
+    if (params.n == 4 && params.mode == 1) each<4, true>(params);
+}
+KERNEL(shuffle, Params, 32, 0) {
+    float x = load_global<4>(gptr<float>(params.p[0]) + thread_index(), true).get<float>(0);
+    Vec<8> v;
+    v.set<double>(0, shuffle_xor((double)shuffle_xor(x, params.n), 1));
+    store_global<8>(gptr<double>(params.p[1]) + thread_index(), v, true);
+}
+"""
+
+
+@pytest.mark.parametrize("matrices", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_ldmatrix_hands_out_rows_or_columns(matrices, transposed):
+    memory = np.arange(256, dtype=np.uint16).reshape(32, 8)
+    result = np.zeros((32, matrices, 2), np.uint16)
+    counters = execute(LOAD, [memory, result], n=matrices, mode=transposed, shared=512)
+    assert counters["matrix_loads"] == 1 and counters.bank_conflicts == 0
+    for m in range(matrices):
+        tile = memory[8 * m : 8 * m + 8][np.arange(8) ^ 1]  # the kernel gives the rows in pairs swapped
+        tile = tile.T if transposed else tile
+        assert np.array_equal(result[:, m], tile.reshape(32, 2))
+
+
+@pytest.mark.parametrize("mask", [1, 2, 4, 8, 16, 31])
+def test_shuffle_exchanges_lanes(mask):
+    x, y = np.random.default_rng(3).standard_normal(32).astype(np.float32), np.zeros(32)
+    counters = execute(LOAD, [x, y], entry="shuffle", n=mask)
+    assert np.array_equal(y, x[LANES ^ 1 ^ mask]) and counters["shuffles"] == 2
