@@ -1,0 +1,238 @@
+"""Three databases as one: precedence, trust, and every way in which one of them can be unusable."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+
+import pytest
+
+from gensor_database import Catalog, Store, StoreWarning, Verification, export, layers, open_layers
+
+from .store_rows import ARCH, PART, class_key, kernel_rows, key, rows
+
+posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch):
+    """User, site and packaged databases; the packaged one is made like a shipped one."""
+    (tmp_path / "pretuned").mkdir()
+    monkeypatch.setattr(layers, "PRETUNED", tmp_path / "pretuned")
+    return tmp_path / "user.db", tmp_path / "site.db", tmp_path / "pretuned" / f"{ARCH}.db"
+
+
+def fill(path, *numbers, created=1_700_000_000):
+    with Store.open(path) as store:
+        for number in numbers:
+            store.add(*rows(number, created))
+        store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(n)[1].digest for n in numbers])
+
+
+def ship(path, *numbers):
+    draft = path.with_suffix(".draft")
+    fill(draft, *numbers)
+    with Store.open(draft) as store:
+        export(store, path, ARCH)
+    draft.unlink()
+
+
+def test_user_before_site_before_packaged(paths):
+    user, site, packaged = paths
+    ship(packaged, 1, 2, 3)
+    fill(site, 2, 3, created=1)
+    fill(user, 3, created=2)  # older than the packaged one, and yet it counts
+    with open_layers(ARCH, user, site) as opened:
+        catalog = opened.load(ARCH)
+        for look_up in (lambda n: opened.find(key(n), ARCH, PART), lambda n: catalog.find(key(n), PART)):
+            assert [look_up(n).record.created for n in (1, 2, 3)] == [1_700_000_000, 1, 2]
+            assert look_up(4) is None
+        assert [stored.kernel for stored in catalog.portfolio(class_key(), PART)] == [kernel_rows(3)[1]]
+        assert {stored.kernel for stored in catalog.kernels_for_class(class_key())} == {
+            kernel_rows(n)[1] for n in (1, 2, 3)
+        }
+        assert len(catalog.timings(key(3), PART)) == 6  # all layers' timings are kept
+        assert catalog.find(key(3), PART).binary() == kernel_rows(3)[0]
+        assert [entry.record.key for entry in catalog.entries()] == sorted(key(n) for n in (1, 2, 3))
+
+
+def test_a_catalog_knows_one_arch_and_the_current_abi(paths):
+    fill(paths[0], 1)
+    with Store.open(paths[0]) as store:
+        assert Catalog([store], "sm_80").entries() == []
+        assert Catalog([store], ARCH, {"contraction_mma": 2}).kernels_for_class(class_key()) == ()
+        assert len(Catalog([store], ARCH, {"contraction_mma": 1}).entries()) == 1
+
+
+def test_only_the_users_database_is_written_and_made_when_needed(paths):
+    user, site, packaged = paths
+    ship(packaged, 1)
+    fill(site, 2)
+    before = site.read_bytes(), packaged.read_bytes()
+    with open_layers(ARCH, user, site) as opened:
+        assert not user.exists() and opened.user is None
+        assert opened.add(Verification(kernel_rows(1)[1].digest, "device", "ok"))
+        assert user.exists()
+        assert opened.load(ARCH).find(key(1), PART).verified == "device"
+        assert opened.add(Verification(kernel_rows(2)[1].digest, "device", "wrong"))
+        assert not opened.load(ARCH).find(key(2), PART).usable
+    assert (site.read_bytes(), packaged.read_bytes()) == before
+
+
+def test_unusable_layers_are_left_out_with_a_warning_each(paths):
+    user, site, packaged = paths
+    ship(packaged, 1)
+    fill(user, 2)
+    connection = sqlite3.connect(user)
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    newer = user.read_bytes()
+    site.write_bytes(b"garbage" * 1000)
+    with pytest.warns(StoreWarning) as caught:
+        opened = open_layers(ARCH, user, site)
+    assert sorted("newer" in str(item.message) for item in caught) == [False, True]
+    assert all("left out" in str(item.message) for item in caught)
+    assert opened.stores == (opened.packaged,) and opened.load(ARCH).find(key(1), PART) is not None
+    with pytest.warns(StoreWarning, match="nothing was stored"):
+        assert opened.add(*rows(3)) is False
+    assert user.read_bytes() == newer
+
+
+def test_a_missing_site_database_is_a_warning_and_missing_others_are_not(paths):
+    with pytest.warns(StoreWarning, match=r"site\.db does not exist"):
+        opened = open_layers("sm_75", paths[0], paths[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert opened.stores == () and opened.load("sm_75").entries() == []
+        assert open_layers("sm_75").add(*rows(1)) is False
+
+
+@posix
+@pytest.mark.parametrize(
+    ("file", "folder", "site_trusted", "user_trusted"),
+    [
+        (0o644, 0o755, True, True),
+        (0o664, 0o755, False, True),
+        (0o644, 0o775, False, True),
+        (0o646, 0o755, False, False),
+        (0o644, 0o757, False, False),
+        (0o644, 0o1777, False, True),
+    ],
+)
+def test_cubins_come_only_from_files_that_others_cannot_write(paths, file, folder, site_trusted, user_trusted):
+    home = paths[0].parent / "home"
+    home.mkdir()
+    path = home / "kernels.db"
+    fill(path, 1)
+    path.chmod(file)
+    home.chmod(folder)
+    with open_layers(ARCH, None, path) as opened:
+        assert opened.site.trusted is site_trusted
+        entry = opened.load(ARCH).find(key(1), PART)
+        assert (entry.binary() is not None) is site_trusted and entry.binary(trusted=False) is not None
+    with open_layers(ARCH, path) as opened:
+        assert opened.user.trusted is user_trusted
+
+
+@posix
+def test_files_of_other_owners_are_data(paths, monkeypatch):
+    fill(paths[0], 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(paths[0]).st_uid + 1)
+    if os.stat(paths[0]).st_uid != 0:  # root's files are everybody's to trust
+        with open_layers(ARCH, paths[0]) as opened:
+            assert opened.load(ARCH).find(key(1), PART).binary() is None
+
+
+@posix
+def test_a_new_database_is_not_group_writable_under_a_lax_umask(tmp_path):
+    before = os.umask(0o002)
+    try:
+        with Store.open(tmp_path / "new" / "kernels.db") as store:
+            assert store.trusted
+            assert store.path.stat().st_mode & 0o777 == 0o644
+            assert store.path.parent.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+def abandon_log(path):
+    """Leaves a database as a killed writer does: the last rows only in the write-ahead log."""
+    child = os.fork()
+    if child == 0:
+        store = Store.open(path)
+        store.add(*rows(7))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.stat(f"{path}-wal").st_size > 0
+
+
+@posix
+def test_rows_in_a_left_over_log_are_not_ignored(paths):
+    packaged = paths[2]
+    fill(packaged, 1)
+    abandon_log(packaged)
+    with open_layers(ARCH) as opened:
+        assert opened.find(key(7), ARCH, PART) is not None and opened.find(key(1), ARCH, PART) is not None
+
+
+def unprivileged(check):
+    """Runs `check()` in a child that cannot write where modes forbid it, also when the tests run as root."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            check()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@posix
+@pytest.mark.parametrize("left_over", [(), ("-wal", "-shm"), ("-wal",)])
+def test_a_wal_database_in_a_readonly_folder(left_over):
+    """Readable, unless rows are in a log that cannot be indexed: then left out, rather than answer without them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernels.db")
+        fill(path, 1)
+        if left_over:
+            abandon_log(path)
+        if "-shm" not in left_over:
+            Path(f"{path}-shm").unlink(missing_ok=True)
+        os.chmod(folder, 0o555)
+
+        def check():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                opened = open_layers(ARCH, path)
+            unreadable = left_over == ("-wal",)
+            assert bool(caught) is unreadable is (opened.user is None)
+            for number in (1, 7) if left_over else (1,):
+                assert unreadable or opened.find(key(number), ARCH, PART) is not None
+            with pytest.warns(StoreWarning, match="nothing was stored"):
+                assert opened.add(*rows(2)) is False
+
+        unprivileged(check)
+        os.chmod(folder, 0o755)
+
+
+def test_importing_needs_nothing_but_the_standard_library():
+    code = (
+        "import sys; before = set(sys.modules); import gensor_database\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(new - set(sys.stdlib_module_names) - {'gensor_database'})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

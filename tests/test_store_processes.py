@@ -1,0 +1,164 @@
+"""Several processes on one file: no lock error surfaces, no acknowledged row is lost, none is torn."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gensor_database import LockedStoreError, Record, Store
+from gensor_database import connection as sql
+
+from .store_rows import ARCH, PART, key, rows
+
+PROCESSES, COMMITS = 8, 50
+
+#: Adds workloads first .. last, printing each number once its commit is acknowledged.
+WRITER = """
+import sys
+from gensor_database import Store, connection
+from tests.store_rows import rows
+path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if sys.argv[4] == "delete":
+    connection.is_remote = lambda path: True
+with Store.open(path) as store:
+    for number in range(first, last):
+        store.add(*rows(number))
+        print(number, flush=True)
+"""
+
+
+def start_writer(path, first, last, journal="wal"):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(first), str(last), journal],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check_whole(path, acknowledged):
+    """Everything acknowledged is there, and every record's rows are complete."""
+    with Store.open(path) as store:
+        assert store.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        records = list(store.rows(Record))
+        assert {key(number) for number in acknowledged} <= {record.key for record in records}
+        for record in records:
+            entry = store.find(record.key, ARCH, PART)
+            assert entry.usable and entry.binary() is not None and entry.stored.source() is not None
+            assert len(store.timings(record.key, PART)) == 2
+        return len(records)
+
+
+def test_processes_open_one_fresh_file_and_write_without_lock_errors(tmp_path):
+    path = tmp_path / "fresh" / "kernels.db"
+    writers = [start_writer(path, COMMITS * index, COMMITS * (index + 1)) for index in range(PROCESSES)]
+    outputs = [writer.communicate(timeout=120) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * PROCESSES, [errors for _, errors in outputs]
+    assert all(errors == "" for _, errors in outputs)
+    assert check_whole(path, range(PROCESSES * COMMITS)) == PROCESSES * COMMITS
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path, journal, monkeypatch):
+    path = tmp_path / "kernels.db"
+    generator = random.Random(journal)
+    acknowledged: set[int] = set()
+    for trial in range(6):
+        first = 1000 * trial
+        writer = start_writer(path, first, first + 1000, journal)
+        assert writer.stdout.readline()
+        time.sleep(generator.uniform(0, 0.08))
+        writer.send_signal(signal.SIGKILL)
+        output, _ = writer.communicate(timeout=30)
+        lines = output.splitlines(keepends=True)
+        acknowledged |= {first} | {int(line) for line in lines if line.endswith("\n")}
+        with monkeypatch.context() as patch:
+            patch.setattr(sql, "is_remote", lambda path: journal == "delete")
+            check_whole(path, acknowledged)
+    assert path.read_bytes()[18:20] == (b"\x01\x01" if journal == "delete" else b"\x02\x02")
+    assert len(acknowledged) > 6
+
+
+def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
+    path = tmp_path / "kernels.db"
+    with Store.open(path) as store:
+        store.add(*rows(1))
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with Store.open(path, timeout=0.2) as other:
+            start = time.monotonic()
+            with pytest.raises(LockedStoreError, match="locked by another process"):
+                other.add(*rows(2))
+            assert time.monotonic() - start < 3
+            assert other.find(key(1), ARCH, PART) is not None
+            holder.execute("COMMIT")
+            holder.close()
+            assert other.add(*rows(2)) > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
+    """The parent's connection stays usable, whatever the child does and however it ends."""
+    with Store.open(tmp_path / "kernels.db") as store:
+        store.add(*rows(0))
+        mine = store.connection
+        for number, leave in ((1, os._exit), (2, sys.exit)):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    store.add(*rows(number))
+                    code = 0 if store.connection is not mine and store.find(key(0), ARCH) is not None else 1
+                finally:
+                    leave_quietly(leave, code)
+            assert os.waitpid(child, 0)[1] == 0
+            assert store.connection is mine
+            assert store.find(key(number), ARCH, PART) is not None
+        store.add(*rows(3))
+    assert check_whole(tmp_path / "kernels.db", range(4)) == 4
+
+
+def leave_quietly(leave, code):
+    """Ends a forked child without letting pytest's own frames run in it."""
+    try:
+        leave(code)
+    except SystemExit:
+        os._exit(code)
+
+
+def test_a_child_that_ends_like_a_program_does_not_disturb_its_parent(tmp_path):
+    """The same in a fresh interpreter, whose shutdown closes everything the child inherited."""
+    code = f"""
+import os, sys
+from gensor_database import Store
+from tests.store_rows import rows, key, ARCH
+store = Store.open({str(tmp_path / "kernels.db")!r})
+store.add(*rows(0))
+child = os.fork()
+if child == 0:
+    store.add(*rows(1))
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+store.add(*rows(2))
+assert all(store.find(key(n), ARCH) for n in range(3))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert check_whole(tmp_path / "kernels.db", range(3)) == 3
+
+
+def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
+    path = tmp_path / "kernels.db"
+    writer = start_writer(path, 0, 5000)
+    assert writer.stdout.readline()
+    time.sleep(0.05)
+    writer.send_signal(signal.SIGINT)
+    output, errors = writer.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    check_whole(path, [0, *(int(line) for line in output.split())])
