@@ -202,7 +202,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
             multiply(accumulators[i][j], from.a[i], from.b[j]);
     };
 
-    UNROLL for (int s = 0; s < (ASYNC ? STAGES - 1 : 1); ++s) pipeline.request();
+    ROLLED for (int s = 0; s < (ASYNC ? STAGES - 1 : 1); ++s) pipeline.request();
     pipeline.receive();
     load_fragments(fragments[0], 0);
     for (int step = 0; within(step, steps); ++step) {

@@ -25,8 +25,12 @@ enum EpilogueCode : i32 {
     EPILOGUE_NONE = 31     // compile-time list without operations
 };
 
-DEVICE bool takes_operand(i32 code) {
+DEVICE constexpr bool takes_operand(i32 code) {
     return code == EPILOGUE_BIAS || code == EPILOGUE_ADD || code == EPILOGUE_MUL || code == EPILOGUE_MASK;
+}
+
+DEVICE constexpr bool is_curve(i32 code) {
+    return code >= EPILOGUE_GELU && code <= EPILOGUE_SIGMOID;
 }
 
 // Operations of a few instructions, unrolled over all outputs of the thread.
@@ -58,66 +62,80 @@ DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T sca
     }
 }
 
-template <class T>
-DEVICE T sigmoid(T v) {
-    return T(1) / (T(1) + exp_(-v));
-}
-
-// Operations of tens of instructions.
-template <class T>
-DEVICE T curve(i32 code, T v) {
-    switch (code) {
-    case EPILOGUE_GELU:
-        return T(0.5) * v * (T(1) + erf_(v * T(0.70710678118654752440)));
-    case EPILOGUE_GELU_TANH:
-        return T(0.5) * v * (T(1) + tanh_(T(0.79788456080286535588) * (v + T(0.044715) * v * v * v)));
-    case EPILOGUE_SILU:
-        return v * sigmoid(v);
-    case EPILOGUE_TANH:
-        return tanh_(v);
-    default: // EPILOGUE_SIGMOID
-        return sigmoid(v);
-    }
-}
-
-// They are in the code once per group instead of once per output: the loop over groups is rolled, and rotating
-// the values keeps every register index a constant.
-template <int WIDTH, class T, int COUNT>
-DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
-    ROLLED for (int g = 0; g < COUNT / WIDTH; ++g) {
-        UNROLL for (int i = 0; i < WIDTH; ++i) v[i] = curve(code, v[i]);
-        rotate<WIDTH>(v);
-    }
-}
-
-template <class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void run_step(const Params &params, const EpilogueStep &step, i32 code, const Batch &batch, T (&v)[COUNT],
-                     const Placement &place) {
-    cover("epilogue_step");
-    if (code >= EPILOGUE_GELU && code <= EPILOGUE_SIGMOID) {
-        if constexpr (!same_type<T, i32>) // never an integer step
-            apply_curve<WIDTH>(code, v);
-        return;
-    }
+template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void apply_arithmetic_step(const Params &params, const EpilogueStep &step, i32 code, const Batch &batch,
+                                  T (&v)[COUNT], const Placement &place) {
     T x[COUNT] = {};
-    if (takes_operand(code))
-        load_operand<WIDTH>(params, step, batch, x, place);
+    if constexpr (FIXED == 0 || takes_operand(FIXED)) {
+        if (takes_operand(code))
+            load_operand<WIDTH>(params, step, batch, x, place);
+    }
     apply_arithmetic<Out>(code, v, x, (T)step.scalar);
 }
+
+// Operations of tens of instructions. Those that share a function share its code.
+template <class T>
+DEVICE T curve(i32 code, T v) {
+    if (code == EPILOGUE_GELU)
+        return T(0.5) * v * (T(1) + erf_(v * T(0.70710678118654752440)));
+    if (code == EPILOGUE_GELU_TANH || code == EPILOGUE_TANH) {
+        const bool gelu = code == EPILOGUE_GELU_TANH;
+        const T t = tanh_(gelu ? T(0.79788456080286535588) * (v + T(0.044715) * v * v * v) : v);
+        return gelu ? T(0.5) * v * (T(1) + t) : t;
+    }
+    const T sigmoid = T(1) / (T(1) + exp_(-v));
+    return code == EPILOGUE_SILU ? v * sigmoid : sigmoid;
+}
+
+// The loop over values is rolled, because all operations of a run-time list are in every kernel, and rotating the
+// values keeps every register index a constant. A compile-time list has room for more at a time.
+template <int WIDTH, class T, int COUNT>
+DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
+    constexpr int STEP = EPILOGUE_CODES ? WIDTH : COUNT % 2 == 0 ? 2 : 1;
+    ROLLED for (int g = 0; g < COUNT / STEP; ++g) {
+        UNROLL for (int i = 0; i < STEP; ++i) v[i] = curve(code, v[i]);
+        rotate<STEP>(v);
+    }
+}
+
+// FIXED is the operation's code where it is known at compile time, else 0.
+template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_step(const Params &params, const EpilogueStep &step, const Batch &batch, T (&v)[COUNT],
+                     const Placement &place) {
+    cover("epilogue_step");
+    const i32 code = FIXED ? FIXED : step.code;
+    if constexpr (same_type<T, i32> || (FIXED != 0 && !is_curve(FIXED))) {
+        apply_arithmetic_step<FIXED, Out, WIDTH>(params, step, code, batch, v, place);
+    } else {
+        if (is_curve(code))
+            apply_curve<WIDTH>(code, v);
+        else
+            apply_arithmetic_step<FIXED, Out, WIDTH>(params, step, code, batch, v, place);
+    }
+}
+
+#if EPILOGUE_CODES
+// Runs those of the compile-time operations INDEX.. that lie in first..last-1.
+template <int INDEX, class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_fixed_steps(const Params &params, i32 first, i32 last, const Batch &batch, T (&v)[COUNT],
+                            const Placement &place) {
+    constexpr i32 CODE = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(EPILOGUE_CODES) >> (5 * INDEX) & 31) : 0;
+    if constexpr (CODE != 0 && CODE != EPILOGUE_NONE) {
+        if (INDEX >= first && within(INDEX, last))
+            run_step<CODE, Out, WIDTH>(params, params.step[INDEX], batch, v, place);
+        run_fixed_steps<INDEX + 1, Out, WIDTH>(params, first, last, batch, v, place);
+    }
+}
+#endif
 
 // Runs operations first..last-1 of the list.
 template <class Out, int WIDTH, class T, int COUNT, class Placement>
 DEVICE void run_steps(const Params &params, i32 first, i32 last, const Batch &batch, T (&v)[COUNT],
                       const Placement &place) {
 #if EPILOGUE_CODES
-    UNROLL for (int s = 0; s < MAX_EPILOGUE_STEPS; ++s) {
-        const i32 code = (i32)((u32)(EPILOGUE_CODES) >> (5 * s) & 31);
-        if (code != 0 && code != EPILOGUE_NONE && s >= first && s < last)
-            run_step<Out, WIDTH>(params, params.step[s], code, batch, v, place);
-    }
+    run_fixed_steps<0, Out, WIDTH>(params, first, last, batch, v, place);
 #else
-    ROLLED for (i32 s = first; within(s, last); ++s)
-        run_step<Out, WIDTH>(params, params.step[s], params.step[s].code, batch, v, place);
+    ROLLED for (i32 s = first; within(s, last); ++s) run_step<0, Out, WIDTH>(params, params.step[s], batch, v, place);
 #endif
 }
 

@@ -56,11 +56,18 @@ DEVICE bool inside_output(const Params &params, const Place &at) {
     return at.valid && within(at.row, params.m) && within(at.column, params.n);
 }
 
-// Byte address of x at a place; 64-bit throughout.
-DEVICE gptr<u8> operand_address(const EpilogueStep &step, const Batch &batch, const Place &at) {
-    const i64 offset = batch_offset(step.batch_stride, batch) + at.row * step.m_stride + at.column * step.n_stride;
-    return gptr<u8>(step.pointer) + offset * operand_bytes(step.dtype);
-}
+// Byte addresses of x; the batch entry's part is computed once.
+struct OperandAddress {
+    gptr<u8> base;
+    i64 m_bytes, n_bytes;
+    MEMBER OperandAddress(const EpilogueStep &step, const Batch &batch) {
+        const i32 bytes = operand_bytes(step.dtype);
+        base = gptr<u8>(step.pointer) + batch_offset(step.batch_stride, batch) * bytes;
+        m_bytes = step.m_stride * bytes;
+        n_bytes = step.n_stride * bytes;
+    }
+    MEMBER gptr<u8> operator()(const Place &at) const { return base + (at.row * m_bytes + at.column * n_bytes); }
+};
 
 // Groups whose WIDTH elements of type S are adjacent and aligned: vector loads, all issued before the first use.
 template <int WIDTH, class S, class T, int COUNT>
@@ -70,13 +77,13 @@ DEVICE void convert_runs(const Vec<minimum(16, WIDTH *(int)sizeof(S))> *raw, T (
 }
 
 template <int WIDTH, class S, class Other, class T, int COUNT, class Placement>
-DEVICE void load_runs(const Params &params, const EpilogueStep &step, const Batch &batch, bool other, T (&x)[COUNT],
+DEVICE void load_runs(const Params &params, const OperandAddress &address, bool other, T (&x)[COUNT],
                       const Placement &place) {
     constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(S)), PIECES = WIDTH * (int)sizeof(S) / BYTES;
     Vec<BYTES> raw[COUNT / WIDTH * PIECES];
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
-        const gptr<u8> from = operand_address(step, batch, at);
+        const gptr<u8> from = address(at);
         const bool inside = inside_output(params, at);
         UNROLL for (int p = 0; p < PIECES; ++p) raw[g * PIECES + p] = load_global<BYTES>(from + p * BYTES, inside);
     }
@@ -86,36 +93,24 @@ DEVICE void load_runs(const Params &params, const EpilogueStep &step, const Batc
         convert_runs<WIDTH, S>(raw, x);
 }
 
-template <int WIDTH, class S, class T, int COUNT>
-DEVICE void load_elements(gptr<u8> from, i64 stride, bool inside, T (&x)[COUNT]) {
-    UNROLL for (int i = 0; i < WIDTH; ++i) {
-        const Vec<sizeof(S)> raw = load_global<(int)sizeof(S)>(from + i * stride, inside);
-        if constexpr (same_type<S, u8>)
-            x[i] = convert<T>((i32)raw.template get<u8>(0));
-        else
-            x[i] = convert<T>(raw.template get<S>(0));
-    }
-}
-
-// The first group's operands, element by element: any dtype, any strides.
-template <int WIDTH, class T, int COUNT>
-DEVICE void load_group(const EpilogueStep &step, gptr<u8> from, bool inside, T (&x)[COUNT]) {
-    const i64 stride = step.n_stride * operand_bytes(step.dtype);
-    switch (step.dtype) {
+// One element of any dtype.
+template <class T>
+DEVICE T load_element(gptr<u8> from, i32 dtype, bool inside) {
+    switch (dtype) {
     case OPERAND_FLOAT64:
-        return load_elements<WIDTH, double>(from, stride, inside, x);
+        return convert<T>(load_global<8>(from, inside).template get<double>(0));
     case OPERAND_FLOAT32:
-        return load_elements<WIDTH, float>(from, stride, inside, x);
+        return convert<T>(load_global<4>(from, inside).template get<float>(0));
     case OPERAND_FLOAT16:
-        return load_elements<WIDTH, half_t>(from, stride, inside, x);
+        return convert<T>(load_global<2>(from, inside).template get<half_t>(0));
     case OPERAND_BFLOAT16:
-        return load_elements<WIDTH, bfloat16_t>(from, stride, inside, x);
+        return convert<T>(load_global<2>(from, inside).template get<bfloat16_t>(0));
     case OPERAND_INT8:
-        return load_elements<WIDTH, i8>(from, stride, inside, x);
+        return convert<T>(load_global<1>(from, inside).template get<i8>(0));
     case OPERAND_INT32:
-        return load_elements<WIDTH, i32>(from, stride, inside, x);
+        return convert<T>(load_global<4>(from, inside).template get<i32>(0));
     default: // OPERAND_BOOL
-        return load_elements<WIDTH, u8>(from, stride, inside, x);
+        return convert<T>((i32)load_global<1>(from, inside).template get<u8>(0));
     }
 }
 
@@ -126,13 +121,16 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     const i32 bytes = operand_bytes(step.dtype);
     const i64 strides = (step.m_stride | step.batch_stride[0] | step.batch_stride[1] | step.batch_stride[2]) * bytes;
     const bool aligned = (((i64)step.pointer | strides) & (minimum(16, WIDTH * bytes) - 1)) == 0;
+    const OperandAddress address(step, batch);
     if (WIDTH > 1 && step.n_stride == 1 && aligned && bytes == 4)
-        return load_runs<WIDTH, float, i32>(params, step, batch, step.dtype == OPERAND_INT32, x, place);
+        return load_runs<WIDTH, float, i32>(params, address, step.dtype == OPERAND_INT32, x, place);
     if (WIDTH > 1 && step.n_stride == 1 && aligned && bytes == 2)
-        return load_runs<WIDTH, half_t, bfloat16_t>(params, step, batch, step.dtype == OPERAND_BFLOAT16, x, place);
-    ROLLED for (int g = 0; g < COUNT / WIDTH; ++g) {
-        const Place at = place(g);
-        load_group<WIDTH>(step, operand_address(step, batch, at), inside_output(params, at), x);
-        rotate<WIDTH>(x);
+        return load_runs<WIDTH, half_t, bfloat16_t>(params, address, step.dtype == OPERAND_BFLOAT16, x, place);
+    // Any strides: one by one in a rolled loop, as in apply_curve.
+    ROLLED for (int i = 0; i < COUNT; ++i) {
+        Place at = place(i / WIDTH);
+        at.column += i % WIDTH;
+        x[0] = load_element<T>(address(at), step.dtype, inside_output(params, at));
+        rotate<1>(x);
     }
 }
