@@ -115,14 +115,15 @@
 #define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
+#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
 #endif
 
 #include "contraction.cuh"
 
 constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
 static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
-static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0, "Virtual threads must share a thread's outputs evenly.");
+static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0,
+              "Virtual threads must share a thread's outputs evenly.");
 static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
 static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must divide the 32 lanes of a warp.");
 static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
@@ -144,8 +145,8 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
     auto a = begin_loads<ShapeA>(a_entry, tile.row, params.m, tile.k_begin, A_UNIT && !A_ROWS ? 1 : params.a_m,
                                  A_UNIT && A_ROWS ? 1 : params.a_k);
-    auto b = begin_loads<ShapeB>(b_entry, tile.column, params.n, tile.k_begin,
-                                 B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+    auto b = begin_loads<ShapeB>(b_entry, tile.column, params.n, tile.k_begin, B_UNIT && !B_COLUMNS ? 1 : params.b_n,
+                                 B_UNIT && B_COLUMNS ? 1 : params.b_k);
     sptr<ACC_TYPE> current = shared_base().as<ACC_TYPE>(), next = current + (STAGES - 1) * TILE_WORDS;
     load_step(a, tile.k_begin, tile.k_end);
     load_step(b, tile.k_begin, tile.k_end);
@@ -154,25 +155,23 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     barrier();
     for (int k = tile.k_begin; within(k, tile.k_end);) {
         k += BLOCK_K;
-        const bool more = within(k, tile.k_end);
-        if (more) {
+        if (k < tile.k_end)
             cover("steady");
-            load_step(a, k, tile.k_end);
-            load_step(b, k, tile.k_end);
-        } else {
+        else
             cover("drain");
-        }
+        // In the last step these loads and stores only bring zeros. They are not skipped, because loads whose
+        // only use is behind a branch are moved behind it by ptxas, after the math that should hide them.
+        load_step(a, k, tile.k_end);
+        load_step(b, k, tile.k_end);
         multiply_step(sums, current, current + ShapeA::WORDS, place);
-        if (more) {
-            if (STAGES == 1)
-                barrier();
-            store_step(a, next);
-            store_step(b, next + ShapeA::WORDS);
+        if (STAGES == 1)
             barrier();
-            const sptr<ACC_TYPE> read = current;
-            current = next;
-            next = read;
-        }
+        store_step(a, next);
+        store_step(b, next + ShapeA::WORDS);
+        barrier();
+        const sptr<ACC_TYPE> read = current;
+        current = next;
+        next = read;
     }
 }
 

@@ -30,18 +30,14 @@ DEVICE ThreadPlace thread_place() {
 // sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied.
 DEVICE void multiply_step(ACC_TYPE (&sums)[THREAD_M * THREAD_N], sptr<ACC_TYPE> a_tile, sptr<ACC_TYPE> b_tile,
                           const ThreadPlace &place) {
-    ACC_TYPE a[2][THREAD_M], b[2][THREAD_N];
-    read_fragment<ShapeA, VTHREAD_M>(a[0], a_tile, place.row, 0);
-    read_fragment<ShapeB, VTHREAD_N>(b[0], b_tile, place.column, 0);
     UNROLL for (int k = 0; k < BLOCK_K; ++k) {
-        if (k + 1 < BLOCK_K) {
-            read_fragment<ShapeA, VTHREAD_M>(a[(k + 1) % 2], a_tile, place.row, k + 1);
-            read_fragment<ShapeB, VTHREAD_N>(b[(k + 1) % 2], b_tile, place.column, k + 1);
-        }
+        ACC_TYPE a[THREAD_M], b[THREAD_N];
+        read_fragment<ShapeA, VTHREAD_M>(a, a_tile, place.row, k);
+        read_fragment<ShapeB, VTHREAD_N>(b, b_tile, place.column, k);
         UNROLL for (int i = 0; i < THREAD_M; ++i) {
             UNROLL for (int j = 0; j < THREAD_N; ++j) {
                 ACC_TYPE &sum = sums[i * THREAD_N + j];
-                sum = multiply_add(a[k % 2][i], b[k % 2][j], sum);
+                sum = multiply_add(a[i], b[j], sum);
             }
         }
     }

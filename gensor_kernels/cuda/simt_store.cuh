@@ -32,14 +32,21 @@ struct OwnPlaces {
     }
 };
 
+// The loops over a thread's rows are rolled, so that the epilogue is in the code once and its addresses take few
+// registers; rotating the sums keeps their register numbers constant.
 DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const ThreadPlace &place,
                                    ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
-    store_partials<WIDTH>(params, tile, sums, OwnPlaces<WIDTH>{tile.row + place.row, tile.column + place.column, 0});
+    OwnPlaces<WIDTH> at = {tile.row + place.row, tile.column + place.column, 0};
+    ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
+        ACC_TYPE values[STORE_COUNT];
+        UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[i];
+        store_partials<WIDTH>(params, tile, values, at);
+        rotate<STORE_COUNT>(sums);
+    }
 }
 
-// Straight from registers. The loop is rolled, so that the epilogue is in the code once; rotating the sums keeps
-// their register numbers constant.
+// Straight from registers.
 DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPlace &place,
                          ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     constexpr int WIDTH = C_UNIT ? minimum(ADJACENT, C_VECTOR / int(sizeof(OUT_TYPE))) : 1;
@@ -59,6 +66,7 @@ constexpr int SLAB_ROWS = STORE_ROWS * THREAD_ROWS;
 constexpr int SLAB_BYTES = (SLAB_ROWS * BLOCK_N * int(sizeof(ACC_TYPE)) + 127) / 128 * 128;
 constexpr int SLAB_WIDTH = C_UNIT ? C_VECTOR / int(sizeof(OUT_TYPE)) : 1; // columns per store into C
 constexpr int SLAB_GROUPS = SLAB_ROWS * BLOCK_N / SLAB_WIDTH;
+static_assert(!EPILOGUE_STAGED || BLOCK_N % SLAB_WIDTH == 0, "Stores into C must fill the block tile's rows.");
 constexpr int SLAB_PIECES = (SLAB_GROUPS + THREADS - 1) / THREADS; // stores per thread
 
 // Address of word `at` of a slab. Chunks of 16 bytes are swizzled within each 128, so that lanes that access 1, 2 or
@@ -83,7 +91,7 @@ struct SlabPlaces {
 DEVICE void write_slab(sptr<ACC_TYPE> slab, const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     constexpr int WIDTH = minimum(ADJACENT, 16 / int(sizeof(ACC_TYPE)));
     UNROLL for (int i = 0; i < STORE_COUNT; i += WIDTH) {
-        Vec<WIDTH * int(sizeof(ACC_TYPE))> words;
+        Vec<WIDTH *int(sizeof(ACC_TYPE))> words;
         UNROLL for (int w = 0; w < WIDTH; ++w) words.set(w, sums[i + w]);
         const int row = i / THREAD_N * THREAD_ROWS + place.row / GROUP_M;
         store_shared(slab_word(slab, row * BLOCK_N + output_column(place.column, i % THREAD_N)), words);
@@ -97,19 +105,18 @@ DEVICE void read_slab(sptr<ACC_TYPE> slab, ACC_TYPE (&values)[SLAB_PIECES * SLAB
         if (SLAB_GROUPS % THREADS != 0 && !within(group, SLAB_GROUPS))
             continue;
         UNROLL for (int i = 0; i < SLAB_WIDTH; i += WIDTH) {
-            const auto words = load_shared<WIDTH * int(sizeof(ACC_TYPE))>(slab_word(slab, group * SLAB_WIDTH + i));
-            UNROLL for (int w = 0; w < WIDTH; ++w)
-                values[p * SLAB_WIDTH + i + w] = words.template get<ACC_TYPE>(w);
+            const auto words = load_shared<WIDTH *int(sizeof(ACC_TYPE))>(slab_word(slab, group * SLAB_WIDTH + i));
+            UNROLL for (int w = 0; w < WIDTH; ++w) values[p * SLAB_WIDTH + i + w] = words.template get<ACC_TYPE>(w);
         }
     }
 }
 
-// Two slabs take turns: a barrier per slab then also keeps a slab until everybody has read it.
+// The slabs lie over the tiles, behind the main loop's last barrier. Two of them take turns: one barrier per slab
+// then also keeps a slab until everybody has read it.
 DEVICE void store_staged(const Params &params, const Tile &tile, const ThreadPlace &place,
                          ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     sptr<ACC_TYPE> slab = shared_base().as<ACC_TYPE>(), other = sptr<ACC_TYPE>(slab.address + SLAB_BYTES);
     SlabPlaces at = {tile.row, tile.column, 0};
-    barrier(); // the slabs lie over the tiles
     ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
         write_slab(slab, place, sums);
         barrier();

@@ -5,11 +5,17 @@
 #pragma once
 #include "contraction.cuh"
 
-DEVICE constexpr int greatest_common_divisor(int a, int b) { return b == 0 ? a : greatest_common_divisor(b, a % b); }
-DEVICE constexpr int power_of_two_in(int a) { return a & -a; } // the largest that divides a
+DEVICE constexpr int greatest_common_divisor(int a, int b) {
+    return b == 0 ? a : greatest_common_divisor(b, a % b);
+}
+// The largest power of two that divides `a`.
+DEVICE constexpr int power_of_two_in(int a) {
+    return a & -a;
+}
 
 // Who loads what, and where it lies in the shared tile.
-template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
+template <int EXTENT_, int VECTOR_, bool TRANSPOSED_>
+struct TileShape {
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
     static constexpr bool TRANSPOSED = TRANSPOSED_;
     static constexpr int WORD = int(sizeof(ACC_TYPE));
@@ -20,8 +26,8 @@ template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
     // because their stores fall into one column; otherwise as many as fit.
     static constexpr int LANES =
         greatest_common_divisor(INNER / ELEMENTS, TRANSPOSED ? minimum(8, 32 / VECTOR) : THREADS);
-    static constexpr int LINES = THREADS / LANES;   // threads along the other axis
-    static constexpr int PACE = LANES * ELEMENTS;   // between a thread's loads along the contiguous axis
+    static constexpr int LINES = THREADS / LANES; // threads along the other axis
+    static constexpr int PACE = LANES * ELEMENTS; // between a thread's loads along the contiguous axis
     static constexpr int INNER_LOADS = INNER / PACE;
     static constexpr int OUTER_LOADS = (OUTER + LINES - 1) / LINES;
     static constexpr int LOADS = INNER_LOADS * OUTER_LOADS; // per thread and step
@@ -33,9 +39,9 @@ template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
     static constexpr bool SWIZZLED = TRANSPOSED && !PAD;
     static constexpr int WAVEFRONT = 128 / WORD;
     static constexpr int SPAN = minimum(WAVEFRONT, power_of_two_in(EXTENT));
-    static_assert(ELEMENTS >= 1, "a global load must bring at least one element");
-    static_assert(INNER % ELEMENTS == 0, "a global load must not straddle the tile's contiguous axis");
-    static_assert(LOADS <= 32, "more than 32 global loads per thread and step: use a smaller tile or more threads");
+    static_assert(ELEMENTS >= 1, "A global load must bring at least one element.");
+    static_assert(INNER % ELEMENTS == 0, "Global loads must fill the tile's contiguous axis.");
+    static_assert(LOADS <= 32, "More than 32 global loads per thread and step: use a smaller tile or more threads.");
 
     DEVICE int flip(int k) { return SWIZZLED ? (int)((u32)k / ELEMENTS % LANES * (WAVEFRONT / LANES) % SPAN) : 0; }
     // Column of entry `entry + constant` in row k; the constant stays an immediate offset where it can.
@@ -48,7 +54,8 @@ template <int EXTENT_, int VECTOR_, bool TRANSPOSED_> struct TileShape {
 
 // One thread's part of loading an operand. `begin_loads` does everything that needs a division or a 64-bit
 // product; a step then costs one 64-bit addition per line.
-template <class Shape> struct TileLoader {
+template <class Shape>
+struct TileLoader {
     gptr<IN_TYPE> source;                // this thread's first element of the next step
     i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
     int lane, line;                      // its place among LANES x LINES threads
@@ -72,13 +79,14 @@ DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entri
     loader.outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
     loader.advance = BLOCK_K * k_stride;
     loader.inside = 0;
-    UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i)
-        loader.inside |= u32(within(first + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
+    UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) loader.inside |=
+        u32(within(first + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
     return loader;
 }
 
 // Issues the loads of the step at `k` and moves on. What lies past an edge or past `k_end` reads as zero.
-template <class Shape> DEVICE void load_step(TileLoader<Shape> &loader, int k, int k_end) {
+template <class Shape>
+DEVICE void load_step(TileLoader<Shape> &loader, int k, int k_end) {
     const int first_k = k + (Shape::TRANSPOSED ? loader.lane * Shape::ELEMENTS : loader.line);
     gptr<IN_TYPE> line = loader.source;
     UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
@@ -91,11 +99,13 @@ template <class Shape> DEVICE void load_step(TileLoader<Shape> &loader, int k, i
         }
         line = line + loader.outer_step;
     }
-    loader.source = loader.source + loader.advance;
+    // Where the lines are exactly the step's rows, the next step begins behind the last of them.
+    loader.source = !Shape::TRANSPOSED && !Shape::RAGGED ? line : loader.source + loader.advance;
 }
 
 // Elements of one load that lie along k: one word into each of ELEMENTS rows.
-template <class Shape> DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
+template <class Shape>
+DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
     UNROLL for (int e = 0; e < Shape::ELEMENTS; ++e) {
         Vec<Shape::WORD> word;
         word.set(0, convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e)));
@@ -104,18 +114,19 @@ template <class Shape> DEVICE void store_column(const Vec<Shape::VECTOR> &loaded
 }
 
 // Elements of one load that lie along a row: as many words at a time as fit 16 bytes.
-template <class Shape> DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
+template <class Shape>
+DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
     constexpr int WORDS = minimum(Shape::ELEMENTS, 16 / Shape::WORD);
     UNROLL for (int e = 0; e < Shape::ELEMENTS; e += WORDS) {
         Vec<WORDS * Shape::WORD> words;
-        UNROLL for (int w = 0; w < WORDS; ++w)
-            words.set(w, convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e + w)));
+        UNROLL for (int w = 0; w < WORDS; ++w) words.set(w, convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e + w)));
         store_shared(target + e, words);
     }
 }
 
 // Converts what `load_step` brought and stores it into the shared tile.
-template <class Shape> DEVICE void store_step(const TileLoader<Shape> &loader, sptr<ACC_TYPE> tile) {
+template <class Shape>
+DEVICE void store_step(const TileLoader<Shape> &loader, sptr<ACC_TYPE> tile) {
     UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
         if (!Shape::in_tile(loader.line, o))
             continue;
@@ -123,8 +134,8 @@ template <class Shape> DEVICE void store_step(const TileLoader<Shape> &loader, s
             const int inner = loader.lane * Shape::ELEMENTS + i * Shape::PACE;
             const Vec<Shape::VECTOR> &loaded = loader.staged[o * Shape::INNER_LOADS + i];
             if constexpr (Shape::TRANSPOSED)
-                store_column<Shape>(
-                    loaded, tile + (inner * Shape::ROW + Shape::column(loader.line, o * Shape::LINES, inner)));
+                store_column<Shape>(loaded,
+                                    tile + (inner * Shape::ROW + Shape::column(loader.line, o * Shape::LINES, inner)));
             else
                 store_row<Shape>(loaded, tile + ((loader.line + o * Shape::LINES) * Shape::ROW + inner));
         }
@@ -139,10 +150,8 @@ DEVICE void read_fragment(ACC_TYPE (&values)[THREAD], sptr<ACC_TYPE> tile, int f
     UNROLL for (int g = 0; g < VTHREADS; ++g) {
         UNROLL for (int e = 0; e < GROUP; e += WORDS) {
             const int column = Shape::column(first + e, g * APART, k);
-            const Vec<WORDS * Shape::WORD> words =
-                load_shared<WORDS * Shape::WORD>(tile + (k * Shape::ROW + column));
-            UNROLL for (int w = 0; w < WORDS; ++w)
-                values[g * GROUP + e + w] = words.template get<ACC_TYPE>(w);
+            const Vec<WORDS * Shape::WORD> words = load_shared<WORDS * Shape::WORD>(tile + (k * Shape::ROW + column));
+            UNROLL for (int w = 0; w < WORDS; ++w) values[g * GROUP + e + w] = words.template get<ACC_TYPE>(w);
         }
     }
 }
