@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
+from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
-from .family import Columns, Coordinate, Family, Launch, macro_token
+from .family import Coordinate, Family, Launch, Part, Values, macro_token
 from .program import Program
+from .tables import Columns, Tables
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -94,22 +96,68 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 # ---- legality
 
 
-def common_legal(c: Columns, workload: Workload, arch: Arch, threads: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """What every contraction kernel asks for: threads and shared memory fit, no split without a k step."""
-    promised = np.maximum(c["min_blocks"], 1)
-    held = promised * (memory + arch.smem_reserved)
-    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
-    ok &= (threads >= 32) & (threads <= arch.threads_per_block) & (promised * threads <= arch.threads_per_sm)
-    ok &= promised <= arch.blocks_per_sm
-    return ok & ((c["split_k"] - 1) * c["block_k"] < extents(workload).k)
+def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
+    promised = c["promised"]
+    held = promised * (memory + F(arch.smem_reserved))
+    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm) & (c["fits_split"] > 0)
+    ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
+    return ok & (promised * warps <= arch.threads_per_sm // 32)
+
+
+# ---- tabulated parts
+
+
+def power_of_two_in(value: np.ndarray) -> np.ndarray:
+    """The largest power of two that divides each integer (0 for 0)."""
+    return value & -value
+
+
+def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
+    """What depends on the coordinates both families have."""
+
+    def steps(v: Values) -> dict[str, np.ndarray]:
+        count = -(-e.k // v["block_k"])
+        return {
+            "iterations": -(-count // v["split_k"]),
+            "fits_split": (v["split_k"] - 1) * v["block_k"] < e.k,
+            "step_a": v["block_k"] * e.bytes_a,
+            "step_b": v["block_k"] * e.bytes_b,
+        }
+
+    def splits(v: Values) -> dict[str, np.ndarray]:
+        written, after = reduction(v["split_k"], e, arch)
+        return {"slabs": v["split_k"] * e.batch, "written": written, "after": after}
+
+    def bounds(v: Values) -> dict[str, np.ndarray]:
+        promised = np.maximum(v["min_blocks"], 1)
+        return {"promised": promised, "register_share": arch.regs_per_sm / 32 / 8 / promised}
+
+    return (
+        Part(("block_k", "split_k"), steps),
+        Part(("split_k",), splits),
+        Part(("min_blocks",), bounds),
+        Part(("raster",), lambda v: {"raster_rows": v["raster"]}),
+    )
+
+
+def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
+    """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count.
+
+    Partial sums pass through the L2 where they fit, otherwise through DRAM.
+    """
+    outputs = float(e.batch) * e.m * e.n
+    plain = outputs * e.bytes_c + e.extra
+    partial = split * outputs * e.bytes_acc
+    dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
+    l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
+    spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)
+    moved = partial * (spilled / dram + (1 - spilled) / l2) + plain / dram
+    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
+    return np.where(split > 1, partial * spilled, plain), np.where(split > 1, moved + fixed, 0)
 
 
 # ---- one Program
-
-
-def columns_of(program: Program) -> dict[str, np.ndarray]:
-    """A Program as columns of length one."""
-    return {name: np.array([value], dtype=np.int32) for name, value in program.values}
 
 
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
@@ -186,22 +234,25 @@ class ContractionFamily(Family):
     starter_blocks: tuple[tuple[int, int], ...] = ()
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, split in the last; at most 8, all legal."""
+        """Default completions of some block tiles, every third one split; at most 8, all legal."""
         coordinates = self.coordinates(workload, arch)
+        tables = Tables(coordinates, self.parts(workload, arch))
         steps = next(c.values for c in coordinates if c.name == "block_k")
         found: list[Program] = []
         for place, (m, n) in enumerate(self.starter_blocks):
             for step in (steps[1], steps[0]):
                 chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
-                program = self._completed(chosen, coordinates, workload, arch)
-                if self.legal(columns_of(program), workload, arch)[0]:
-                    found.append(program)
+                point = self._completed(chosen, coordinates, workload, arch)
+                if self.legal(Columns(tables, np.array([point])), workload, arch)[0]:
+                    pairs = ((c.name, c.values[i]) for c, i in zip(coordinates, point, strict=True))
+                    found.append(Program(self.name, tuple(pairs)))
                     break
         return list(dict.fromkeys(found))[:8]
 
     def _completed(
         self, chosen: dict[str, int], coordinates: tuple[Coordinate, ...], workload: Workload, arch: Arch
-    ) -> Program:
+    ) -> list[int]:
+        """Value indices of the default completion of some chosen values."""
         values = {c.name: chosen.get(c.name, c.values[0]) for c in coordinates} | {"level": 2}
         for level in (1, 2):
             columns = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
@@ -210,14 +261,9 @@ class ContractionFamily(Family):
                 if c.level == level:
                     wanted = int(defaults[c.name][0])
                     values[c.name] = max((v for v in c.values if v <= wanted), default=c.values[0])
-        return Program(self.name, tuple((c.name, values[c.name]) for c in coordinates))
+        return [c.values.index(values[c.name]) for c in coordinates]
 
 
 def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:
     """Defaults of epilogue_coordinates: the widest store, the runtime list, nothing promised."""
     return {"epilogue_fixed": 0 * like, "vector_c": 16 * like, "min_blocks": 0 * like}
-
-
-def real(columns: Columns, *names: str) -> list[np.ndarray]:
-    """Columns as float32 arrays."""
-    return [columns[name].astype(F) for name in names]

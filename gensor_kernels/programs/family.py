@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ from .program import Program
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-#: Values by coordinate name, int32 arrays of one length: many Programs at once.
+Values = Mapping[str, np.ndarray]
+#: Many Programs at once: coordinate values (int32) and outputs of parts (float32) by name; see tables.py.
 Columns = Mapping[str, np.ndarray]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
@@ -49,6 +50,18 @@ class Launch:
     shared_bytes: int
 
 
+@dataclass(frozen=True)
+class Part:
+    """Outputs that depend on the coordinates ``names`` alone.
+
+    ``function`` gets their values by name, int64 arrays over the product of the lattices, and returns arrays of
+    that length, or of shape (rows, length), by output name.  They are kept as float32.
+    """
+
+    names: tuple[str, ...]
+    function: Callable[[Values], Mapping[str, np.ndarray]]
+
+
 class Family:
     """What a family module provides.  Arrays are one element per Program; sizes come from the Workload."""
 
@@ -67,6 +80,10 @@ class Family:
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """The lattice, "level" first, in the order of ``names``."""
         raise NotImplementedError
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """What is tabulated: ``legal`` and ``terms`` read these outputs, and coordinates, from their columns."""
+        return ()
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Which complete Programs compile and can be launched; bool array."""

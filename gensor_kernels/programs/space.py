@@ -20,6 +20,7 @@ from .families import FAMILIES
 from .family import Coordinate, Facts, Family
 from .feedback import Feedback
 from .program import Program
+from .tables import Columns, Tables
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -70,8 +71,7 @@ class FamilySpace:
         self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
         self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
         self.size = int(np.prod(self.extents))
-        self._values = np.concatenate([np.array(c.values, dtype=np.int32) for c in self.coordinates])
-        self._offsets = (np.cumsum(self.extents) - self.extents)[:, None]
+        self._tables = Tables(self.coordinates, family.parts(workload, arch))
         self.feedback = feedback or Feedback()
         self._static = np.array([0 if c.runtime or c.name == "level" else 1 for c in self.coordinates])
 
@@ -103,10 +103,9 @@ class FamilySpace:
             indices.append(coordinate.values.index(wanted[coordinate.name]))
         return np.array(indices, dtype=np.int64)
 
-    def columns(self, points: np.ndarray) -> dict[str, np.ndarray]:
-        """Values by coordinate name, int32 (n,), of complete points (n, d)."""
-        table = np.take(self._values, points.T + self._offsets)
-        return dict(zip(self.names, table, strict=True))
+    def columns(self, points: np.ndarray) -> Columns:
+        """Values by coordinate name, int32 (n,), and the family's tabulated outputs, of complete points (n, d)."""
+        return Columns(self._tables, points)
 
     # ---- construction levels
 

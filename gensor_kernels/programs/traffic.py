@@ -7,20 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, Terms, residency
+from ..machine.roofline import Terms, residency
 from .contraction import Extents, F
 from .family import Columns, Facts
 
 #: Share of the L2 that keeps a working set alive beside streams.
 L2_USABLE = 0.75
+#: Clocks from the launch of a block to its first request.
+BLOCK_START = 150.0
 
 
 @dataclass
 class Loop:
     """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
 
-    ``registers`` are what a thread wants before any limit; ``store_width`` is bytes of C per thread and store;
-    ``store_lines`` the 128-byte lines one warp-wide store touches; ``staging`` clocks of shared memory per block.
+    ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
+    block moves outputs through shared memory.
     """
 
     warps: np.ndarray
@@ -31,74 +33,40 @@ class Loop:
     in_flight: np.ndarray
     registers: np.ndarray
     memory: np.ndarray
-    store_width: np.ndarray
-    store_lines: np.ndarray
+    outputs: np.ndarray
     staging: np.ndarray
 
 
-def register_limit(threads: np.ndarray, min_blocks: np.ndarray, arch: Arch) -> np.ndarray:
-    """Registers the compiler may give a thread under the launch bounds, float32; what it wants beyond spills."""
-    share = F(arch.regs_per_sm) / (threads * np.maximum(min_blocks, 1))
-    return np.minimum(np.floor(share * F(1 / 8)) * F(8), F(arch.regs_per_thread))
+def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
+    """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
 
-
-def dram_bytes(
-    tiles: tuple[np.ndarray, np.ndarray],
-    rows_columns: tuple[np.ndarray, np.ndarray],
-    blocks: np.ndarray,
-    raster: np.ndarray,
-    residents: np.ndarray,
-    e: Extents,
-    arch: Arch,
-) -> np.ndarray:
-    """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window.
-
-    ``tiles`` are the tile counts along m and n, ``rows_columns`` the (average) rows and columns of C per tile.
     Blocks resident at once walk along k together: what several of them read in a step comes from DRAM once.
     Between windows a panel is found again in so far as it fits the L2.
     """
-    tiles_m, tiles_n = tiles
+    tiles_m, tiles_n = c["tiles_m"], c["tiles_n"]
     window = np.minimum(blocks, residents * F(arch.sms))
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
-    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(raster, tiles_m)))
+    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
     whole_a, whole_b = F(float(e.m) * e.k * e.bytes_a), F(float(e.n) * e.k * e.bytes_b)
-    held_a = rows * rows_columns[0] * F(e.k * e.bytes_a)
-    held_b = columns * rows_columns[1] * F(e.k * e.bytes_b)
-    windows = np.maximum(tiles_m * tiles_n / (rows * columns), F(1))
+    held_a = rows * (c["held_m"] * F(e.k * e.bytes_a))
+    held_b = columns * (c["held_n"] * F(e.k * e.bytes_b))
+    windows = np.maximum(tiles / (rows * columns), F(1))
     usable = F(arch.l2_mb * 2**20 * L2_USABLE)
-    held = held_a + held_b
-    lost_a = F(1) - np.minimum(usable / held, F(1))
-    lost_b = F(1) - np.minimum(usable / (held_a + whole_b), F(1))
+    lost_a = np.maximum(F(1) - usable / (held_a + held_b), F(0))
+    lost_b = np.maximum(F(1) - usable / (held_a + whole_b), F(0))
     again_a = np.maximum(windows * held_a - whole_a, F(0)) * lost_a
     again_b = np.maximum(windows * held_b - whole_b, F(0)) * lost_b
     return (again_a + again_b + (whole_a + whole_b)) * F(e.batch)
 
 
-def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes of C or partial sums the main kernel writes, microseconds of the reduction kernel).
-
-    Partial sums pass through the L2 where they fit, otherwise through DRAM.
-    """
-    outputs = float(e.batch) * e.m * e.n
-    plain = F(outputs * e.bytes_c + e.extra)
-    partial = split * F(outputs * e.bytes_acc)
-    taken = split > 1
-    dram = F(arch.dram_gb_s * DRAM_EFFICIENCY * 1e3)
-    l2 = F(arch.l2_bytes_per_clk * arch.clock_ghz * 1e3)
-    spilled = np.clip(partial * F(1 / (arch.l2_mb * 2**20)) - F(0.5), F(0), F(1))
-    moved = partial * (spilled / dram + (F(1) - spilled) / l2) + plain / dram
-    fixed = F(1.0 + arch.dram_latency * 2e-3 / arch.clock_ghz)
-    return np.where(taken, partial * spilled, plain), np.where(taken, moved + fixed, F(0))
-
-
-def _registers(
-    loop: Loop, threads: np.ndarray, min_blocks: np.ndarray, facts: Facts | None, arch: Arch
-) -> tuple[np.ndarray, np.ndarray]:
-    """(registers allocated, words spilled) per thread: estimates under the limit, or what the compiler said."""
-    limit = register_limit(threads, min_blocks, arch)
+def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
+    """(registers allocated, words spilled) per thread: estimates under the launch bounds, or the compiler's."""
+    share = np.floor(c["register_share"] / loop.warps) * F(8)
+    limit = np.minimum(share, F(arch.regs_per_thread))
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
-    used, spilled = np.minimum(wanted, limit), np.maximum(wanted - limit, F(0))
+    used = np.minimum(wanted, limit)
+    spilled = wanted - used
     if facts is None:
         return used, spilled
     used = np.where(np.isnan(facts.registers), used, facts.registers)
@@ -107,39 +75,33 @@ def _registers(
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """The complete terms of a contraction from a family's loop."""
-    block_m, block_n = c["block_m"].astype(F), c["block_n"].astype(F)
-    split, block_k = c["split_k"].astype(F), c["block_k"].astype(F)
-    tiles_m, tiles_n = np.ceil(F(e.m) / block_m), np.ceil(F(e.n) / block_n)
-    iterations = np.ceil(np.ceil(F(e.k) / block_k) / split)
-    blocks = tiles_m * tiles_n * split * F(e.batch)
-    threads = loop.warps * F(32)
-    registers, spilled = _registers(loop, threads, c["min_blocks"], facts, arch)
+    tiles = c["tiles_m"] * c["tiles_n"]
+    blocks = tiles * c["slabs"]
+    registers, spilled = _registers(loop, c, facts, arch)
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), F(1))
-    # Past an edge nothing is loaded or stored: only compute is wasted there.
-    rows, columns = F(e.m) / tiles_m, F(e.n) / tiles_n
-    written, after = reduction(split, e, arch)
-    outputs = block_m * block_n / loop.warps
-    width_c = np.where(split > 1, F(e.bytes_acc), F(e.bytes_c))
-    stores = outputs * width_c / (loop.store_width * F(32))
-    finish = stores * F(6) + outputs * F((2 + 2 * e.steps) / 32)
+    # A spilled word is stored and loaded again in every iteration.
+    spilling = spilled * F(2)
     issue = loop.issue if facts is None else np.where(np.isnan(facts.issue), loop.issue, facts.issue)
+    stores = loop.outputs * c["stores"]
+    finish = stores * F(6) + loop.outputs * F((2 + 2 * e.steps) / 32)
     return Terms(
         blocks=blocks,
         residents=residents,
         warps=loop.warps,
-        iterations=iterations,
+        iterations=c["iterations"],
         math=loop.math,
-        issue=issue + spilled * F(2),
-        wavefronts=loop.wavefronts + spilled * loop.warps * F(2),
+        issue=issue + spilling,
+        wavefronts=loop.wavefronts + spilling * loop.warps,
         chain=loop.chain,
-        l2_bytes=(rows * F(e.bytes_a) + columns * F(e.bytes_b)) * block_k,
-        dram_bytes=dram_bytes((tiles_m, tiles_n), (rows, columns), blocks, c["raster"], residents, e, arch),
+        # Past an edge nothing is loaded: only compute is wasted there.
+        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"],
+        dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch),
         in_flight=loop.in_flight,
-        prologue=F(150),
-        epilogue=F(100) + finish * F(2) + loop.staging,
-        epilogue_busy=loop.warps * np.maximum(finish * F(0.25), stores * loop.store_lines) + loop.staging,
-        epilogue_bytes=written,
-        after=after,
+        prologue=F(BLOCK_START),
+        epilogue=finish * F(2) + loop.staging + F(100),
+        epilogue_busy=loop.warps * np.maximum(finish * F(0.25), stores * c["store_lines"]) + loop.staging,
+        epilogue_bytes=c["written"],
+        after=c["after"],
         registers=registers,
         shared_bytes=loop.memory,
     )

@@ -1,0 +1,251 @@
+"""Tabulated parts of contraction_mma: instructions, fragments, copies, ring, stores (mma_*.cuh)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..machine.arch import Arch
+from .banks import wavefronts
+from .contraction import extents, power_of_two_in, shared_parts
+from .family import Part, Values
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+BLOCKS = tuple(range(16, 257, 16))
+#: Bytes of k per main-loop step.
+STEP_BYTES = (32, 64, 128, 256)
+WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
+WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
+#: Outputs of a warp; beyond, accumulators spill.
+MOST_WARP_OUTPUTS = 5120
+#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties).
+MMA_LATENCY = 33.0
+#: Clocks of an iteration's barrier and first fragments.
+STEP_LATENCY = 70.0
+#: Warp tiles the default completion tries: fewest shared bytes per multiply-add first.
+PREFERRED = (
+    *((64, 64), (64, 48), (48, 64), (64, 32), (32, 64), (48, 48), (48, 32), (32, 48), (32, 32)),
+    *((64, 16), (16, 64), (48, 16), (16, 48), (32, 16), (16, 32), (16, 16)),
+)
+
+
+class Instruction(NamedTuple):
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate."""
+
+    code: int
+    count: int
+    feature: str
+    rate: str
+
+
+INSTRUCTIONS = {
+    "f16": (
+        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+    ),
+    "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
+    "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
+    "s8": (
+        Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
+        Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
+    ),
+}
+
+
+def kind(workload: Workload) -> str | None:
+    """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
+    dtype = workload.dtype["a"]
+    if dtype == "float32" and workload.math == "tf32":
+        return "tf32"
+    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
+
+
+@lru_cache(maxsize=256)
+def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
+    """The instructions of a kind that the Arch has, in the order of their codes."""
+    return tuple(i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+
+
+def k_contiguous(workload: Workload, operand: str) -> bool:
+    """Whether an operand's shared rows run along k (also where it has no unit stride)."""
+    return workload.layouts[operand] in ("k", "s")
+
+
+def ring_bytes(v, workload: Workload):
+    """Bytes of the shared buffers, of numbers or arrays."""
+    return v["stages"] * v["block_k"] * (v["block_m"] + v["block_n"]) * extents(workload).bytes_a
+
+
+def slab_bytes(v):
+    """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
+    return v["epilogue_staged"] * v["warp_n"] * 64
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything contraction_mma tabulates."""
+    e = extents(workload)
+
+    def ring(v: Values) -> dict[str, np.ndarray]:
+        return {"ring": ring_bytes(v, workload)}
+
+    def copy(v: Values) -> dict[str, np.ndarray]:
+        through = v["copy"] == 0
+        narrow = np.minimum(v["vector_a"], v["vector_b"]) < 4
+        return {
+            "fits_copy": np.where(through, v["stages"] == 2, ~narrow),
+            "through_registers": through,
+            "in_flight": np.where(through, 1, v["stages"] - 1),
+            "copy_issue": np.where(through, 3.5, 2.5),
+        }
+
+    def store(v: Values) -> dict[str, np.ndarray]:
+        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        row = v["warp_n"] * size
+        return {
+            "fits_store": ~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0),
+            "stores": size / (width * 32.0),
+            "store_lines": np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
+            "slab": slab_bytes(v),
+            # A slab is written and read once, in words.
+            "staging_clocks": np.where(staged, v["warp_n"] * (16 * 4 * 2 / 128), 0.0),
+        }
+
+    def rows(v: Values) -> dict[str, np.ndarray]:
+        return {"staging_rows": v["epilogue_staged"] * v["warp_m"] / 16.0}
+
+    return (
+        *shared_parts(e, arch),
+        _warps(e.m, "m"),
+        _warps(e.n, "n"),
+        _multiply(workload, arch),
+        _copies(workload, "a"),
+        _copies(workload, "b"),
+        _read(workload, "a"),
+        _read(workload, "b"),
+        Part(("stages", "block_k", "block_m", "block_n"), ring),
+        Part(("copy", "stages", "vector_a", "vector_b"), copy),
+        Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
+        Part(("warp_m", "epilogue_staged"), rows),
+    )
+
+
+def _warps(extent: int, axis: str) -> Part:
+    """Warps of a block along an axis, tiles of the grid along it."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
+        count = np.maximum(block // warp, 1)
+        tiles = -(-extent // block)
+        return {
+            {"m": "down", "n": "across"}[axis]: count,
+            f"fits_{axis}": block % warp == 0,
+            f"power_{axis}": power_of_two_in(count),
+            f"tiles_{axis}": tiles,
+            f"held_{axis}": extent / tiles,
+        }
+
+    return Part((f"block_{axis}", f"warp_{axis}"), function)
+
+
+def _multiply(workload: Workload, arch: Arch) -> Part:
+    """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
+    choices = instructions(kind(workload) or "", arch)
+    element = extents(workload).bytes_a
+    counts = {choice.code: choice.count for choice in choices}
+    clocks = 32 / element * 4 / arch.rate(choices[0].rate)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        steps = v["block_k"] * element / 32
+        outputs = v["warp_m"] * v["warp_n"]
+        count = np.array([counts[int(code)] for code in v["instruction"]])
+        # Small instructions do not reach the full rate on parts that have the large one.
+        math = outputs * steps * clocks * np.where(count == choices[0].count, 1, 2)
+        latency = steps * MMA_LATENCY * np.sqrt(count)
+        return {
+            "math": math,
+            "chain": STEP_LATENCY + np.maximum(latency - math, 0),
+            "multiply_issue": outputs * steps / 128 * count + 2 * steps + 16,
+            "base_registers": outputs / 32 + (v["warp_m"] + v["warp_n"]) / 4 + 44,
+            "outputs": outputs,
+            "fits_warp": outputs <= MOST_WARP_OUTPUTS,
+        }
+
+    return Part(("warp_m", "warp_n", "block_k", "instruction"), function)
+
+
+def _copies(workload: Workload, operand: str) -> Part:
+    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh)."""
+    element = extents(workload).bytes_a
+    axis = {"a": "m", "b": "n"}[operand]
+    along_k = k_contiguous(workload, operand)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
+        pieces = (v["block_k"] if along_k else block) * element // width
+        return {
+            f"rows_{operand}": block if along_k else v["block_k"],
+            f"pieces_{operand}": pieces,
+            f"pieces_power_{operand}": power_of_two_in(pieces),
+            f"piece_words_{operand}": np.maximum(width / 4, 1),
+            f"piece_lines_{operand}": width * 32 / 128,
+        }
+
+    return Part((f"block_{axis}", "block_k", f"vector_{operand}"), function)
+
+
+@lru_cache(maxsize=512)
+def unswizzled_degree(row_bytes: int) -> int:
+    """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
+    return wavefronts([row * row_bytes for row in range(8)], 16)
+
+
+def _read(workload: Workload, operand: str) -> Part:
+    """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
+    axis = {"a": "m", "b": "n"}[operand]
+    element = extents(workload).bytes_a
+    along_k = k_contiguous(workload, operand)
+    rounding = 4 if element == 4 else 0  # cvt.rna.tf32 of every register
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        count = v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
+        row = v["block_k" if along_k else f"block_{axis}"] * element
+        plain = np.array([unswizzled_degree(int(length)) for length in row])
+        degree = np.where(v["swizzle"] == 1, 1, plain)
+        if along_k or element == 2:
+            return {f"read_issue_{operand}": count * (1 + rounding), f"read_clocks_{operand}": count * 4 * degree}
+        if element == 4:
+            degree = np.minimum(degree, 4)
+            return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
+        # Bytes across rows: sixteen byte loads and their packing.
+        degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
+        return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}
+
+    names = (
+        (f"warp_{axis}", "block_k", "swizzle") if along_k else (f"warp_{axis}", "block_k", f"block_{axis}", "swizzle")
+    )
+    return Part(names, function)
+
+
+@lru_cache(maxsize=1)
+def default_warp_tiles() -> np.ndarray:
+    """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
+
+    The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps.
+    """
+    table = np.zeros((2, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
+    for i, m in enumerate(BLOCKS):
+        for j, n in enumerate(BLOCKS):
+            tiles = [(wm, wn) for wm, wn in PREFERRED if m % wm == 0 and n % wn == 0]
+            warps = [(m // wm) * (n // wn) for wm, wn in tiles]
+            good = [tile for tile, count in zip(tiles, warps, strict=True) if 4 <= count <= 16]
+            small = [tile for tile, count in zip(tiles, warps, strict=True) if count < 4]
+            fewest = tiles[int(np.argmin(warps))]
+            table[:, i, j] = good[0] if good else small[-1] if small else fewest
+    return table

@@ -1,0 +1,240 @@
+"""Tabulated parts of contraction_simt: thread tiles, fragments, loads, buffers, stores (simt_*.cuh)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.arch import Arch
+from .banks import wavefronts
+from .contraction import extents, power_of_two_in, shared_parts
+from .family import Part, Values
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+BLOCKS = (1, 2, 4, 8, *range(16, 257, 16))
+STEPS = (4, 8, 16, 32, 64)
+THREAD_TILES = (1, 2, 4, 6, 8, 12, 16)
+VTHREADS = (1, 2, 4, 8)
+LANES = (1, 2, 4, 8, 16, 32)
+#: Bytes of accumulators a thread may hold.
+ACCUMULATOR_BYTES = 768
+RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
+
+
+def transposed(workload: Workload, operand: str) -> bool:
+    """Whether an operand lies contiguous along k (or without a unit stride): transposed on its way in."""
+    return workload.layouts[operand] in ("k", "s")
+
+
+def ring_bytes(v, workload: Workload):
+    """Bytes of the shared buffers, of numbers or arrays."""
+    word = extents(workload).bytes_acc
+    total = 0
+    for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
+        row = extent + 4 * v["pad"] if transposed(workload, operand) else extent
+        total = total + (v["block_k"] * row * word + 127) // 128 * 128
+    return v["stages"] * total
+
+
+def store_rows(tall, wide, word: int):
+    """Rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
+    room = np.where(tall * wide * word >= 256, 8, 16)
+    four = (tall % 4 == 0) & (4 * wide <= room)
+    two = (tall % 2 == 0) & (2 * wide <= room)
+    return np.where(four, 4, np.where(two, 2, 1))
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything contraction_simt tabulates."""
+    e = extents(workload)
+
+    def ring(v: Values) -> dict[str, np.ndarray]:
+        return {"ring": ring_bytes(v, workload)}
+
+    def fits_store(v: Values) -> dict[str, np.ndarray]:
+        whole = v["block_n"] * e.bytes_c % v["vector_c"] == 0
+        return {"fits_store": whole | (v["epilogue_staged"] == 0)}
+
+    def stages(v: Values) -> dict[str, np.ndarray]:
+        return {"chain": np.where(v["stages"] == 1, 130, 70)}
+
+    return (
+        *shared_parts(e, arch),
+        _threads(e.m, "m"),
+        _threads(e.n, "n"),
+        _multiply(workload, arch),
+        _fragment(workload, "a"),
+        _fragment(workload, "b"),
+        _loads(workload, "a"),
+        _loads(workload, "b"),
+        Part(("stages", "block_k", "block_m", "block_n", "pad"), ring),
+        Part(("stages",), stages),
+        Part(("block_n", "vector_c", "epilogue_staged"), fits_store),
+        _stores(workload),
+    )
+
+
+def _threads(extent: int, axis: str) -> Part:
+    """Threads of a block along an axis, tiles of the grid along it."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        block, thread = v[f"block_{axis}"], v[f"thread_{axis}"]
+        lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
+        count = np.maximum(block // thread, 1)
+        tiles = -(-extent // block)
+        return {
+            {"m": "down", "n": "across"}[axis]: count,
+            f"fits_{axis}": (block % thread == 0) & (count % lanes == 0),
+            f"tiles_{axis}": tiles,
+            f"held_{axis}": extent / tiles,
+            f"extent_{axis}": block,
+        }
+
+    return Part((f"block_{axis}", f"thread_{axis}", "lanes_m"), function)
+
+
+def _multiply(workload: Workload, arch: Arch) -> Part:
+    """Multiply-adds of a warp's iteration: one instruction is 32 MACs."""
+    word = extents(workload).bytes_acc
+    clocks = 32 * 4 / arch.rate(RATES[workload.accumulator])
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        tall, wide = v["thread_m"], v["thread_n"]
+        return {
+            "math": tall * wide * v["block_k"] * clocks,
+            "multiply_issue": tall * wide * v["block_k"] + 12,
+            "base_registers": (tall * wide + 2 * (tall + wide)) * word / 4 + 44,
+            "outputs": tall * wide * 32,
+            "fits_sums": tall * wide * word <= ACCUMULATOR_BYTES,
+            "row_words": store_rows(tall, wide, word) * word,
+            "row_rounds": tall / store_rows(tall, wide, word),
+            "steps": v["block_k"],
+        }
+
+    return Part(("thread_m", "thread_n", "block_k"), function)
+
+
+@lru_cache(maxsize=512)
+def fragment_clocks(axis: str, group: int, lanes: int, word: int) -> int:
+    """Wavefronts to read one group of adjacent entries: along M lanes of a row are neighbours, along N they repeat."""
+    lane = np.arange(32)
+    place = lane // (32 // lanes) if axis == "m" else lane % lanes
+    words = min(group & -group, max(1, 16 // word))
+    return sum(wavefronts((place * group + entry) * word, words * word) for entry in range(0, group, words))
+
+
+def _fragment(workload: Workload, operand: str) -> Part:
+    """Shared loads of a warp for one k of an operand's fragment."""
+    word = extents(workload).bytes_acc
+    axis = {"a": "m", "b": "n"}[operand]
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        thread, groups = v[f"thread_{axis}"], v[f"vthread_{axis}"]
+        lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
+        group = np.maximum(thread // groups, 1)
+        clocks = np.array([fragment_clocks(axis, int(g), int(x), word) for g, x in zip(group, lanes, strict=True)])
+        return {
+            f"read_issue_{operand}": thread / np.minimum(power_of_two_in(group), max(1, 16 // word)),
+            f"read_clocks_{operand}": groups * clocks,
+            f"fits_groups_{operand}": thread % groups == 0,
+        }
+
+    return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m"), function)
+
+
+def _loads(workload: Workload, operand: str) -> Part:
+    """Global loads of an operand's step and what one of them costs (TileShape in simt_tile.cuh)."""
+    e = extents(workload)
+    axis = {"a": "m", "b": "n"}[operand]
+    words = e.bytes_acc / 4
+
+    def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        elements = v[f"vector_{operand}"] // e.bytes_a
+        return elements, {
+            f"per_line_{operand}": np.maximum(inner // elements, 1),
+            f"lines_{operand}": outer,
+            f"fits_vector_{operand}": inner % elements == 0,
+            f"load_words_{operand}": np.maximum(v[f"vector_{operand}"] / 4, 1),
+        }
+
+    def by_k(v: Values) -> dict[str, np.ndarray]:
+        elements, outputs = common(v, v["block_k"], v[f"block_{axis}"])
+        most = np.clip(32 // v[f"vector_{operand}"], 1, 8)
+        lanes = np.minimum(power_of_two_in(outputs[f"per_line_{operand}"]), most)
+        aligned = (lanes * elements * words == 32) | (lanes == 1) | (v["pad"] == 0)
+        convert = 0 if e.bytes_a == e.bytes_acc else elements
+        return outputs | {
+            f"load_lanes_{operand}": lanes,
+            f"load_issue_{operand}": 3 + convert + elements,
+            f"load_clocks_{operand}": elements * words * np.where(aligned, 1, 2) + 32 / lanes,
+        }
+
+    def by_entry(v: Values) -> dict[str, np.ndarray]:
+        elements, outputs = common(v, v[f"block_{axis}"], v["block_k"])
+        stored = elements * words
+        convert = 0 if e.bytes_a == e.bytes_acc else elements
+        return outputs | {
+            f"load_issue_{operand}": 3 + convert + np.ceil(stored / 4),
+            f"load_clocks_{operand}": stored * np.where(stored > 4, 2, 1) + np.maximum(v[f"vector_{operand}"] / 4, 1),
+        }
+
+    names = ("block_k", f"vector_{operand}", f"block_{axis}")
+    return Part((*names, "pad"), by_k) if transposed(workload, operand) else Part(names, by_entry)
+
+
+def _stores(workload: Workload) -> Part:
+    """How outputs leave: straight from registers, or through slabs that make whole rows of them."""
+    e = extents(workload)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        split = v["split_k"] > 1
+        staged = (v["epilogue_staged"] == 1) & ~split
+        group = np.maximum(v["thread_n"] // v["vthread_n"], 1)
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        most = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, most, np.minimum(most, power_of_two_in(group) * size))
+        # Direct: every row of lanes writes elsewhere, in pieces a group apart.
+        pieces = v["lanes_m"] * np.maximum(32 / v["lanes_m"] * group * size / 128, 1)
+        return {
+            "stores": size / (width * 32.0),
+            "store_lines": np.where(staged, np.maximum(width / 4, 1), np.maximum(pieces, width / 4)),
+            "staged": staged,
+        }
+
+    return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function)
+
+
+@lru_cache(maxsize=8)
+def default_thread_tiles(word: int) -> np.ndarray:
+    """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
+
+    The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
+    where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.
+    """
+    table = np.ones((5, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
+    for i, m in enumerate(BLOCKS):
+        for j, n in enumerate(BLOCKS):
+            table[:, i, j] = min(_thread_choices(m, n, word), default=(0, 1, 1, 1, 1, 1))[1:]
+    return table
+
+
+def _thread_choices(m: int, n: int, word: int) -> list[tuple[float, int, int, int, int, int]]:
+    found = []
+    wide = max(1, 16 // word)
+    for tm in (t for t in THREAD_TILES if m % t == 0):
+        for tn in (t for t in THREAD_TILES if n % t == 0):
+            down, across = m // tm, n // tn
+            lanes = [x for x in LANES if down % x == 0 and across % (32 // x) == 0]
+            threads = down * across
+            if not lanes or threads > 1024 or tm * tn * word > ACCUMULATOR_BYTES // 3:
+                continue
+            best = min(lanes, key=lambda x: (x * tm + 32 // x * tn, x))
+            groups = [max(v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)) for t in (tm, tn)]
+            # Fewest words read per multiply-add, but four to eight warps.
+            cost = (1 / tm + 1 / tn) * (1 + max(0, 128 - threads) / 64 + max(0, threads - 256) / 256)
+            found.append((cost, tm, tn, groups[0], groups[1], best))
+    return found
