@@ -40,32 +40,37 @@ struct FragmentLoader {
     using Rows = typename Shape::Rows;
     static constexpr int ENTRIES = REGISTERS * 4, WARP = COUNT * ENTRIES;
     static constexpr bool BY_MATRIX = Shape::K_CONTIGUOUS || ELEMENT == 2;
-    static constexpr int READS = divide_up(COUNT * ENTRIES, 16); // of up to 16 entries x 32 bytes of k
-    // Reads a multiple of SPAN chunks apart are permuted alike, so offsets repeat after PERIOD reads along the row
-    // (K-contiguous: of the 2 chunks of a step; else of the 2 chunks of 16 entries, if warps start at multiples too).
-    static constexpr int ALIKE = Rows::SPAN > 2 ? Rows::SPAN / 2 : 1;
-    static constexpr int PERIOD = Shape::K_CONTIGUOUS ? (ALIKE < K_STEPS ? ALIKE : K_STEPS)
-                                  : WARP * ELEMENT % (Rows::SPAN * 16) == 0 && ALIKE < READS ? ALIKE
-                                                                                             : READS;
-    int base[BY_MATRIX ? PERIOD : 1]; // this lane's byte offsets in the shared tile
-    int entry;                        // first entry of the warp
+    // A read takes UNIT_BYTES along the shared row: the 2 chunks of a step of k, the 2 chunks of 16 entries, or 8
+    // entries loaded plainly. Reads a multiple of SPAN chunks apart are permuted alike, so that their offsets repeat
+    // after PERIOD reads; across the rows they do if warps start at such multiples, too.
+    static constexpr int UNIT_BYTES = BY_MATRIX ? 32 : 8 * ELEMENT;
+    static constexpr int UNITS = Shape::K_CONTIGUOUS ? K_STEPS : divide_up(WARP * ELEMENT, UNIT_BYTES);
+    static constexpr int ALIKE = Rows::SPAN * 16 > UNIT_BYTES ? Rows::SPAN * 16 / UNIT_BYTES : 1;
+    static constexpr bool REPEATS = Shape::K_CONTIGUOUS || WARP * ELEMENT % (Rows::SPAN * 16) == 0;
+    static constexpr int PERIOD = REPEATS && ALIKE < UNITS ? ALIKE : UNITS;
+    int base[PERIOD]; // this lane's byte offsets in the shared tile
 
-    MEMBER explicit FragmentLoader(int first) : entry(first) {
-        if constexpr (BY_MATRIX) {
-            const int lane = thread_index() & 31, low = lane & 7, bit3 = lane >> 3 & 1, bit4 = lane >> 4;
-            // Matrices in the order of the registers: A alternates entries first, B alternates k first.
-            const int entry_half = REGISTERS == 4 ? bit3 : bit4, k_half = REGISTERS == 4 ? bit4 : bit3;
-            UNROLL for (int i = 0; i < PERIOD; ++i) base[i] =
-                Shape::K_CONTIGUOUS ? Rows::offset(first + low + 8 * entry_half, (2 * i + k_half) * 16)
-                                    : Rows::offset(low + 8 * k_half, (first / 8 + 2 * i + entry_half) * 16);
+    MEMBER explicit FragmentLoader(int first) {
+        const int lane = thread_index() & 31, low = lane & 7, bit3 = lane >> 3 & 1, bit4 = lane >> 4;
+        // Matrices in the order of the registers: A alternates entries first, B alternates k first.
+        const int entry_half = REGISTERS == 4 ? bit3 : bit4, k_half = REGISTERS == 4 ? bit4 : bit3;
+        UNROLL for (int i = 0; i < PERIOD; ++i) {
+            if constexpr (Shape::K_CONTIGUOUS)
+                base[i] = Rows::offset(first + low + 8 * entry_half, (2 * i + k_half) * 16);
+            else if constexpr (BY_MATRIX)
+                base[i] = Rows::offset(low + 8 * k_half, (first / 8 + 2 * i + entry_half) * 16);
+            else
+                base[i] = Rows::offset((lane & 3) * (4 / ELEMENT), (first + 8 * i + (lane >> 2)) * ELEMENT);
         }
     }
 
+    // Offset of unit `unit` along the shared row.
+    MEMBER int along(int unit) const { return base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES; }
+
     // Byte offset of this lane's row of the matrices of one read.
     MEMBER int place(int read, int step) const {
-        constexpr int ROW = Rows::ROW_BYTES;
-        return Shape::K_CONTIGUOUS ? base[step % PERIOD] + step / PERIOD * PERIOD * 32 + read * 16 * ROW
-                                   : base[read % PERIOD] + read / PERIOD * PERIOD * 32 + step * 16 * ROW;
+        return Shape::K_CONTIGUOUS ? along(step) + read * 16 * Rows::ROW_BYTES
+                                   : along(read) + step * 16 * Rows::ROW_BYTES;
     }
 
     MEMBER void load(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
@@ -92,15 +97,13 @@ struct FragmentLoader {
 
     // M- or N-contiguous tf32 and i8: ldmatrix transposes 16-bit elements only, so elements are loaded one by one.
     MEMBER void load_plainly(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
-        constexpr int EACH = 4 / ELEMENT; // elements of k per register
-        const int g = (thread_index() & 31) >> 2, t = thread_index() & 3;
         UNROLL for (int i = 0; i < COUNT; ++i) {
             UNROLL for (int r = 0; r < REGISTERS; ++r) {
-                const int column = entry + i * ENTRIES + g + (REGISTERS == 4 ? 8 * (r & 1) : 0);
-                const int row = step * K_STEP + (REGISTERS == 4 ? r >> 1 : r) * (K_STEP / 2) + t * EACH;
+                const int unit = REGISTERS == 4 ? 2 * i + (r & 1) : i, k_half = REGISTERS == 4 ? r >> 1 : r;
+                const int at = along(unit) + (step * K_STEP + k_half * (K_STEP / 2)) * Rows::ROW_BYTES;
                 u32 word = 0;
-                UNROLL for (int e = 0; e < EACH; ++e) {
-                    const Vec<ELEMENT> element = load_shared<ELEMENT>(tile + Rows::offset(row + e, column * ELEMENT));
+                UNROLL for (int e = 0; e < 4 / ELEMENT; ++e) {
+                    const Vec<ELEMENT> element = load_shared<ELEMENT>(tile + (at + e * Rows::ROW_BYTES));
                     word |= element.word[0] << (8 * ELEMENT * e & 31);
                 }
                 fragments[i][r] = word;
