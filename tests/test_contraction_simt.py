@@ -16,7 +16,7 @@ SGEMM = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 8, "VTHREAD_M": 2, "VTHREAD_N": 2,
     "LANES_M": 4, "PAD": 1,
 }  # fmt: skip
-WIDE = {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 4, "THREAD_N": 4, "VTHREAD_N": 1}
+WIDE = {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 4, "THREAD_N": 4, "VTHREAD_M": 2, "VTHREAD_N": 2}
 
 # Every dtype, layout, vector width, stage count, store route and virtual-thread shape occurs; sizes are ragged on
 # every axis, as far as the vectors allow.
