@@ -61,6 +61,9 @@ def extents(workload: Workload) -> Extents:
 
 # ---- coordinates
 
+GRID_NAMES = ("level", "block_m", "block_n", "block_k", "split_k", "raster")
+EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
+
 
 def grid_coordinates(block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]) -> tuple[Coordinate, ...]:
     """The level itself and the choices of level 0: block tile, split, raster."""

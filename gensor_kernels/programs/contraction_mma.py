@@ -34,9 +34,11 @@ class ContractionMma(ContractionFamily):
     name = "contraction_mma"
     abi = 1
     source = "contraction_mma.cu"
-    names = tuple(
-        "level block_m block_n block_k split_k raster stages copy vector_a vector_b swizzle "
-        "warp_m warp_n instruction epilogue_staged epilogue_fixed vector_c min_blocks".split()  # noqa: SIM905
+    names = (
+        *shared.GRID_NAMES,
+        *("stages", "copy", "vector_a", "vector_b", "swizzle"),
+        *("warp_m", "warp_n", "instruction"),
+        *shared.EPILOGUE_NAMES,
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 

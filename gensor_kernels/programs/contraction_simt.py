@@ -39,9 +39,11 @@ class ContractionSimt(ContractionFamily):
     name = "contraction_simt"
     abi = 1
     source = "contraction_simt.cu"
-    names = tuple(
-        "level block_m block_n block_k split_k raster stages vector_a vector_b pad thread_m thread_n "
-        "vthread_m vthread_n lanes_m epilogue_staged epilogue_fixed vector_c min_blocks".split()  # noqa: SIM905
+    names = (
+        *shared.GRID_NAMES,
+        *("stages", "vector_a", "vector_b", "pad"),
+        *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
+        *shared.EPILOGUE_NAMES,
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
 
