@@ -69,11 +69,20 @@ struct OperandAddress {
     MEMBER gptr<u8> operator()(const Place &at) const { return base + (at.row * m_bytes + at.column * n_bytes); }
 };
 
-// Groups whose WIDTH elements of type S are adjacent and aligned: vector loads, all issued before the first use.
+template <class T, class S>
+DEVICE T convert_operand(S value) {
+    if constexpr (same_type<S, u8>)
+        return convert<T>((i32)value);
+    else
+        return convert<T>(value);
+}
+
+// Groups whose WIDTH elements of type S (or Other, of the same size) are adjacent and aligned: vector loads, all
+// issued before the first use.
 template <int WIDTH, class S, class T, int COUNT>
 DEVICE void convert_runs(const Vec<minimum(16, WIDTH *(int)sizeof(S))> *raw, T (&x)[COUNT]) {
     constexpr int EACH = minimum(16, WIDTH * (int)sizeof(S)) / (int)sizeof(S);
-    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = convert<T>(raw[i / EACH].template get<S>(i % EACH));
+    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = convert_operand<T>(raw[i / EACH].template get<S>(i % EACH));
 }
 
 template <int WIDTH, class S, class Other, class T, int COUNT, class Placement>
@@ -110,7 +119,7 @@ DEVICE T load_element(gptr<u8> from, i32 dtype, bool inside) {
     case OPERAND_INT32:
         return convert<T>(load_global<4>(from, inside).template get<i32>(0));
     default: // OPERAND_BOOL
-        return convert<T>((i32)load_global<1>(from, inside).template get<u8>(0));
+        return convert_operand<T>(load_global<1>(from, inside).template get<u8>(0));
     }
 }
 
@@ -122,11 +131,29 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     const i64 strides = (step.m_stride | step.batch_stride[0] | step.batch_stride[1] | step.batch_stride[2]) * bytes;
     const bool aligned = (((i64)step.pointer | strides) & (minimum(16, WIDTH * bytes) - 1)) == 0;
     const OperandAddress address(step, batch);
-    if (WIDTH > 1 && step.n_stride == 1 && aligned && bytes == 4)
-        return load_runs<WIDTH, float, i32>(params, address, step.dtype == OPERAND_INT32, x, place);
-    if (WIDTH > 1 && step.n_stride == 1 && aligned && bytes == 2)
-        return load_runs<WIDTH, half_t, bfloat16_t>(params, address, step.dtype == OPERAND_BFLOAT16, x, place);
-    // Any strides: one by one in a rolled loop, as in apply_curve.
+    if (aligned && (WIDTH == 1 || step.n_stride == 1)) {
+        if (bytes == 4)
+            return load_runs<WIDTH, float, i32>(params, address, step.dtype == OPERAND_INT32, x, place);
+        if constexpr (same_type<T, double>) {
+            if (bytes == 8)
+                return load_runs<WIDTH, double, double>(params, address, false, x, place);
+        } else {
+            if (bytes == 2)
+                return load_runs<WIDTH, half_t, bfloat16_t>(params, address, step.dtype == OPERAND_BFLOAT16, x, place);
+            if (bytes == 1)
+                return load_runs<WIDTH, i8, u8>(params, address, step.dtype == OPERAND_BOOL, x, place);
+        }
+    }
+    // The others one by one, once per group where columns share them, in rolled loops as in apply_curve.
+    if (step.n_stride == 0) {
+        ROLLED for (int g = 0; g < COUNT / WIDTH; ++g) {
+            const Place at = place(g);
+            const T shared = load_element<T>(address(at), step.dtype, inside_output(params, at));
+            UNROLL for (int i = 0; i < WIDTH; ++i) x[i] = shared;
+            rotate<WIDTH>(x);
+        }
+        return;
+    }
     ROLLED for (int i = 0; i < COUNT; ++i) {
         Place at = place(i / WIDTH);
         at.column += i % WIDTH;
