@@ -16,6 +16,9 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 // Shared addresses do not start at zero: a forgotten shared_base() is out of bounds, as it may be on a GPU.
 constexpr u32 SHARED_BASE = 1024;
 
+constexpr size_t STACK_BYTES = 128 << 10;
+constexpr u64 STACK_CANARY = 0x57ac6e4d0f5ac4ull;
+
 enum Operation { NONE, BARRIER, WARP_BARRIER, LOAD_MATRIX, MULTIPLY_MATRIX, SHUFFLE };
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
@@ -84,7 +87,7 @@ struct Copy {
 
 struct Block;
 struct Thread {
-    void *stack_pointer;
+    void *stack_pointer, *stack; // the stack's lowest address holds STACK_CANARY
     Block *block;
     int index;
     Operation waiting;

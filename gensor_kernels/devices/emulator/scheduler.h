@@ -44,16 +44,16 @@ static u32 pick_bit_down(u32 mask, u32 start) {
 }
 
 static Thread *pick_in(Block &block, u32 warp, u32 lane) {
-    u32 mask = block.ready_warps;
+    u32 mask = block.ready_warps, next;
     if (!mask)
         return nullptr;
     switch (machine.request->order) {
     case FORWARD:
-        warp = pick_bit(mask, warp);
-        return &block.threads[warp * WARP + pick_bit(block.warps[warp].ready, lane)];
+        next = pick_bit(mask, warp);
+        return &block.threads[next * WARP + pick_bit(block.warps[next].ready, next == warp ? lane : 0)];
     case REVERSE:
-        warp = pick_bit_down(mask, warp);
-        return &block.threads[warp * WARP + pick_bit_down(block.warps[warp].ready, lane)];
+        next = pick_bit_down(mask, warp);
+        return &block.threads[next * WARP + pick_bit_down(block.warps[next].ready, next == warp ? lane : WARP - 1)];
     default: // mostly another lane of this warp: the more warps are in between, the more of them are halfway
         if (!(mask >> warp & 1) || (next_random() & 7) == 0)
             warp = pick_bit(mask, next_random());
@@ -199,7 +199,13 @@ static void release_block(Block &block) {
     }
 }
 
+static void check_stack() {
+    if (memcmp(current->stack, &STACK_CANARY, sizeof STACK_CANARY))
+        fault(STACK, "the thread overflowed its stack of %zu bytes", STACK_BYTES);
+}
+
 void barrier(const char *file, int line) {
+    check_stack();
     Block &block = *current->block;
     // CUDA allows a barrier in conditional code only where the condition is the same for the whole block.
     if (block.at_barrier && block.barrier_site != Site{file, line})
