@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.programs.families import FAMILIES
