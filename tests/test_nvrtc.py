@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -110,6 +111,30 @@ def test_one_bad_source_does_not_stop_the_others_and_equal_ones_compile_once():
     assert [binary.error is None for binary in binaries] == [True, False, True, True]
     assert binaries[0] is binaries[2] and seen == [0, 1, 2, 3]
     assert nvrtc.compile_count() - before == 3
+
+
+def test_compiling_leaves_the_interpreter_to_other_threads():
+    """With the interpreter lock held, this thread could not run a single line during a compilation."""
+    library, running, lines = nvrtc._nvrtc(), threading.Event(), 0
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        def nvrtcCompileProgram(self, *arguments):
+            running.set()
+            try:
+                return library.nvrtcCompileProgram(*arguments)
+            finally:
+                running.clear()
+
+    thread = threading.Thread(target=nvrtc._compile, args=(Watched(), SOURCES[0].encode(), "sm_87"))
+    thread.start()
+    running.wait(30)
+    while running.is_set():
+        lines += 1
+    thread.join()
+    assert lines > 1000
 
 
 def test_toolchain_names_the_patch_level_and_added_flags(monkeypatch):
