@@ -54,6 +54,7 @@ class Arch:
     smem_per_sm: int
     smem_per_block: int
     smem_reserved: int
+    smem_bytes_per_clk: float
     threads_per_sm: int
     blocks_per_sm: int
     l2_latency: float

@@ -34,11 +34,13 @@ class Terms:
 
     blocks: thread blocks of the grid.  residents: blocks that fit on one SM (see ``residency``).
     warps: warps per block.  iterations: main-loop steps per block.
-    math: clocks a warp keeps its sub-core's math pipe busy per iteration.  issue: instructions it issues.
-    wavefronts: clocks of the SM's shared-memory pipe per block and iteration.
+    math: clocks a warp keeps its sub-core's math pipe busy per iteration, by ``multiplies`` instructions.
+    issue: instructions it issues beside those.
+    wavefronts: 128-byte accesses of shared memory per block and iteration, conflicts included.
     chain: clocks of an iteration that a warp cannot overlap with its own math.
     l2_bytes: requested per block and iteration.  dram_bytes: from DRAM in all, main loop.
     in_flight: tiles on their way while one is computed.
+    exposed: the share of the work of the less busy resources that does not hide behind the busiest one.
     prologue, epilogue: clocks before and after the loop that one block cannot hide from itself.
     epilogue_busy: clocks of those in which the block uses the SM's pipes.  epilogue_bytes: DRAM bytes in all.
     after: microseconds of further launches (split-K reduction).
@@ -50,12 +52,14 @@ class Terms:
     warps: np.ndarray
     iterations: np.ndarray
     math: np.ndarray
+    multiplies: np.ndarray
     issue: np.ndarray
     wavefronts: np.ndarray
     chain: np.ndarray
     l2_bytes: np.ndarray
     dram_bytes: np.ndarray
     in_flight: np.ndarray
+    exposed: np.ndarray
     prologue: np.ndarray
     epilogue: np.ndarray
     epilogue_busy: np.ndarray
@@ -84,7 +88,7 @@ def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray)
     """Clocks of a round with ``residents`` blocks on each of ``active`` SMs; shapes (rounds, n)."""
     dram_clk = arch.dram_gb_s * DRAM_EFFICIENCY / arch.clock_ghz
     work = terms.blocks * terms.iterations
-    pipe = np.maximum(terms.math, terms.issue)
+    pipe = np.maximum(terms.math, terms.multiplies + terms.issue)
     quarter = terms.warps * F(1 / SUBCORES)
     dram = terms.dram_bytes / work
     missing = np.minimum(dram / terms.l2_bytes, F(1))
@@ -93,10 +97,14 @@ def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray)
     alone = np.maximum(own, latency / terms.in_flight)
 
     running = residents * active
-    compute = np.maximum(np.ceil(residents * quarter) * pipe, residents * terms.wavefronts)
-    sm_link = residents * (terms.l2_bytes * F(1 / SM_L2_BYTES))
+    warps = np.ceil(residents * quarter)
+    compute = warps * pipe
+    shared = residents * (terms.wavefronts * F(128 / arch.smem_bytes_per_clk))
     chip = running * np.maximum(terms.l2_bytes * F(1 / arch.l2_bytes_per_clk), dram * F(1 / dram_clk))
-    step = np.maximum(np.maximum(compute, alone), np.maximum(sm_link, chip))
+    memory = np.maximum(residents * (terms.l2_bytes * F(1 / SM_L2_BYTES)), chip)
+    busiest = np.maximum(np.maximum(compute, shared), memory)
+    hidden = warps * (pipe + terms.issue) + shared + memory - busiest
+    step = np.maximum(busiest, alone) + hidden * terms.exposed
     stores = running * (terms.epilogue_bytes * F(1 / dram_clk) / terms.blocks)
     finish = np.maximum(residents * terms.epilogue_busy + stores, terms.epilogue)
     return step * terms.iterations + finish + (latency + terms.prologue)

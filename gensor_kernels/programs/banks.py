@@ -7,6 +7,7 @@ that want the same word share it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,14 +21,11 @@ def wavefronts(addresses: Sequence[int] | np.ndarray, width: int) -> int:
 
     A negative address is an inactive lane.
     """
-    lanes = np.asarray(addresses, dtype=np.int64)
     group = max(1, 32 * WORD // max(width, WORD))
+    each = range(0, max(width, WORD), WORD)
     total = 0
-    for start in range(0, len(lanes), group):
-        active = lanes[start : start + group]
-        active = active[active >= 0]
-        if not len(active):
-            continue
-        words = np.unique(np.concatenate([active // WORD + i for i in range(max(1, width // WORD))]))
-        total += int(np.bincount(words % BANKS, minlength=BANKS).max())
+    for start in range(0, len(addresses), group):
+        words = {(int(a) + byte) // WORD for a in addresses[start : start + group] if a >= 0 for byte in each}
+        banks = Counter(word % BANKS for word in words)
+        total += max(banks.values(), default=0)
     return total

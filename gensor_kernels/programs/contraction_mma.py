@@ -134,30 +134,32 @@ class ContractionMma(ContractionFamily):
         warps = np.maximum(c["down"] * c["across"], F(1))
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
-            held = held + passes * pieces * c[f"piece_words_{operand}"]
-        return c["base_registers"] + held * c["through_registers"]
+            held = held + passes * pieces * c[f"hold_{operand}"]
+        return c["base_registers"] + held
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c = columns
         warps = c["down"] * c["across"]
-        issue, clocks, held = c["multiply_issue"], F(0), F(0)
+        issue, clocks, held = c["step_issue"], F(0), F(0)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
-            copies, words = passes * pieces, c[f"piece_words_{operand}"]
+            copies = passes * pieces
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"]
-            # Writing shared memory, and half of what scattered lines cost beyond that.
-            scattered = np.maximum(F(32) / lanes, c[f"piece_lines_{operand}"]) + words
+            # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
+            scattered = np.maximum(F(32) / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * F(0.5)
-            held = held + copies * words
+            held = held + copies * c[f"hold_{operand}"]
         loop = Loop(
             warps=warps,
             math=c["math"],
+            multiplies=c["multiplies"],
             issue=issue,
             wavefronts=clocks * warps,
             chain=c["chain"],
             in_flight=c["in_flight"],
-            registers=c["base_registers"] + held * c["through_registers"],
+            exposed=c["exposed"],
+            registers=c["base_registers"] + held,
             memory=self._memory(c, warps),
             outputs=c["outputs"],
             staging=c["staging_rows"] * (F(60) + warps * c["staging_clocks"]),

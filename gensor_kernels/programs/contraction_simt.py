@@ -131,7 +131,7 @@ class ContractionSimt(ContractionFamily):
         """See machine.roofline.Terms."""
         c = columns
         warps = c["down"] * c["across"] * F(1 / 32)
-        issue = c["multiply_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
+        issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
         registers = c["base_registers"]
         for operand in ("a", "b"):
@@ -140,18 +140,20 @@ class ContractionSimt(ContractionFamily):
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
             registers = registers + loads * c[f"load_words_{operand}"]
         # A slab is written and read once, in words, with a barrier on either side.
-        moved = warps * c["outputs"] * F(shared.extents(workload).bytes_acc * 2 / 128)
+        moved = warps * c["outputs"] * c["slab_words"] * F(shared.extents(workload).bytes_acc * 2 / 128)
         loop = Loop(
             warps=warps,
             math=c["math"],
+            multiplies=c["multiplies"],
             issue=issue,
             wavefronts=clocks * warps,
             chain=c["chain"],
             in_flight=F(1),
+            exposed=c["exposed"],
             registers=registers,
             memory=self._memory(c),
             outputs=c["outputs"],
-            staging=(moved + c["row_rounds"] * F(50)) * c["staged"],
+            staging=moved + c["row_rounds"] * c["staged"] * F(50),
         )
         return assemble(c, shared.extents(workload), arch, facts, loop)
 

@@ -27,10 +27,12 @@ class Loop:
 
     warps: np.ndarray
     math: np.ndarray
+    multiplies: np.ndarray
     issue: np.ndarray
     wavefronts: np.ndarray
     chain: np.ndarray
     in_flight: np.ndarray
+    exposed: np.ndarray
     registers: np.ndarray
     memory: np.ndarray
     outputs: np.ndarray
@@ -81,7 +83,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), F(1))
     # A spilled word is stored and loaded again in every iteration.
     spilling = spilled * F(2)
-    issue = loop.issue if facts is None else np.where(np.isnan(facts.issue), loop.issue, facts.issue)
+    issue = loop.issue if facts is None else np.where(np.isnan(facts.issue), loop.issue, facts.issue - loop.multiplies)
     stores = loop.outputs * c["stores"]
     finish = stores * F(6) + loop.outputs * F((2 + 2 * e.steps) / 32)
     return Terms(
@@ -90,6 +92,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         warps=loop.warps,
         iterations=c["iterations"],
         math=loop.math,
+        multiplies=loop.multiplies,
         issue=issue + spilling,
         wavefronts=loop.wavefronts + spilling * loop.warps,
         chain=loop.chain,
@@ -97,6 +100,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"],
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch),
         in_flight=loop.in_flight,
+        exposed=loop.exposed,
         prologue=F(BLOCK_START),
         epilogue=finish * F(2) + loop.staging + F(100),
         epilogue_busy=loop.warps * np.maximum(finish * F(0.25), stores * c["store_lines"]) + loop.staging,
