@@ -121,7 +121,7 @@ DEVICE void run_fixed_steps(const Params &params, i32 first, i32 last, const Bat
                             const Placement &place) {
     constexpr i32 CODE = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(EPILOGUE_CODES) >> (5 * INDEX) & 31) : 0;
     if constexpr (CODE != 0 && CODE != EPILOGUE_NONE) {
-        if (INDEX >= first && within(INDEX, last))
+        if (INDEX >= first && INDEX < last)
             run_step<CODE, Out, WIDTH>(params, params.step[INDEX], batch, v, place);
         run_fixed_steps<INDEX + 1, Out, WIDTH>(params, first, last, batch, v, place);
     }
