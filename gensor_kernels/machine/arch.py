@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -74,6 +74,11 @@ class Arch:
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy cannot be pickled, and worker processes are handed their Arch.
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _restored, ({**values, "rates": dict(self.rates)},)
+
     def rate(self, name: str) -> float:
         """Multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
         return self.rates.get(name, 0.0)
@@ -91,6 +96,10 @@ class Arch:
             names = ("fma_f32",)
         rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
         return 2.0 * rate * self.sms * self.clock_ghz * 1e9
+
+
+def _restored(values: dict[str, Any]) -> Arch:
+    return Arch(**{**values, "rates": MappingProxyType(values["rates"])})
 
 
 @cache
