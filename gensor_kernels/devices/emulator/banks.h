@@ -36,8 +36,8 @@ inline u32 phase_conflicts(const u32 *address, u32 lanes, int unit) {
     return passes - 1;
 }
 
-inline u32 access_conflicts(const WarpAccess &access) {
-    int unit = access.bytes < 4 ? 4 : access.bytes, width = 128 / unit;
+inline u32 access_conflicts(const WarpAccess &access, int bytes) {
+    int unit = bytes < 4 ? 4 : bytes, width = 128 / unit;
     u32 conflicts = 0, phase = width == 32 ? ALL_LANES : (1u << width) - 1;
     for (int first = 0; first < WARP; first += width)
         if (u32 lanes = access.lanes >> first & phase)
@@ -48,45 +48,52 @@ inline u32 access_conflicts(const WarpAccess &access) {
 // The lanes of a warp have met: their accesses since they last met are complete instructions.
 inline void count_conflicts(Warp &warp) {
     static const int REQUESTS_TO_CONFLICTS = CONFLICTS_LOAD - SHARED_LOADS;
-    for (u32 i = 0; i < warp.access_count; ++i) {
-        const WarpAccess &access = warp.accesses[i];
-        ++count(access.counter);
-        count(access.counter + REQUESTS_TO_CONFLICTS) += access_conflicts(access);
+    for (int index : warp.active_sites) {
+        AccessSite &site = warp.sites[index];
+        for (u32 i = 0; i < site.used; ++i)
+            count(site.counter + REQUESTS_TO_CONFLICTS) += access_conflicts(site.accesses[i], site.bytes);
+        count(site.counter) += site.used;
+        site.used = 0;
+        memset(site.lane_accesses, 0, sizeof site.lane_accesses);
     }
-    if (warp.access_count)
-        memset(warp.cursor, 0, sizeof warp.cursor), memset(warp.joined, 0, sizeof warp.joined);
-    warp.access_count = 0;
+    warp.active_sites.clear();
 }
 
-inline WarpAccess &new_access(Warp &warp, Site site, int counter, int bytes) {
-    if (warp.access_count == warp.accesses.size())
-        warp.accesses.resize(2 * warp.accesses.size() + 64);
-    WarpAccess &access = warp.accesses[warp.access_count++];
-    access.site = site, access.counter = counter, access.bytes = bytes, access.lanes = 0;
-    return access;
+inline AccessSite &find_site(Warp &warp, Site site, int counter, int bytes) {
+    const u32 mask = SITE_TABLE - 1;
+    u32 i = (u32)(site.line * 40503 + bytes * 5 + counter + (uintptr_t)site.file / 8);
+    while (int index = warp.site_table[i & mask]) {
+        AccessSite &known = warp.sites[index - 1];
+        if (!(known.site != site) && known.bytes == bytes && known.counter == counter)
+            return known;
+        ++i;
+    }
+    if (warp.sites.size() == SITE_TABLE / 2)
+        fault(INVALID, "more than %d lines access shared memory", SITE_TABLE / 2);
+    warp.sites.push_back(AccessSite{});
+    AccessSite &added = warp.sites.back();
+    added.site = site, added.counter = counter, added.bytes = bytes;
+    warp.site_table[i & mask] = (uint16_t)warp.sites.size();
+    return added;
 }
 
-// Joins this lane's access to those of the other lanes: the n-th access of a line by one lane belongs to the n-th of
-// that line by another. Lanes that run the same way find theirs at the cursor, after a branch they search.
-inline void record_access(u32 address, int bytes, int counter, Site site) {
+// Joins this lane's access to those of the other lanes: the n-th access of a line by one lane, since the lanes last
+// met, belongs to the n-th of that line by another.
+inline void record_access(u32 address, int bytes, int counter, Site where) {
     Warp &warp = current_warp();
     int lane = current->lane();
-    u32 bit = 1u << lane;
-    auto fits = [&](const WarpAccess &access) {
-        return !(access.lanes & bit) && access.bytes == bytes && access.counter == counter && !(access.site != site);
-    };
-    if (warp.access_count >= MOST_ACCESSES)
-        count_conflicts(warp);
-    u32 i = warp.cursor[lane];
-    if (i >= warp.access_count || !fits(warp.accesses[i])) {
-        bool all_mine = warp.joined[lane] == warp.access_count;
-        for (i = all_mine ? warp.access_count : 0; i < warp.access_count && !fits(warp.accesses[i]);)
-            ++i;
-        if (i == warp.access_count)
-            new_access(warp, site, counter, bytes);
+    AccessSite &site = find_site(warp, where, counter, bytes);
+    if (site.lane_accesses[lane] == MOST_ACCESSES)
+        return count_conflicts(warp);
+    u32 n = site.lane_accesses[lane]++;
+    if (n == site.used) {
+        if (n == 0)
+            warp.active_sites.push_back((int)(&site - warp.sites.data()));
+        if (n == site.accesses.size())
+            site.accesses.resize(2 * n + 8);
+        site.accesses[site.used++].lanes = 0;
     }
-    warp.accesses[i].lanes |= bit, warp.accesses[i].address[lane] = address;
-    warp.cursor[lane] = i + 1, ++warp.joined[lane];
+    site.accesses[n].lanes |= 1u << lane, site.accesses[n].address[lane] = address;
 }
 
 } // namespace emulator

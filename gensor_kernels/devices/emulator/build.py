@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent
 # No -march=native: a library must not depend on the machine it was built on. No contraction into fused
 # multiply-adds: sums must not depend on the architecture either.
 COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off")
-EMULATOR_FLAGS = (*COMMON_FLAGS, "-O3")
+EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2")
 # A frame too large for a fiber's stack must not get as far as running.
 KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=frame-larger-than=65536")
 

@@ -23,8 +23,7 @@ class _Arguments(threading.local):
     """Each thread's Params."""
 
     def __init__(self) -> None:
-        self.buffer = bytearray(SIZE)
-        self.handle = None
+        self.arguments = bytearray(SIZE), None
 
 
 class EmulatorDevice(Device):
@@ -34,6 +33,7 @@ class EmulatorDevice(Device):
     emulated = True
     unsupported = ""
     refusals = ()
+    float32 = np.dtype(np.float32)
 
     def __init__(self, arch: Arch):
         self.arch = arch
@@ -82,17 +82,17 @@ class EmulatorDevice(Device):
             library = self._libraries[code.digest] = build(code.source)
         return library, tuple(launches)
 
-    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], workspace: Any) -> None:
-        """Executes the launches at once; `arrays` is the result, then everything read."""
+    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], steps: Any, workspace: Any) -> None:
+        """Executes the launches at once."""
         library, launches = loaded
-        result, *inputs = arrays
+        result, *inputs = (*arrays, *(step.operand for step in steps if step.operand is not None))
         if not result.flags.writeable:
             raise ValueError("output array is read-only")
         buffers = [(*extent(array), False) for array in inputs]
         buffers.append((*extent(result), True))
         if workspace is not None:
             buffers.append((workspace.ctypes.data, workspace.nbytes, True))
-        run(library, launches, bytes(arguments.buffer), buffers, races=False)
+        run(library, launches, bytes(arguments[0]), buffers, races=False)
 
     def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
         """There is no library to fall back to."""

@@ -115,8 +115,7 @@ static void start_block(Block &block, int index) {
         Warp &warp = block.warps[w];
         int lanes = request.block - (int)w * WARP;
         warp.members = warp.alive = warp.ready = lanes >= WARP ? ALL_LANES : (1u << lanes) - 1;
-        warp.arrived = warp.epoch = warp.access_count = 0;
-        memset(warp.cursor, 0, sizeof warp.cursor), memset(warp.joined, 0, sizeof warp.joined);
+        warp.arrived = warp.epoch = 0;
         block.ready_warps |= 1u << w;
     }
     for (int t = 0; t < request.block; ++t)

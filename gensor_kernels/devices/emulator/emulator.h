@@ -100,11 +100,19 @@ struct Thread {
 
 // One shared-memory instruction of a warp, assembled from the accesses of its lanes.
 struct WarpAccess {
-    Site site;
-    int counter, bytes;
     u32 lanes;
     u32 address[WARP];
 };
+
+// The instructions of one source line since the lanes of the warp last met.
+struct AccessSite {
+    Site site;
+    int counter, bytes;
+    u32 used;
+    u32 lane_accesses[WARP];
+    std::vector<WarpAccess> accesses; // the first `used` of them count
+};
+constexpr int SITE_TABLE = 1024;
 
 struct Warp {
     u32 members, alive, ready, arrived;
@@ -114,9 +122,9 @@ struct Warp {
     void *d[WARP];
     const u32 *a[WARP], *b[WARP];
     u64 word[WARP];
-    std::vector<WarpAccess> accesses; // since the lanes last met
-    u32 access_count;
-    u32 cursor[WARP], joined[WARP]; // of each lane: where it is in `accesses`, how many it took part in
+    std::vector<AccessSite> sites;
+    std::vector<int> active_sites;   // those with accesses since the lanes last met
+    uint16_t site_table[SITE_TABLE]; // a hash table into `sites`, from 1
 };
 
 // What the race detector knows about one granule of shared memory; times as in Shadow::now.

@@ -43,6 +43,12 @@ static u32 pick_bit_down(u32 mask, u32 start) {
     return 31 - __builtin_clz(lower ? lower : mask);
 }
 
+static u32 pick_random_bit(u32 mask) {
+    for (u32 skip = (u64)next_random() * __builtin_popcount(mask) >> 32; skip; --skip)
+        mask &= mask - 1;
+    return __builtin_ctz(mask);
+}
+
 static Thread *pick_in(Block &block, u32 warp, u32 lane) {
     u32 mask = block.ready_warps, next;
     if (!mask)
@@ -55,9 +61,9 @@ static Thread *pick_in(Block &block, u32 warp, u32 lane) {
         next = pick_bit_down(mask, warp);
         return &block.threads[next * WARP + pick_bit_down(block.warps[next].ready, next == warp ? lane : WARP - 1)];
     default: // mostly another lane of this warp: the more warps are in between, the more of them are halfway
-        if (!(mask >> warp & 1) || (next_random() & 7) == 0)
-            warp = pick_bit(mask, next_random());
-        return &block.threads[warp * WARP + pick_bit(block.warps[warp].ready, next_random())];
+        if (!(mask >> warp & 1) || (next_random() & 15) == 0)
+            warp = pick_random_bit(mask);
+        return &block.threads[warp * WARP + pick_random_bit(block.warps[warp].ready)];
     }
 }
 
@@ -212,10 +218,11 @@ void barrier(const char *file, int line) {
         fault(DIVERGENT, "the thread is at the barrier of line %d while others are at that of line %d", line,
               block.barrier_site.line);
     block.barrier_site = Site{file, line};
-    if (++block.at_barrier == block.alive)
-        release_block(block);
-    else
-        wait_at(BARRIER, {file, line});
+    if (++block.at_barrier != block.alive)
+        return wait_at(BARRIER, {file, line});
+    release_block(block);
+    u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps go on in their order, not from here
+    switch_to(pick_in(block, last, last));
 }
 
 } // namespace emulator
