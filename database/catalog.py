@@ -55,6 +55,14 @@ class Catalog:
         """Every timing of a Workload on a part, oldest first."""
         return self._timings.get((key, part), ())
 
+    def timed_keys(self, part: str) -> list[str]:
+        """Every Workload with a timing on a part."""
+        return sorted(key for key, place in self._timings if place == part)
+
+    def kernels(self) -> list[StoredKernel]:
+        """Every kernel of the arch, in the order of digests."""
+        return list(self._kernels.values())
+
     def entries(self) -> list[Entry]:
         """Every record that counts: one per Workload and part."""
         return [entry for key in sorted(self._entries) for entry in self._entries[key]]

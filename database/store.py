@@ -82,6 +82,11 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}, readonly={self.readonly}, trusted={self.trusted})"
 

@@ -60,6 +60,10 @@ def test_user_before_site_before_packaged(paths):
         assert len(catalog.timings(key(3), PART)) == 6  # all layers' timings are kept
         assert catalog.find(key(3), PART).binary() == kernel_rows(3)[0]
         assert [entry.record.key for entry in catalog.entries()] == sorted(key(n) for n in (1, 2, 3))
+        assert catalog.timed_keys(PART) == sorted(key(n) for n in (1, 2, 3)) and catalog.timed_keys("x") == []
+        assert [stored.kernel.digest for stored in catalog.kernels()] == sorted(
+            kernel_rows(n)[1].digest for n in (1, 2, 3)
+        )
 
 
 def test_a_catalog_knows_one_arch_and_the_current_abi(paths):

@@ -119,22 +119,6 @@ def test_all_timings_are_kept_and_the_winner_follows(store):
     assert best.kernel_digest == kernel_rows(1)[1].digest and best.speedup == 26 / 21
 
 
-def timings(**median_us):
-    return [
-        Timing(key(1), ARCH, PART, None if name == "vendor" else name, "v" if name == "vendor" else None, time)
-        for name, time in median_us.items()
-    ]
-
-
-def test_ties_go_to_the_vendor_then_to_the_smaller_digest():
-    assert winner([]) is None
-    assert winner(timings(b=10.0, a=10.1, vendor=10.15)).kernel_digest is None
-    assert winner(timings(b=10.0, a=10.1, vendor=10.3)).kernel_digest == "a"
-    assert winner(timings(b=10.0, a=10.3)).kernel_digest == "b"
-    assert winner([*timings(a=10.0), *timings(a=30.0), *timings(a=11.0), *timings(b=12.0)]).median_us == 11.0
-    assert winner(timings(vendor=5.0, a=4.0), band=0.5).kernel_digest is None
-
-
 def test_rows_are_filtered_by_column_and_unknown_columns_are_an_error(store):
     store.add(*rows(1), *rows(2))
     assert [row.digest for row in store.rows(Record, key=key(2))] == [rows(2)[4].digest]
@@ -150,6 +134,18 @@ def test_a_transaction_is_whole_or_absent(store):
     with pytest.raises((StoreError, sqlite3.Error)):
         store.add(*rows(2), broken)
     assert sum(store.counts().values()) == 0 and store.add(*rows(2)) == 7
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(store):
+    store.add(*rows(1))
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+    store.connection.execute(f"PRAGMA max_page_count={pages}")  # SQLite's own way to say that a disk is full
+    big = Source.of("".join(map(str, range(100_000))))
+    with pytest.raises(UnreadableStoreError, match="full"):
+        store.add(*rows(2), big)
+    assert store.find(key(1), ARCH, PART).usable and store.find(key(2), ARCH) is None
+    store.connection.execute("PRAGMA max_page_count=1073741823")
+    assert store.add(*rows(2), big) == 7
 
 
 def test_merge_is_a_union_by_digest(store, tmp_path):
