@@ -144,20 +144,14 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
                 return load_runs<WIDTH, i8, u8>(params, address, step.dtype == OPERAND_BOOL, x, place);
         }
     }
-    // The others one by one, once per group where columns share them, in rolled loops as in apply_curve.
-    if (step.n_stride == 0) {
-        ROLLED for (int g = 0; g < COUNT / WIDTH; ++g) {
-            const Place at = place(g);
-            const T shared = load_element<T>(address(at), step.dtype, inside_output(params, at));
-            UNROLL for (int i = 0; i < WIDTH; ++i) x[i] = shared;
-            rotate<WIDTH>(x);
-        }
-        return;
-    }
+    // The others one by one in a rolled loop, as in apply_curve; columns that share a value load it once per group.
     ROLLED for (int i = 0; i < COUNT; ++i) {
         Place at = place(i / WIDTH);
         at.column += i % WIDTH;
-        x[0] = load_element<T>(address(at), step.dtype, inside_output(params, at));
+        if (step.n_stride == 0 && i % WIDTH != 0)
+            x[0] = x[COUNT - 1];
+        else
+            x[0] = load_element<T>(address(at), step.dtype, inside_output(params, at));
         rotate<1>(x);
     }
 }
