@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from .errors import ForeignStoreError, NewerStoreError, is_locked
 
@@ -36,7 +37,9 @@ def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
     that one damaged row does not end a query.
     """
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
-    return _hardened(f"{path.absolute().as_uri()}?{query}", timeout)
+    name = path.absolute().as_posix()
+    # Path.as_uri would turn a Windows share's server into the authority, which SQLite refuses.
+    return _hardened(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", timeout)
 
 
 def connect_memory() -> sqlite3.Connection:
@@ -158,11 +161,13 @@ def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> s
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
     """Whether `path` lies on a file system that several machines can write to; False where that is unknown."""
+    real = os.path.realpath(path)
+    if os.name == "nt":
+        return real.startswith("\\\\")
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return False
-    real = os.path.realpath(path)
     kind, longest = "", -1
     for line in lines:
         words = line.split(" ")
