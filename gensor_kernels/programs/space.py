@@ -7,8 +7,8 @@ a partial point are those of ``complete(point)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,12 +59,31 @@ class Space:
         raise KeyError(name)
 
 
-class FamilySpace:
-    """One family's lattice for a Workload on an Arch, vectorised over points (n, d) of value indices."""
+def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
+    if not restrict or coordinate.name not in restrict:
+        return coordinate
+    kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
+    if not kept:
+        raise ValueError(f"{coordinate.name} has the values {coordinate.values}: none is left")
+    return replace(coordinate, values=kept)
 
-    def __init__(self, family: Family, workload: Workload, arch: Arch, feedback: Feedback | None = None):
+
+class FamilySpace:
+    """One family's lattice for a Workload on an Arch, vectorised over points (n, d) of value indices.
+
+    ``restrict`` keeps only some values of some coordinates: small lattices, whose optimum can be enumerated.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        workload: Workload,
+        arch: Arch,
+        feedback: Feedback | None = None,
+        restrict: Mapping[str, Collection[int]] | None = None,
+    ):
         self.family, self.workload, self.arch = family, workload, arch
-        self.coordinates: tuple[Coordinate, ...] = family.coordinates(workload, arch)
+        self.coordinates = tuple(_restricted(c, restrict) for c in family.coordinates(workload, arch))
         self.names = tuple(coordinate.name for coordinate in self.coordinates)
         self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
         #: place value of each coordinate in a code
