@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 F = np.float32
-SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 RASTERS = (1, 2, 4, 8, 16)
 REDUCE_THREADS = 256
 #: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).

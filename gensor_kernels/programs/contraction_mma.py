@@ -162,6 +162,7 @@ class ContractionMma(ContractionFamily):
             registers=c["base_registers"] + held,
             memory=self._memory(c, warps),
             outputs=c["outputs"],
+            touched=c["k_steps"],
             staging=c["staging_rows"] * (F(60) + warps * c["staging_clocks"]),
         )
         return assemble(c, shared.extents(workload), arch, facts, loop)

@@ -153,6 +153,7 @@ class ContractionSimt(ContractionFamily):
             registers=registers,
             memory=self._memory(c),
             outputs=c["outputs"],
+            touched=c["steps"] * F(0.5),
             staging=moved + c["row_rounds"] * c["staged"] * F(50),
         )
         return assemble(c, shared.extents(workload), arch, facts, loop)

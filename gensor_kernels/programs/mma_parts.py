@@ -101,7 +101,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             "hold_a": np.where(through, 1.4 * np.maximum(v["vector_a"] / 4, 1), 1.2),
             "hold_b": np.where(through, 1.4 * np.maximum(v["vector_b"] / 4, 1), 1.2),
             "in_flight": np.where(through, 1, v["stages"] - 1),
-            "exposed": np.where(through, 0.15, 0.06),
+            "exposed": np.where(through, 0.12, 0.04),
             "copy_issue": np.where(through, 3.5, 2.5),
         }
 
@@ -179,6 +179,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             # Fitted to what NVRTC 12.9 allocated for 169 Programs of every type: median error 12 registers.
             "base_registers": 1.12 * outputs / 32 + (v["warp_m"] + v["warp_n"]) / 4 * (steps > 1) * 0.85 + 48,
             "outputs": outputs,
+            "k_steps": steps,
             "fits_warp": outputs <= MOST_WARP_OUTPUTS,
         }
 

@@ -17,13 +17,16 @@ BATCH_AXES = 3
 
 _HEAD = struct.Struct("<4Q 15q 4i 2i 6i 2i")
 _STEP = struct.Struct("<Q 5q d 2i")
-_POINTERS = struct.Struct("<3Q")
 _POINTER = struct.Struct("<Q")
+_SCALAR = struct.Struct("<d")
 
 HEAD_BYTES = _HEAD.size
 STEP_BYTES = _STEP.size
 SIZE = HEAD_BYTES + MAX_STEPS * STEP_BYTES
+OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
+SCALAR_OFFSET = 48
+_CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
 #: dtype of an epilogue operand -> its number in `EpilogueStep.dtype`
 STEP_DTYPES = {
@@ -135,7 +138,9 @@ def step_offset(index: int) -> int:
     return HEAD_BYTES + index * STEP_BYTES
 
 
-#: write_operands(buffer, 0, a, b, c): the addresses of the three operands, in place
-write_operands = _POINTERS.pack_into
-#: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step at step_offset(i)
+#: write_call(buffer, 0, a, b, c, rest): the addresses of the three operands, and all bytes behind them
+write_call = _CALL.pack_into
+#: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step's operand at step_offset(i)
 write_pointer = _POINTER.pack_into
+#: write_scalar(buffer, offset, value): a step's scalar at step_offset(i) + SCALAR_OFFSET
+write_scalar = _SCALAR.pack_into

@@ -160,7 +160,8 @@ def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, wor
     thread = np.arange(32)
     lane, line = thread % lanes, thread // lanes
     flip = lane * (128 // word // lanes) % span
-    return wavefronts(lane * elements * row_bytes + (line ^ flip) * word, word)
+    row = row_bytes + 65536  # distinct rows: equal banks, not equal addresses
+    return wavefronts(lane * elements * row + (line ^ flip) * word, word)
 
 
 def _loads(workload: Workload, operand: str) -> Part:

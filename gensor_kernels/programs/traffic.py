@@ -22,7 +22,7 @@ class Loop:
     """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
 
     ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
-    block moves outputs through shared memory.
+    block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word.
     """
 
     warps: np.ndarray
@@ -37,6 +37,7 @@ class Loop:
     memory: np.ndarray
     outputs: np.ndarray
     staging: np.ndarray
+    touched: np.ndarray
 
 
 def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
@@ -62,28 +63,32 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     return (again_a + again_b + (whole_a + whole_b)) * F(e.batch)
 
 
-def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers allocated, words spilled) per thread: estimates under the launch bounds, or the compiler's."""
+def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(registers per thread, spill accesses and other instructions of a warp's iteration).
+
+    Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
+    the loads and stores in the code, and its hot loop contains them.
+    """
     share = np.floor(c["register_share"] / loop.warps) * F(8)
     limit = np.minimum(share, F(arch.regs_per_thread))
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
     used = np.minimum(wanted, limit)
-    spilled = wanted - used
+    # Each time it is touched, a spilled word is loaded and stored again.
+    spilling = (wanted - used) * (loop.touched * F(2))
     if facts is None:
-        return used, spilled
+        return used, spilling, loop.issue + spilling
     used = np.where(np.isnan(facts.registers), used, facts.registers)
-    return used, np.where(np.isnan(facts.spill_bytes), spilled, facts.spill_bytes * F(0.25))
+    spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * F(0.25))
+    issue = np.where(np.isnan(facts.issue), loop.issue + spilling, facts.issue - loop.multiplies)
+    return used, spilling, issue
 
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """The complete terms of a contraction from a family's loop."""
     tiles = c["tiles_m"] * c["tiles_n"]
     blocks = tiles * c["slabs"]
-    registers, spilled = _registers(loop, c, facts, arch)
+    registers, spilling, issue = _registers(loop, c, facts, arch)
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), F(1))
-    # A spilled word is stored and loaded again in every iteration.
-    spilling = spilled * F(2)
-    issue = loop.issue if facts is None else np.where(np.isnan(facts.issue), loop.issue, facts.issue - loop.multiplies)
     stores = loop.outputs * c["stores"]
     finish = stores * F(6) + loop.outputs * F((2 + 2 * e.steps) / 32)
     return Terms(
@@ -93,7 +98,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         iterations=c["iterations"],
         math=loop.math,
         multiplies=loop.multiplies,
-        issue=issue + spilling,
+        issue=issue,
         wavefronts=loop.wavefronts + spilling * loop.warps,
         chain=loop.chain,
         # Past an edge nothing is loaded: only compute is wasted there.
