@@ -43,7 +43,8 @@ struct SharedRows {
                                   : KIND == SWIZZLE_BYTES ? (FREE < 4 ? FREE : 4)
                                                           : 1;
     static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : 1;
-    static constexpr int SPAN = VALUES * SCALE; // flips only move chunks within aligned groups of SPAN
+    static constexpr int SPAN = VALUES * SCALE;    // flips only move chunks within aligned groups of SPAN
+    static constexpr int PERIOD = VALUES << SHIFT; // rows after which flips repeat
 
     static MEMBER int flip(int row) { return (row >> SHIFT & (VALUES - 1)) * SCALE; }
     // Byte offset of `byte` of row `row`.
@@ -116,7 +117,7 @@ struct TileCopy {
     // Where a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
     MEMBER int place(int pass, int column) const {
         constexpr int WIDTH = Shape::LANES * Shape::VECTOR; // bytes from column to column
-        if constexpr (Shape::LINES % 8 == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
+        if constexpr (Shape::LINES % Shape::Rows::PERIOD == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
             return (int)target + pass * (Shape::LINES * Shape::ROW_BYTES) + column * WIDTH;
         else
             return Shape::Rows::offset(line + pass * Shape::LINES,
