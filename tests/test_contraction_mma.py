@@ -39,7 +39,7 @@ KERNELS = {
     "i8 nt": (mma("int8", b="k", **INT8), Case(80, 84, 208, epilogue=("bias", "relu"), integer_steps=2)),
     "i8 nn": (mma("int8", "int8", **INT8), Case(80, 80, 208)),
     "i8 tn": (mma("int8", "float16", a="m", **INT8), Case(80, 80, 208, epilogue=("scale", "bias"))),
-    "i8 wide": (mma("int8", BLOCK_N=256, WARP_N=64, B_VECTOR=8, **INT8 | {"BLOCK_K": 32}), Case(72, 264, 104)),
+    "i8 wide": (mma("int8", BLOCK_N=256, WARP_N=64, B_VECTOR=8, **INT8 | {"BLOCK_K": 32}), Case(72, 264, 112)),
     "i8 odd": (
         mma("int8", b="k", A_VECTOR=1, B_VECTOR=1, C_VECTOR=4, **INT8 | SM75 | {"INSTRUCTION": 4}),
         Case(67, 69, 209),
