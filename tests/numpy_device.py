@@ -20,15 +20,15 @@ class NumpyDevice(Device):
     emulated = False
     unsupported = ""
     refusals = (ZeroDivisionError,)
+    where = None
 
     def __init__(self):
         self.arch = ARCH
         self.is_capturing = False
         self.loaded, self.launched = [], []
         self.failure = None
-        self.describe = lambda x: (x.shape, x.strides, x.dtype)
         self.pointer = lambda x: x.ctypes.data
-        self.local = type("Local", (), {"buffer": bytearray(592), "handle": None})()
+        self.local = type("Local", (), {"arguments": (bytearray(592), None)})()
 
     def is_array(self, value):
         return isinstance(value, np.ndarray)
@@ -55,10 +55,10 @@ class NumpyDevice(Device):
         if self.failure:
             raise self.failure
         self.loaded.append(code.digest)
-        return code.digest, tuple(launches)
+        return self.launch
 
-    def launch(self, loaded, arguments, arrays, workspace):
-        self.launched.append((loaded, bytes(arguments.buffer), arrays))
+    def launch(self, arguments, arrays, steps, workspace):
+        self.launched.append((bytes(arguments[0]), arrays))
         arrays[0][...] = 55
 
     def product(self, a, b, math, out=None):

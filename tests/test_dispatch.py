@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch import library, plan
+from gensor_kernels.dispatch import library, staging
 from gensor_kernels.dispatch.arguments import Operation
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.errors import BuildError
@@ -47,6 +47,8 @@ def test_foreign_arguments_are_type_errors():
     for bad in ([[1.0]], 3, None):
         with pytest.raises(TypeError, match="b must be a numpy array"):
             made.call(a, bad, None, (), None, None)
+    with pytest.raises(TypeError, match="bias must be a numpy array"):
+        made.call(a, a, None, (Operation("bias", 1.0),), None, None)
     with pytest.raises(TypeError, match="out must be"):
         made.call(a, a, "c", (), None, None)
     with pytest.raises(ValueError, match="precision"):
@@ -67,7 +69,7 @@ def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
         steps = (Operation("scale", None, scalar), Operation("bias", x))
         assert stocked_runtime.call(a, b, out, steps, None, None) is out
     assert len(stocked_runtime.plans) == 1 and out[0, 0] == 55
-    (_, first, _), (_, second, _) = stocked_runtime.device.launched
+    (first, _), (second, _) = stocked_runtime.device.launched
     words = np.frombuffer(second, np.uint64)
     assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
     assert np.frombuffer(first[256:264], np.float64) == 2 and np.frombuffer(second[256:264], np.float64) == 3
@@ -82,20 +84,20 @@ def test_overlapping_results_go_through_a_temporary(stocked_runtime):
     for out in (a, b, memory.reshape(-1)[64 * 32 : 64 * 96].reshape(64, 64)):
         seen.clear()
         stocked_runtime.call(a, b, out, (), None, None)
-        assert seen[-1][2][0] is not out and out[0, 0] == 55
+        assert seen[-1][1][0] is not out and out[0, 0] == 55
         out[...] = 0
     seen.clear()
     stocked_runtime.call(a, b, memory[2], (), None, None)
-    assert seen[-1][2][0] is memory[2] or seen[-1][2][0].ctypes.data == memory[2].ctypes.data
+    assert seen[-1][1][0] is memory[2] or seen[-1][1][0].ctypes.data == memory[2].ctypes.data
     out = aligned((64, 64))
     stocked_runtime.call(a, b, out, (Operation("add", out),), None, None)
-    assert seen[-1][2][0] is not out and out[0, 0] == 55
+    assert seen[-1][1][0] is not out and out[0, 0] == 55
 
 
 def test_operands_are_converted_before_a_launch(stocked_runtime):
     a, b = aligned((64, 64), np.float16), aligned((64, 64))
     result = stocked_runtime.call(a, b, None, (), None, None)
-    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][2][1].dtype == np.float32
+    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][1][1].dtype == np.float32
     out = aligned((64, 64), np.float64)
     assert stocked_runtime.call(b, b, out, (), None, None) is out and out[0, 0] == 55
     five = np.zeros((2, 3, 2, 3, 64, 64), np.float32)[:, ::2, :, ::2]
@@ -167,9 +169,9 @@ def test_threads_make_one_plan(stocked_runtime):
 
 def test_byte_ranges_and_repeats():
     x = np.zeros((4, 6))
-    assert plan.byte_range(x) == (0, 192)
-    assert plan.byte_range(x[::-1]) == (-144, 48)
-    assert plan.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
-    assert not plan.repeats_itself(x.T[::2]) and plan.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
+    assert staging.byte_range(x) == (0, 192)
+    assert staging.byte_range(x[::-1]) == (-144, 48)
+    assert staging.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
+    assert not staging.repeats_itself(x.T[::2]) and staging.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
     windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
-    assert plan.repeats_itself(windows)
+    assert staging.repeats_itself(windows)

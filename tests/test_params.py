@@ -40,18 +40,19 @@ def test_pack_puts_every_number_at_its_offset():
     assert not any(blob[336:])
 
 
-def test_writers_change_only_their_pointer():
-    blob = bytearray(params.pack(a=Strides(), b=Strides(), c=Strides(), sizes=(1, 1, 1), tiles=TILES))
-    params.write_operands(blob, 0, 1, 2, 3)
-    params.write_pointer(blob, params.WORKSPACE_OFFSET, 4)
-    params.write_pointer(blob, params.step_offset(5), 2**63)
-    assert read(blob, 0, "4Q") == (1, 2, 3, 4)
-    assert read(blob, params.SIZE - 64, "Q") == (2**63,)
+def test_writers_change_only_their_place():
+    blob = params.pack(a=Strides(), b=Strides(), c=Strides(), sizes=(1, 1, 1), tiles=TILES, pointers=(9, 9, 9, 9))
+    buffer = bytearray(params.SIZE)
+    params.write_call(buffer, 0, 1, 2, 3, blob[params.OPERAND_BYTES :])
+    assert read(buffer, 0, "4Q") == (1, 2, 3, 9) and buffer[24:] == blob[24:]
+    params.write_pointer(buffer, params.WORKSPACE_OFFSET, 4)
+    params.write_pointer(buffer, params.step_offset(5), 2**63)
+    params.write_scalar(buffer, params.step_offset(5) + params.SCALAR_OFFSET, 0.5)
+    assert read(buffer, 24, "Q") == (4,) and buffer[32 : params.step_offset(5)] == blob[32 : params.step_offset(5)]
+    assert read(buffer, params.step_offset(5), "Q5qd2i") == (2**63, 0, 0, 0, 0, 0, 0.5, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("k", "split", "per_split"), [(0, 1, 32), (1, 1, 32), (100, 2, 64), (100, 4, 32), (96, 2, 64)]
-)
+@pytest.mark.parametrize(("k", "split", "per_split"), [(0, 1, 32), (1, 1, 32), (100, 2, 64), (100, 4, 32), (96, 2, 64)])
 def test_splits_are_whole_k_tiles_and_cover_k(k, split, per_split):
     tiles = params.tiling({"m": 64, "n": 32, "k": 32, "split": split, "raster": 1}, 65, 64, k)
     assert (tiles.tiles_m, tiles.tiles_n) == (2, 2)

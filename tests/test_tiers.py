@@ -4,6 +4,7 @@ import pytest
 
 from gensor_database import Timing
 from gensor_kernels.dispatch import library, problem, tiers
+from gensor_kernels.programs.space import Space
 
 from .numpy_device import ARCH, starters, workload
 
@@ -94,3 +95,15 @@ def test_a_compiled_epilogue_serves_only_itself():
     assert fixed.epilogue_codes and fixed.fits(wanted)
     assert not fixed.fits(workload(epilogue="bias")) and not fixed.fits(workload())
     assert kernel.fits(workload(epilogue="bias"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_predictions_are_the_spaces(dtype):
+    wanted = workload(500, 300, 700, dtype=dtype, trans_b=True)
+    kernels = list(starters(wanted))
+    for kernel, seconds in zip(kernels, tiers.predict(kernels, wanted, ARCH), strict=True):
+        space = Space(wanted, ARCH).family(kernel.program.family)
+        assert seconds == pytest.approx(float(space.potential(space.point(kernel.program)[None])[0]), rel=1e-6)
+    off = library.generate(kernels[0].program.replace(split_k=7), wanted, ARCH)
+    deep = library.generate(kernels[0].program.replace(split_k=32), wanted.with_sizes(k=64), ARCH)
+    assert tiers.predict([off], wanted, ARCH) == tiers.predict([deep], wanted.with_sizes(k=64), ARCH) == [float("inf")]

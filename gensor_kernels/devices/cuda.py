@@ -7,10 +7,10 @@ and modules load from memory by `Module().load(bytes)`. Launches go to the calli
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -21,9 +21,9 @@ from ..config import logger
 from ..errors import BuildError, ToolMissingError, UnknownArchError
 from ..machine.arch import from_attributes
 from ..programs.family import Launch
-from ..programs.params import SIZE
 from .advice import about_device, about_import
-from .device import Code, Device
+from .arguments import Arguments
+from .device import Code, Device, Launcher
 
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
@@ -49,13 +49,22 @@ def current_device() -> Callable[[], int]:
     return query
 
 
-class _Arguments(threading.local):
-    """Each thread's Params, and the argument list that passes them by value."""
+def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
+    """Calls functions on the current stream; the driver copies Params before a call returns."""
+    calls = [(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
+    if len(calls) > 1:
 
-    def __init__(self, pointer_to: Callable[[int], Any]) -> None:
-        self.buffer = bytearray(SIZE)
-        self._pinned = (ctypes.c_char * SIZE).from_buffer(self.buffer)  # the buffer can't move while this lives
-        self.handle = (pointer_to(ctypes.addressof(self._pinned)),)
+        def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+            for function, grid, block, shared in calls:
+                function(grid, block, arguments[1], shared)
+
+        return several
+    ((function, grid, block, shared),) = calls
+
+    def single(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        function(grid, block, arguments[1], shared)
+
+    return single
 
 
 class CudaDevice(Device):
@@ -69,18 +78,16 @@ class CudaDevice(Device):
         self.unsupported = ""
         self.arch = None
         self._identify()
-        several = cupy.cuda.runtime.getDeviceCount() > 1
-        self.describe = attrgetter("shape", "strides", "dtype", *(["data.device_id"] if several else []))
-        self._several = several
-        self._prepare()
+        self._prepare(several=cupy.cuda.runtime.getDeviceCount() > 1)
 
-    def _prepare(self) -> None:
+    def _prepare(self, several: bool) -> None:
         cupy = self.cupy
         from cupy.cuda.function import CPointer
         from cupy_backends.cuda.api import driver
 
         self.pointer = attrgetter("data.ptr")
-        self.local = _Arguments(CPointer)
+        self.where = attrgetter("data.device_id") if several else None
+        self.local = Arguments(lambda address: (CPointer(address),))
         self.refusals = (driver.CUDADriverError,)
         self._driver = driver
         self._array = cupy.ndarray
@@ -119,7 +126,7 @@ class CudaDevice(Device):
 
     def is_local(self, array: Any) -> bool:
         """Whether an array's memory is on this device."""
-        return not self._several or array.data.device_id == self.number
+        return self.where is None or self.where(array) == self.number
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new C-contiguous array, not initialised, from CuPy's allocator."""
@@ -149,14 +156,16 @@ class CudaDevice(Device):
         """Whether the module is on the device already."""
         return code.digest in self._modules
 
-    def load(self, code: Code, launches: Sequence[Launch]) -> tuple[tuple[Any, tuple[int], tuple[int], int], ...]:
-        """(function, grid, block, dynamic shared bytes) of each launch. BuildError where the driver refuses it."""
-        with self._lock, self.cupy.cuda.Device(self.number):
+    def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
+        """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""
+        with self._lock, self._current():
             if code.digest not in self._modules:
                 self._modules[code.digest] = self._module(code)
-            return tuple(
-                (self._function(code, each), (each.grid,), (each.block,), each.shared_bytes) for each in launches
-            )
+            return launcher([(self._function(code, each), each) for each in launches])
+
+    def _current(self) -> Any:
+        """A context in which this device is the current one: modules belong to a device."""
+        return self.cupy.cuda.Device(self.number)
 
     def _module(self, code: Code) -> Any:
         if code.cubin:
@@ -194,12 +203,6 @@ class CudaDevice(Device):
         self._functions[code.digest, launch.entry] = function, allowed
         return function
 
-    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], workspace: Any) -> None:
-        """Enqueues the launches on the current stream; the driver copies Params before it returns."""
-        handle = arguments.handle
-        for function, grid, block, shared in loaded:
-            function(grid, block, handle, shared)
-
     # ---- the library's own operations
 
     def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
@@ -234,19 +237,14 @@ class _ComputeType:
             return os.environ.get("CUPY_TF32", "0").strip() not in ("", "0")
         return bool(self._get(FLOAT32) == self._tf32)
 
-    def ieee(self) -> _Switched:
+    @contextmanager
+    def ieee(self) -> Iterator[None]:
         """A context in which they may not."""
-        return _Switched(self._set, self._default, self._tf32)
-
-
-class _Switched:
-    def __init__(self, switch: Any, inside: int, after: int):
-        self._switch, self._inside, self._after = switch, inside, after
-
-    def __enter__(self) -> None:
-        if self._switch is not None:
-            self._switch(FLOAT32, self._inside)
-
-    def __exit__(self, *_: object) -> None:
-        if self._switch is not None:
-            self._switch(FLOAT32, self._after)
+        if self._set is None:
+            yield
+            return
+        self._set(FLOAT32, self._default)
+        try:
+            yield
+        finally:
+            self._set(FLOAT32, self._tf32)

@@ -32,11 +32,14 @@ class Code:
         return bind(self.text, dict(self.constants))
 
 
+Launcher = Callable[[Any, Any, Any, Any], None]
+
+
 class Device:
     """One device: its arrays, its memory, and the launching of kernels.
 
-    `describe(array)` gives a hashable tuple of shape, strides and dtype (third); `pointer(array)` the address
-    of its first element. Both are on the path of every call, so they are plain attributes, not methods.
+    `pointer(array)` gives the address of its first element; `where(array)` the device whose memory it lies in, and
+    is None where there is only one. They are on the path of every call: attributes, not methods.
     """
 
     #: None where kernels are not supported, for the reason in `unsupported`
@@ -46,9 +49,9 @@ class Device:
     xp: Any
     #: True where nothing but kernels may serve a call: tier 4 raises
     emulated: bool
-    describe: Callable[[Any], Any]
     pointer: Callable[[Any], Any]
-    #: this thread's Params: a bytearray `buffer`, and the `handle` launches take it by
+    where: Callable[[Any], Any] | None
+    #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
     #: what `launch` raises for a launch the device refuses at once
     refusals: tuple[type[Exception], ...]
@@ -81,12 +84,12 @@ class Device:
         """Whether `load` would return at once."""
         raise NotImplementedError
 
-    def load(self, code: Code, launches: Sequence[Launch]) -> Any:
-        """Makes the kernel callable and returns what `launch` takes; BuildError where the device refuses it."""
-        raise NotImplementedError
+    def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
+        """Makes the kernel callable; BuildError where the device refuses it.
 
-    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], workspace: Any) -> None:
-        """Enqueues the launches on the current stream; `arrays` and `workspace` own the memory they touch."""
+        The Launcher takes this thread's `local.arguments`, (result, a, b), the epilogue's steps and the workspace's
+        owner, and enqueues the launches on the current stream.
+        """
         raise NotImplementedError
 
     def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:

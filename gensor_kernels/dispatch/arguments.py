@@ -53,44 +53,47 @@ class Call:
     one_call: bool
 
 
+#: Operations that take nothing: made once, because making one costs as much as a dictionary lookup ten times.
+_PLAIN = {
+    name: Operation(name) for name, each in OPERATIONS.items() if not each.takes_operand and not each.takes_scalar
+}
+_new = tuple.__new__
+
+
 def operations(
     alpha: Any = 1, bias: Any = None, add: Any = None, activation: str | None = None, epilogue: Any = None
 ) -> tuple[Operation, ...]:
     """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
 
     Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
-    anybody's guess), TypeError for operands that are no arrays.
+    anybody's guess), TypeError for scalars that are no real numbers. Operands are not looked at here.
     """
-    steps = [] if isinstance(alpha, (int, float)) and alpha == 1 else [_scale(alpha)]
+    steps = _scale(alpha)
     if epilogue is not None:
         if bias is not None or add is not None or activation is not None:
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
         return (*steps, *(_listed(item) for item in epilogue))
     if bias is not None:
-        steps.append(_with_operand("bias", bias))
+        steps.append(_new(Operation, ("bias", bias, 0.0)))
     if add is not None:
-        steps.append(_with_operand("add", add))
+        steps.append(_new(Operation, ("add", add, 0.0)))
     if activation is not None:
-        steps.append(_listed(activation))
+        steps.append(_PLAIN.get(activation) or _listed(activation))
     return tuple(steps)
 
 
-def _scale(alpha: Any) -> Operation:
+def _scale(alpha: Any) -> list[Operation]:
+    if type(alpha) in (int, float):
+        return [] if alpha == 1 else [Operation("scale", None, float(alpha))]
     if getattr(alpha, "shape", None) == () and not isinstance(alpha, np.generic):
-        return Operation("mul", alpha)  # a 0-d array stays on its device
-    return Operation("scale", None, _scalar("alpha", alpha))
+        return [Operation("mul", alpha)]  # a 0-d array stays on its device
+    return [Operation("scale", None, _scalar("alpha", alpha))]
 
 
 def _scalar(name: str, value: Any) -> float:
     if not isinstance(value, (numbers.Real, np.bool_)):
         raise TypeError(f"{name} must be a real number, not {type(value).__name__}")
     return float(value)
-
-
-def _with_operand(name: str, operand: Any) -> Operation:
-    if not hasattr(operand, "shape") or isinstance(operand, np.generic):
-        raise TypeError(f"{name} must be an array, not {type(operand).__name__}")
-    return Operation(name, operand)
 
 
 def _listed(item: Any) -> Operation:
@@ -102,7 +105,7 @@ def _listed(item: Any) -> Operation:
     expected = int(operation.takes_operand) + int(operation.takes_scalar)
     if len(values) != expected:
         raise ValueError(f"epilogue operation {name!r} takes {expected} values, not {len(values)}")
-    step = _with_operand(name, values[0]) if operation.takes_operand else Operation(name)
+    step = Operation(name, values[0]) if operation.takes_operand else Operation(name)
     return step._replace(scalar=_scalar(name, values[-1])) if operation.takes_scalar else step
 
 

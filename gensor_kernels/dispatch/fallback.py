@@ -34,14 +34,18 @@ def evaluate(device: Any, call: Call, a: Any, b: Any) -> Any:
     return _convert(device.xp, value, call.dtype)
 
 
+def is_whole(scalar: float) -> bool:
+    """Whether an int32 holds a scalar exactly."""
+    return -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
+
+
 def integer_steps(call: Call) -> int:
     """How many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
     if call.inputs.kind not in "iu":
         return 0
     for count, step in enumerate(call.operations):
-        whole = step.scalar.is_integer() and abs(step.scalar) < 2**31
         operand = step.operand is None or step.operand.dtype.name in ("int8", "int32", "uint8", "bool")
-        if step.name not in _INTEGER_STEPS or not whole or not operand:
+        if step.name not in _INTEGER_STEPS or not is_whole(step.scalar) or not operand:
             return count
     return len(call.operations)
 

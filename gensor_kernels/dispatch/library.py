@@ -40,6 +40,11 @@ class Kernel:
             return 0
         return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
 
+    @property
+    def demands(self) -> int:
+        """How much its class asks of the operands: among equals, what asks for most wastes least."""
+        return sum(self.serves.align[name] for name, layout in self.serves.layout if layout != "s")
+
     def fits(self, workload: Workload) -> bool:
         """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
         mine = self.serves

@@ -6,22 +6,29 @@ and scalars into them, and launches.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
+from ..devices.device import Launcher
 from ..errors import UnsupportedError
-from ..programs.params import HEAD_BYTES, STEP_BYTES, STEP_DTYPES, WORKSPACE_OFFSET, write_operands, write_pointer
+from ..operators.epilogue import OPERATIONS
+from ..programs.params import (
+    HEAD_BYTES,
+    OPERAND_BYTES,
+    SCALAR_OFFSET,
+    STEP_BYTES,
+    WORKSPACE_OFFSET,
+    write_call,
+    write_pointer,
+    write_scalar,
+)
 from .arguments import Call, Operation
 from .fallback import evaluate
+from .staging import Staging, byte_range, operand_dtype
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-SCALAR_OFFSET = 48  # of EpilogueStep.scalar in its step
-_write_scalar = struct.Struct("<d").pack_into
 Steps = tuple[Operation, ...]
 
 
@@ -65,18 +72,6 @@ class FallbackPlan:
         return out
 
 
-@dataclass(frozen=True)
-class Staging:
-    """What must be done to a call's arrays before kernels can take them.
-
-    `compact`: broadcast and copy all of them, so that every batch axis can be merged; `temporary`: compute into
-    a new array and copy it to `out`. Conversion to the dtype of the call is always part of it.
-    """
-
-    compact: bool = False
-    temporary: bool = False
-
-
 class StagedPlan:
     """Operands that kernels cannot take as they lie: converted or compacted, then the call is made again."""
 
@@ -111,37 +106,12 @@ class StagedPlan:
         return out
 
 
-def operand_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype an epilogue operand is brought to: its own where kernels read it, else a float that holds it."""
-    if dtype.name in STEP_DTYPES:
-        return dtype
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-
-
-def byte_range(array: Any) -> tuple[int, int]:
-    """(first, past the last) byte of an array's elements, relative to the address of element 0."""
-    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
-    return low, high + array.dtype.itemsize
-
-
-def repeats_itself(array: Any) -> bool:
-    """Whether two elements of an array may share memory."""
-    reach = array.dtype.itemsize
-    axes = sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1)
-    for stride, extent in axes:
-        if stride < reach:
-            return True
-        reach += stride * (extent - 1)
-    return False
-
-
 @dataclass(frozen=True)
 class Bound:
     """A kernel bound to sizes: packed Params without addresses, what the device loaded, the workspace it needs."""
 
     template: bytes
-    loaded: Any
+    launch: Launcher
     swapped: bool
     workspace: tuple[int, bool]
 
@@ -151,51 +121,51 @@ class LaunchPlan:
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         self.runtime, self.device, self.call = runtime, runtime.device, call
-        self.template, self.loaded, self.swapped = bound.template, bound.loaded, bound.swapped
+        self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
         self.workspace = bound.workspace if bound.workspace[0] else None
-        steps = call.operations
-        self.offsets = tuple(HEAD_BYTES + STEP_BYTES * index for index in range(len(steps)))
-        # out overlaps an operand at address p when low < out - p < high; (0, 0) never is.
-        self.clear_a = _clearance(a, out)
-        self.clear_b = _clearance(b, out)
-        self.clear_steps = tuple(_clearance(step.operand, out) for step in steps)
+        # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
+        self.low_a, self.high_a = _clearance(a, out)
+        self.low_b, self.high_b = _clearance(b, out)
+        self.steps = tuple(
+            (HEAD_BYTES + STEP_BYTES * index, *_clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
+            for index, step in enumerate(call.operations)
+        )
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Writes this call's addresses and scalars into Params, and launches."""
         device = self.device
+        result = out
         if out is None:
             result = device.empty(self.call.shape, self.call.dtype)
             pc = device.pointer(result)
-        elif self.clear_a[0] < pc - pa < self.clear_a[1] or self.clear_b[0] < pc - pb < self.clear_b[1]:
-            return self._through_temporary(a, b, out, steps)
-        else:
-            result = out
-        local = device.local
-        buffer = local.buffer
-        buffer[:] = self.template
-        if self.swapped:
-            write_operands(buffer, 0, pb, pa, pc)
-        else:
-            write_operands(buffer, 0, pa, pb, pc)
-        if steps and self._write_steps(buffer, steps, pc):
+        elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
             return self._through_temporary(a, b, out, steps)
         owner = None
         if self.workspace is not None:
             owner, address = device.workspace(*self.workspace)
-            write_pointer(buffer, WORKSPACE_OFFSET, address)
-        device.launch(self.loaded, local, (result, a, b, *[s[1] for s in steps if s[1] is not None]), owner)
+        arguments = device.local.arguments
+        if self.swapped:
+            write_call(arguments[0], 0, pb, pa, pc, self.rest)
+        else:
+            write_call(arguments[0], 0, pa, pb, pc, self.rest)
+        if steps and self._write_steps(arguments[0], steps, pc):
+            return self._through_temporary(a, b, out, steps)
+        if owner is not None:
+            write_pointer(arguments[0], WORKSPACE_OFFSET, address)
+        self.launch(arguments, (result, a, b), steps, owner)
         return result
 
     def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
         """Writes addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""
         pointer = self.device.pointer
-        for offset, clear, (_, operand, scalar) in zip(self.offsets, self.clear_steps, steps):  # noqa: B905
+        for (offset, low, high, takes_scalar), (_, operand, scalar) in zip(self.steps, steps):  # noqa: B905
             if operand is not None:
                 address = pointer(operand)
-                if clear[0] < pc - address < clear[1]:
+                if low < pc - address < high:
                     return True
                 write_pointer(buffer, offset, address)
-            _write_scalar(buffer, offset + SCALAR_OFFSET, scalar)
+            if takes_scalar:
+                write_scalar(buffer, offset + SCALAR_OFFSET, scalar)
         return False
 
     def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps) -> Any:

@@ -13,15 +13,15 @@ import numpy as np
 from .. import config
 from ..devices.device import Device
 from ..errors import BuildError, UnsupportedError
-from ..operators.workload import View, contiguous
 from ..programs import params
 from ..programs.families import FAMILIES
 from . import tiers
 from .arguments import PRECISIONS, Call, Operation, resolve
-from .fallback import integer_steps
+from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
-from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, Staging, operand_dtype, repeats_itself
-from .problem import Problem, TooManyAxesError, make, view_of
+from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan
+from .problem import Problem
+from .staging import Staging, problem_of
 from .tierup import improve
 
 FLOAT32 = np.dtype(np.float32)
@@ -34,26 +34,33 @@ class Runtime:
 
     def __init__(self, device: Device, library: Library):
         self.device, self.library = device, library
-        self.describe, self.pointer = device.describe, device.pointer
+        self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.lock = threading.RLock()
         self.tuned: set[str] = set()
 
     def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
         """`a @ b` with the epilogue `steps`, into `out` or a new array."""
-        describe, pointer = self.describe, self.pointer
-        pc = 0
+        pointer, pc = self.pointer, 0
         try:
-            pa, pb, about_a = pointer(a), pointer(b), describe(a)
-            if precision is None and about_a[2] == FLOAT32:
+            pa, pb, type_a = pointer(a), pointer(b), a.dtype
+            if precision is None and type_a is FLOAT32:
                 precision = self.precision(a, None)
+            # One flat tuple: nested ones, and anything cleverer, cost more to build and to hash.
             if out is None:
-                key: tuple[Any, ...] = (about_a, pa & 15, describe(b), pb & 15, dtype, precision)
+                key: tuple[Any, ...] = (
+                    a.shape, a.strides, type_a, pa & 15, b.shape, b.strides, b.dtype, pb & 15, dtype, precision,
+                )  # fmt: skip
             else:
                 pc = pointer(out)
-                key = (about_a, pa & 15, describe(b), pb & 15, describe(out), pc & 15, dtype, precision)
+                key = (
+                    a.shape, a.strides, type_a, pa & 15, b.shape, b.strides, b.dtype, pb & 15,
+                    out.shape, out.strides, out.dtype, pc & 15, dtype, precision,
+                )  # fmt: skip
             if steps:
-                key += self._about(steps)
+                key += about(steps)
+            if self.where is not None:
+                key += (self.where(a), self.where(b), out is not None and self.where(out))
             plan = self.plans.get(key)
         except (AttributeError, TypeError):
             self.check(a, b, out, steps, precision)
@@ -65,14 +72,6 @@ class Runtime:
     def precision(self, a: Any, asked: str | None) -> str:
         """The math mode of a call: what was asked for, else the library's own switch."""
         return asked or ("tf32" if a.dtype == FLOAT32 and self.device.tf32() else "ieee")
-
-    def _about(self, steps: tuple[Operation, ...]) -> tuple[Any, ...]:
-        """The part of a key that stands for the epilogue: all but addresses, and of scalars only wholeness."""
-        describe = self.describe
-        parts: list[Any] = []
-        for name, operand, scalar in steps:
-            parts += (name, scalar.is_integer()) if operand is None else (name, describe(operand), scalar.is_integer())
-        return tuple(parts)
 
     def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
         """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
@@ -155,7 +154,7 @@ class Runtime:
         if not all(array is None or device.is_local(array) for array in (a, b, out, *operands)):
             return tiers.Choice(4, "an operand is in the memory of another device"), None, None
         try:
-            problem, staging = self._problem(call, a, b, out)
+            problem, staging = problem_of(call, a, b, out, self.pointer)
         except UnsupportedError as error:
             return tiers.Choice(4, error.reason), None, None
         request = tiers.Request(
@@ -170,49 +169,6 @@ class Runtime:
             choice = improve(request, choice, self.library, self.tuned)
         return choice, problem, staging
 
-    def _problem(self, call: Call, a: Any, b: Any, out: Any) -> tuple[Problem, Staging | None]:
-        staging = self._staging(call, a, b, out)
-        try:
-            return self._as_staged(call, a, b, out, staging), staging
-        except TooManyAxesError:
-            staging = Staging(compact=True, temporary=out is not None)
-            return self._as_staged(call, a, b, out, staging), staging
-
-    def _staging(self, call: Call, a: Any, b: Any, out: Any) -> Staging | None:
-        operands = [step.operand for step in call.operations if step.operand is not None]
-        temporary = out is not None and (out.dtype != call.dtype or repeats_itself(out) or self._is_odd(out))
-        compact = any(self._is_odd(array) for array in (a, b, *operands))
-        convert = a.dtype != call.inputs or b.dtype != call.inputs
-        convert = convert or any(operand.dtype != operand_dtype(operand.dtype) for operand in operands)
-        return Staging(compact, temporary) if temporary or compact or convert else None
-
-    def _is_odd(self, array: Any) -> bool:
-        """Whether elements lie off their natural alignment."""
-        size = array.dtype.itemsize
-        return bool(self.pointer(array) % size or any(stride % size for stride in array.strides))
-
-    def _as_staged(self, call: Call, a: Any, b: Any, out: Any, staging: Staging | None) -> Problem:
-        compact = staging is not None and staging.compact
-
-        def view(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> View:
-            if compact or array.dtype != dtype:
-                return contiguous(shape if compact else tuple(array.shape), dtype.name)
-            return view_of(array, self.pointer(array))
-
-        def lead(array: Any) -> tuple[int, ...]:
-            return (*(call.batch if array.ndim > 1 else ()), *array.shape[-2:])
-
-        fresh = out is None or (staging is not None and staging.temporary)
-        c = contiguous(call.shape, call.dtype.name) if fresh else view_of(out, self.pointer(out))
-        operands = [
-            None if s.operand is None else view(s.operand, operand_dtype(s.operand.dtype), call.shape)
-            for s in call.operations
-        ]
-        views = view(a, call.inputs, lead(a)), view(b, call.inputs, lead(b))
-        if call.inputs == np.int8 and call.dtype.kind == "f" and call.sizes[2] >= 2**17:
-            raise UnsupportedError("int32 sums of 2^17 products or more may wrap before they become floats")
-        return make(*views, c, operands, call.operations, call.math)
-
     # ---- binding
 
     def _bind(
@@ -222,7 +178,7 @@ class Runtime:
         if capturing and not self.device.is_loaded(kernel.code):
             return None
         family, workload = FAMILIES[kernel.program.family], problem.workload
-        loaded = self.device.load(kernel.code, family.launches(kernel.program, workload))
+        launch = self.device.load(kernel.code, family.launches(kernel.program, workload))
         if staging is not None:
             return StagedPlan(self, call, staging)
         template = params.pack(
@@ -235,7 +191,7 @@ class Runtime:
             steps=_steps(call, problem),
             integer_steps=integer_steps(call),
         )
-        bound = Bound(template, loaded, problem.swapped, family.workspace(kernel.program, workload))
+        bound = Bound(template, launch, problem.swapped, family.workspace(kernel.program, workload))
         return LaunchPlan(self, call, bound, *arrays)
 
 
@@ -245,3 +201,14 @@ def _steps(call: Call, problem: Problem) -> list[params.Step]:
         dtype = "float32" if step.operand is None else step.operand.dtype.name
         steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or params.Strides()))
     return steps
+
+
+def about(steps: tuple[Operation, ...]) -> tuple[Any, ...]:
+    """The part of a key that stands for the epilogue: all but addresses, and of scalars only wholeness."""
+    parts: list[Any] = []
+    for name, operand, scalar in steps:
+        if operand is None:
+            parts += (name, is_whole(scalar))
+        else:
+            parts += (name, operand.shape, operand.strides, operand.dtype, is_whole(scalar))
+    return tuple(parts)

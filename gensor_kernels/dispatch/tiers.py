@@ -21,12 +21,16 @@ from gensor_database import winner
 
 from .. import config
 from ..errors import UnsupportedError
+from ..machine import roofline
 from ..machine.arch import Arch
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
-from ..programs.space import FamilySpace, Space
+from ..programs.family import Coordinate, Family
+from ..programs.program import Program
+from ..programs.space import Space
+from ..programs.tables import Columns, Tables
 from .library import Kernel, Library, generate
 from .problem import Problem
 
@@ -106,13 +110,13 @@ def _portfolio(request: Request, library: Library) -> Choice | None:
     workload, arch = request.problem.workload, request.arch
     kernels = library.fitting(workload)
     ranked = [
-        (seconds * residual(kernel, library, arch), kernel.digest, kernel, seconds)
+        (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
         for kernel, seconds in zip(kernels, predict(kernels, workload, arch), strict=True)
         if math.isfinite(seconds)
     ]
     if not ranked:
         return None
-    *_, kernel, seconds = min(ranked, key=lambda entry: entry[:2])
+    *_, kernel, seconds = min(ranked, key=lambda entry: entry[:3])
     reason = f"best of {len(ranked)} stored kernels that fit, by the potential"
     return Choice(3, reason, kernel, seconds * 1e6)
 
@@ -148,28 +152,39 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch) -> list[f
     for (name, _), indices in groups.items():
         wanted = kernels[indices[0]].workload(workload)
         if FAMILIES[name].serves(wanted, arch) is None:
-            _evaluate(FamilySpace(FAMILIES[name], wanted, arch), kernels, indices, seconds)
+            values = few_seconds(FAMILIES[name], [kernels[i].program for i in indices], wanted, arch)
+            for index, value in zip(indices, values, strict=True):
+                seconds[index] = value
     return seconds
 
 
-def _evaluate(space: FamilySpace, kernels: Sequence[Kernel], indices: Sequence[int], seconds: list[float]) -> None:
-    """Writes the predictions of kernels of one class and family at their places in `seconds`."""
-    points, places = [], []
-    for index in indices:
-        try:
-            points.append(space.point(kernels[index].program))
-        except ValueError:  # a value this Workload's lattice does not have
-            continue
-        places.append(index)
-    if not points:
-        return
-    stacked = np.array(points)
-    legal = space.legal(stacked)
-    values = np.full(len(stacked), math.inf)
+def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
+    """The potential of a few Programs; infinity off the Workload's lattice and where they are not legal.
+
+    A Space tabulates its whole lattice, which pays from thousands of Programs on. Here the lattice is cut down to
+    the values that occur.
+    """
+    coordinates = family.coordinates(workload, arch)
+    seconds = [math.inf] * len(programs)
+    on = [i for i, p in enumerate(programs) if all(value in c.values for c, (_, value) in _pairs(coordinates, p))]
+    if not on:
+        return seconds
+    table = [[value for _, value in programs[i].values] for i in on]
+    occurring = [tuple(sorted(set(column))) for column in zip(*table, strict=True)]
+    cut = [replace(c, values=values) for c, values in zip(coordinates, occurring, strict=True)]
+    points = np.array([[values.index(v) for values, v in zip(occurring, row, strict=True)] for row in table])
+    tables = Tables(cut, family.parts(workload, arch))
+    legal = family.legal(Columns(tables, points), workload, arch)
     if legal.any():
-        values[legal] = space.potential(stacked[legal])
-    for index, value in zip(places, values.tolist(), strict=True):
-        seconds[index] = value
+        terms = family.terms(Columns(tables, points[legal]), workload, arch)
+        for index, value in zip(np.array(on)[legal], roofline.seconds(terms, arch).tolist(), strict=True):
+            seconds[index] = value
+    return seconds
+
+
+def _pairs(coordinates: Sequence[Coordinate], program: Program) -> list[tuple[Coordinate, tuple[str, int]]]:
+    """Coordinates beside a Program's values; both are in the family's order."""
+    return list(zip(coordinates, program.values, strict=True))
 
 
 def _predict(kernel: Kernel, workload: Workload, arch: Arch) -> float | None:

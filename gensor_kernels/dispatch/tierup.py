@@ -18,6 +18,7 @@ from ..operators.workload import Workload
 from .library import Library
 from .tiers import Choice, Request, choose
 
+WORKER = (sys.executable, "-m", "gensor_tuner.worker")
 #: Seconds one tuning may take before the call goes on without it; a new class takes about eight.
 PATIENCE = 300.0
 
@@ -54,7 +55,7 @@ def tune(workload: Workload, arch: Arch) -> bool:
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "gensor_tuner.worker"],
+            WORKER,
             input=json.dumps(request),
             capture_output=True,
             text=True,

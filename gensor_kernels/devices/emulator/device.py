@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,10 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...machine.arch import Arch
 from ...programs.family import Launch
-from ...programs.params import SIZE
-from ..device import Code, Device
+from ..arguments import Arguments
+from ..device import Code, Device, Launcher
 from .build import build
 from .run import run
-
-
-class _Arguments(threading.local):
-    """Each thread's Params."""
-
-    def __init__(self) -> None:
-        self.arguments = bytearray(SIZE), None
 
 
 class EmulatorDevice(Device):
@@ -33,13 +26,12 @@ class EmulatorDevice(Device):
     emulated = True
     unsupported = ""
     refusals = ()
-    float32 = np.dtype(np.float32)
+    where = None
 
     def __init__(self, arch: Arch):
         self.arch = arch
-        self.describe = attrgetter("shape", "strides", "dtype")
         self.pointer = attrgetter("ctypes.data")
-        self.local = _Arguments()
+        self.local = Arguments()
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: Any) -> bool:
@@ -75,24 +67,12 @@ class EmulatorDevice(Device):
         """Whether this process has built the code already."""
         return code.digest in self._libraries
 
-    def load(self, code: Code, launches: Sequence[Launch]) -> tuple[Path, tuple[Launch, ...]]:
+    def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Builds the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
         library = self._libraries.get(code.digest)
         if library is None:
             library = self._libraries[code.digest] = build(code.source)
-        return library, tuple(launches)
-
-    def launch(self, loaded: Any, arguments: Any, arrays: Sequence[Any], steps: Any, workspace: Any) -> None:
-        """Executes the launches at once."""
-        library, launches = loaded
-        result, *inputs = (*arrays, *(step.operand for step in steps if step.operand is not None))
-        if not result.flags.writeable:
-            raise ValueError("output array is read-only")
-        buffers = [(*extent(array), False) for array in inputs]
-        buffers.append((*extent(result), True))
-        if workspace is not None:
-            buffers.append((workspace.ctypes.data, workspace.nbytes, True))
-        run(library, launches, bytes(arguments[0]), buffers, races=False)
+        return partial(_launch, library, tuple(launches))
 
     def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
         """There is no library to fall back to."""
@@ -101,6 +81,19 @@ class EmulatorDevice(Device):
     def erfc(self, x: Any) -> Any:
         """There is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
+
+
+def _launch(library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+    """Executes the launches at once: nothing but the call's arrays may be read, nothing but its result written."""
+    result, *inputs = arrays
+    inputs += [step.operand for step in steps if step.operand is not None]
+    if not result.flags.writeable:
+        raise ValueError("output array is read-only")
+    buffers = [(*extent(array), False) for array in inputs]
+    buffers.append((*extent(result), True))
+    if workspace is not None:
+        buffers.append((workspace.ctypes.data, workspace.nbytes, True))
+    run(library, launches, bytes(arguments[0]), buffers, races=False)
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:

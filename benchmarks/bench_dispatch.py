@@ -1,0 +1,175 @@
+"""What a warm call costs in Python: real `cupy.ndarray`s over a fake allocator, a stub in place of the launch.
+
+    pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
+
+50 keys in turn, arrays freshly sliced for each call outside the timed part, `out=` given, key building included. The
+figures are for 50 calls; `per_call_us` in the extra information is for one. Without a driver the queries of the
+device and the stream cannot be timed; on a GPU `test_queries` times them.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch import api, library
+from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul as operator
+from gensor_kernels.programs.space import Space
+
+cupy = pytest.importorskip("cupy")
+ARCH = lookup("h200")
+KEYS = 50
+
+
+def without_gpu():
+    """A CudaDevice but for what needs a driver: loading and launching do nothing."""
+    from gensor_kernels.devices import cuda
+
+    class Stub(cuda.CudaDevice):
+        def __init__(self):
+            self.xp = self.cupy = cupy
+            self.number = 0
+            self.arch, self.unsupported = ARCH, ""
+            self._prepare(several=False)
+
+        def capturing(self):
+            return False
+
+        def load(self, code, launches):
+            return cuda.launcher([(nothing, each) for each in launches])
+
+    return Stub()
+
+
+def nothing(grid, block, arguments, shared):
+    """Stands for cupy.cuda.Function."""
+
+
+def kernels():
+    for dtype in ("float16", "float32"):
+        wanted = operator.workload(512, 512, 512, dtype=dtype)
+        for family in Space(wanted, ARCH).families:
+            for program in family.family.starters(wanted, ARCH):
+                yield library.generate(program, wanted, ARCH)
+
+
+@pytest.fixture
+def allocator():
+    """CuPy's allocator hands out addresses of nothing."""
+    following = itertools.count(0x7F0000000000, 2**24)
+    memory = cupy.cuda.UnownedMemory
+
+    def allocate(size):
+        return cupy.cuda.MemoryPointer(memory(next(following), max(size, 1), None, 0), 0)
+
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    yield
+    cupy.cuda.set_allocator(before)
+
+
+@pytest.fixture
+def runtime(allocator, monkeypatch):
+    """The Runtime public calls use."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    made = Runtime(without_gpu(), library.Library(library.Contents({k.digest: k for k in kernels()})))
+    monkeypatch.setattr(api, "_current", lambda: made)
+    return made
+
+
+def calls(dtype):
+    """Arguments of 50 calls, each with shapes of its own, every array a new slice."""
+    a, b, c = (cupy.empty((4096, 4096), dtype) for _ in range(3))
+    x = cupy.empty((4096,), dtype)
+    for i in range(KEYS):
+        m, n, k = 64 + 16 * i, 128 + 16 * i, 256 + 16 * (i % 7)
+        yield a[16 * i : 16 * i + m, :k], b[:k, 16 : 16 + n], c[:m, :n], x[16 * i : 16 * i + n]
+
+
+def timed(benchmark, run, prepare):
+    """Times `run` over all keys, warm."""
+    run(prepare())
+
+    def setup():
+        return (prepare(),), {}
+
+    benchmark.pedantic(run, setup=setup, rounds=200, warmup_rounds=20)
+    if benchmark.stats:
+        benchmark.extra_info["per_call_us"] = round(benchmark.stats.stats.median / KEYS * 1e6, 3)
+        print(f"\n{benchmark.name}: {benchmark.extra_info['per_call_us']} us per call")
+    return benchmark.extra_info.get("per_call_us")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_warm_call(benchmark, runtime, dtype):
+    """The figure the design promises: at most 3 us."""
+    matmul = gensor_kernels.matmul
+
+    def run(arguments):
+        for a, b, out, _ in arguments:
+            matmul(a, b, out)
+
+    per_call = timed(benchmark, run, lambda: list(calls(dtype)))
+    assert len(runtime.plans) == KEYS
+    assert per_call is None or per_call < 30  # a wide net for shared machines: the figure itself is what is reported
+
+
+def test_warm_call_with_epilogue(benchmark, runtime):
+    matmul = gensor_kernels.matmul
+
+    def run(arguments):
+        for a, b, out, bias in arguments:
+            matmul(a, b, out, bias=bias, activation="relu")
+
+    timed(benchmark, run, lambda: list(calls("float16")))
+    assert len(runtime.plans) == KEYS
+
+
+def test_warm_call_that_allocates(benchmark, runtime):
+    matmul = gensor_kernels.matmul
+
+    def run(arguments):
+        for a, b, _, _ in arguments:
+            matmul(a, b)
+
+    timed(benchmark, run, lambda: list(calls("float16")))
+
+
+def test_slicing(benchmark, allocator):
+    """What the preparation of the arguments costs, for scale: CuPy's own slicing and pointers."""
+
+    def run(_):
+        for a, *_ in calls("float16"):
+            a.data.ptr  # noqa: B018
+
+    timed(benchmark, run, lambda: None)
+
+
+def test_first_call_of_a_shape(benchmark, runtime):
+    """Planning: tiers, potential and packing, without loading."""
+    arguments = list(calls("float16"))
+
+    def run(arguments):
+        runtime.plans.clear()
+        for a, b, out, _ in arguments:
+            gensor_kernels.matmul(a, b, out)
+
+    benchmark.pedantic(run, args=(arguments,), rounds=3)
+    benchmark.extra_info["per_call_us"] = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
+    print(f"\nfirst call of a shape: {benchmark.extra_info['per_call_us']} us")
+
+
+@pytest.mark.skipif(not cupy.is_available(), reason="no CUDA device")
+def test_queries(benchmark):
+    """Reported beside the warm call: which device and which stream are current, and is that one capturing."""
+    stream = cupy.cuda.get_current_stream
+
+    def run():
+        cupy.cuda.runtime.getDevice()
+        stream().is_capturing()
+
+    benchmark(run)
+    assert np.isfinite(benchmark.stats.stats.median)

@@ -1,0 +1,215 @@
+"""The public function inside `emulated(...)`: real kernels, on a CPU, against the float64 reference.
+
+By default a part of the cases; HYPOTHESIS_PROFILE=acceptance runs 2,000 and asks for 50 of every class.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import gensor_kernels
+from gensor_kernels.dispatch import fallback
+from gensor_kernels.dispatch.arguments import operations, resolve
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul as operator
+from gensor_kernels.operators import tolerance
+from gensor_kernels.operators.dtypes import encode
+from gensor_kernels.operators.epilogue import OPERATIONS, Step
+from gensor_kernels.operators.workload import Workload
+
+from .emulated_calls import FORMS, KINDS, calls
+from .emulated_store import stock, workload
+
+EXAMPLES = max(200, settings.default.max_examples)
+LEAST = 50 if EXAMPLES >= 2000 else 1
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Digest -> (Program, class) of the database that the tests of this file run on."""
+    path = tmp_path_factory.mktemp("emulated") / "kernels.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GENSOR_DB", str(path))
+        yield stock(path)
+    gensor_kernels.refresh()
+
+
+def expected(call, shape):
+    """The reference result and its bound, in the shape of the result."""
+    inputs, result, precision = call.kind
+    a, b = np.atleast_2d(call.a), call.b
+    wanted = workload(inputs, result, precision or "ieee", "knn", False)
+    steps = [
+        Step(name, None if x is None else np.broadcast_to(x, shape).reshape(lifted(shape, call)).astype(float), scalar)
+        for name, x, scalar in call.steps
+    ]
+    known = {
+        key: call.keywords[key] for key in ("alpha", "bias", "add", "activation", "epilogue") if key in call.keywords
+    }
+    resolved = resolve(call.a, call.b, call.keywords.get("out"), operations(**known), call.keywords.get("dtype"))
+    return operator.expect(a, b, wanted, steps, integer_steps=fallback.integer_steps(resolved))
+
+
+def lifted(shape, call):
+    """The result's shape with the row axis a vector lacks."""
+    return (*shape[:-1], 1, shape[-1]) if call.a.ndim == 1 else shape
+
+
+def stored(array):
+    return encode("bfloat16", array.astype(np.float64)) if array.dtype.name == "bfloat16" else array
+
+
+def test_public_calls_agree_with_float64(kernels):
+    seen = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(calls())
+    def agree(call):
+        with gensor_kernels.emulated(call.arch):
+            found = gensor_kernels.matmul(call.a, call.b, **call.keywords)
+            why = gensor_kernels.explain(gensor_kernels.matmul, call.a, call.b, **call.keywords)
+        assert found.dtype.name == call.kind[1] and ("out" not in call.keywords or found is call.keywords["out"])
+        seen.update(call.traits)
+        if found.size == 0:
+            assert why.tier == 0
+            seen["empty"] += 1
+            return
+        program, serves = kernels[why.kernel]  # KeyError: served by anything but a generated kernel
+        verdict = tolerance.check(stored(found).reshape(lifted(found.shape, call)), expected(call, found.shape))
+        assert verdict.ok, f"{verdict.message}\n{why}\n{why.workload}"
+        seen.update(classes(program, serves, Workload.from_json(why.workload)))
+
+    agree()
+    print("\n".join(f"{count:6d} {name}" for name, count in sorted(seen.items())))
+    assert not {name: seen[name] for name in required() if seen[name] < LEAST}
+
+
+def classes(program, serves, wanted):
+    """What one served call was an instance of."""
+    size = wanted.size
+    dtype = "tf32" if serves.math == "tf32" else serves.dtype["a"]
+    width = "wide" if serves.align["a"] == serves.align["b"] == 16 else "narrow"
+    yield f"{dtype} {program.family} {width}"
+    yield "layouts " + "".join(layout for _, layout in serves.layout)
+    if program["split_k"] > 1:
+        yield "split"
+    for axis in ("m", "n", "k"):
+        if size[axis] > 1 and size[axis] % program[f"block_{axis}"] in (1, program[f"block_{axis}"] - 1):
+            yield f"edge {axis}"
+
+
+def required():
+    names = [f"{operand} {form}" for operand in ("a", "b") for form in FORMS]
+    names += [f"out {form}" for form in (*FORMS, "new") if form != "zero"]
+    names += [f"step {name}" for name in OPERATIONS]
+    names += ["empty", "size one", "k zero", "batch", "shared operand", "vector", "nan or infinity", "sm_75", "split"]
+    names += [f"edge {axis}" for axis in ("m", "n", "k")]
+    for dtype in sorted({"tf32" if kind[2] else kind[0] for kind in KINDS}):
+        families = ["contraction_simt"] + (["contraction_mma"] if dtype not in ("float64", "float32") else [])
+        names += [f"{dtype} {family} narrow" for family in families] + [f"{dtype} {families[-1]} wide"]
+    return names
+
+
+ONE_CLASS = {"sm_87": {("float16", "float16", "ieee"): [("knn", True, "contraction_mma", True)]}}
+
+
+def one_call():
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in [(80, 96), (96, 72)])
+    return a, b, rng.standard_normal(72).astype(np.float16)
+
+
+def test_requantised_products(kernels):
+    """int8 in and out, scaled in float32: truncated as a conversion to an integer is."""
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(-128, 128, (50, 90), np.int8), rng.integers(-128, 128, (90, 70), np.int8)
+    bias = rng.integers(-9000, 9000, 70).astype(np.int32)
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.matmul(a, b, epilogue=[("bias", bias), ("scale", 2.0**-12), "relu"])
+    exact = np.maximum((a.astype(np.int64) @ b.astype(np.int64) + bias) * 2.0**-12, 0)
+    assert found.dtype == np.int8 and exact.max() < 128
+    np.testing.assert_array_equal(found, np.trunc(exact))
+
+
+def test_corrupting_the_kernel_changes_the_result(tmp_path, monkeypatch):
+    a, b, bias = one_call()
+    product = a.astype(float) @ b.astype(float)
+
+    def alter(text):
+        assert text.count("v[i] += x[i]") == 1
+        return text.replace("v[i] += x[i]", "v[i] -= x[i]")
+
+    def result(name, change):
+        stored = stock(tmp_path / name, ONE_CLASS, change)
+        monkeypatch.setenv("GENSOR_DB", str(tmp_path / name))
+        with gensor_kernels.emulated("sm_87"):
+            why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias)
+            assert why.tier == 3 and why.kernel in stored
+            return gensor_kernels.matmul(a, b, bias=bias).astype(float), why
+
+    right, served = result("right.db", lambda text: text)
+    np.testing.assert_allclose(right, product + bias, atol=0.05)
+    wrong, other = result("altered.db", alter)
+    assert other.program == served.program and other.kernel != served.kernel
+    np.testing.assert_allclose(wrong, product - bias, atol=0.05)
+
+
+def test_code_of_an_untrusted_database_is_made_anew(tmp_path, monkeypatch):
+    """Somebody else's file is data: its Programs are used, its sources are not."""
+    a, b, bias = one_call()
+    path = tmp_path / "site.db"
+    stock(
+        path,
+        {"sm_87": [("float16", "float16", "ieee", [("knn", 16, 0)])]},
+        lambda text: "#error from the file\n" + text,
+    )
+    path.chmod(0o666)
+    monkeypatch.setenv("GENSOR_SITE_DB", str(path))
+    with gensor_kernels.emulated("sm_87"):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias)
+        found = gensor_kernels.matmul(a, b, bias=bias)
+    assert why.tier == 3 and "stored kernels" in why.reason
+    np.testing.assert_allclose(found.astype(float), a.astype(float) @ b.astype(float) + bias, atol=0.05)
+
+
+def test_without_a_database_the_default_programs_serve(monkeypatch):
+    a, b, bias = one_call()
+    with gensor_kernels.emulated("orin-nano-8gb"):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias, activation="relu")
+        found = gensor_kernels.matmul(a, b, bias=bias, activation="relu")
+    assert "default Programs" in why.reason and why.kernel and why.family in str(why)
+    np.testing.assert_allclose(found.astype(float), np.maximum(a.astype(float) @ b.astype(float) + bias, 0), atol=0.05)
+
+
+def test_what_no_kernel_serves_raises(kernels):
+    a = np.zeros((3, 3), np.complex64)
+    with gensor_kernels.emulated("sm_87"):
+        with pytest.raises(gensor_kernels.UnsupportedError, match="complex64"):
+            gensor_kernels.matmul(a, a)
+        with pytest.raises(gensor_kernels.UnsupportedError, match="7 epilogue operations"):
+            gensor_kernels.matmul(a.real, a.real, epilogue=["relu"] * 7)
+        with pytest.raises(ValueError, match="mismatch in its core dimension"):
+            gensor_kernels.matmul(a, a[:2])
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, a)
+        assert why.tier == 4 and why.kernel is None
+
+
+def test_read_only_results_are_refused(kernels):
+    a = np.zeros((3, 3))
+    out = np.zeros((3, 3))
+    out.flags.writeable = False
+    with gensor_kernels.emulated("sm_87"), pytest.raises(ValueError, match="read-only"):
+        gensor_kernels.matmul(a, a, out)
+
+
+def test_contexts_nest_and_names_are_checked():
+    with pytest.raises(gensor_kernels.UnknownArchError, match="sm_87"), gensor_kernels.emulated("sm_1"):
+        pass
+    from gensor_kernels.dispatch.api import current_runtime
+
+    with gensor_kernels.emulated("h200"):
+        with gensor_kernels.emulated("sm_75"):
+            assert current_runtime().device.arch is lookup("sm_75")
+        assert current_runtime().device.arch.part == "h200"
