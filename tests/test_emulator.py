@@ -237,3 +237,17 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch, tmp_path
     monkeypatch.setattr(sys.modules[compiler.__module__], "compiler", functools.cache(compiler.__wrapped__))
     with pytest.raises(ToolMissingError, match="apt install g"):
         build_library(source(SMALL + EMPTY))
+
+
+def test_the_portable_context_switch_gives_the_same(monkeypatch, tmp_path):
+    """ucontext, which stands in on other processors, schedules the very same steps."""
+    want = [gemm(200, 136, 72, **mode) for mode in MODES]
+    module = sys.modules[compiler.__module__]
+    monkeypatch.setattr(module, "EMULATOR_FLAGS", (*module.COMMON_FLAGS, "-O0", "-DEMULATOR_UCONTEXT"))
+    monkeypatch.setattr(module, "_emulator_digest", functools.cache(module._emulator_digest.__wrapped__))
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
+    for mode, (error, counters) in zip(MODES, want, strict=True):
+        again, other = gemm(200, 136, 72, **mode)
+        assert (again, other, other.branches) == (error, counters, counters.branches)
+    with pytest.raises(KernelFault, match="uninitialised|race"):
+        gemm(200, 136, 72, "NO_BARRIER")

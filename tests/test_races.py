@@ -45,6 +45,7 @@ ORDERED = {
     "copy over an older copy": "copy(params, me); copy_async_wait<0>(); barrier(); copy(params, me + 1);",
     "rows after a warp barrier": "put<16>(me); warp_barrier(); rows(me); warp_barrier(); put<16>(me ^ 1);",
     "barriers in a loop": "for (int i = 0; i < 9; ++i) { put<8>(me + i); barrier(); get<8>(me + i + 5); barrier(); }",
+    "thousands of warp barriers": "for (int i = 0; i < 5000; ++i) { warp_barrier(); put<4>(me ^ i % 32); }",
     "warp barriers in a loop": "for (int i = 0; i < 9; ++i) { put<4>(me ^ i); warp_barrier(); }",
 }
 

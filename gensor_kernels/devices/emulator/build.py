@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,12 @@ KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=f
 
 @functools.cache
 def compiler() -> tuple[str, str]:
-    """Path and version line of g++. Raises ToolMissingError where there is none."""
+    """Path and version line of g++. Raises ToolMissingError where there is none, or where this is not Linux."""
+    if sys.platform != "linux":
+        raise ToolMissingError(
+            "the emulator runs on Linux (x86-64, aarch64) only: use a container, for example "
+            "docker run -it -v .:/work -w /work python:3.12 bash"
+        )
     path = shutil.which("g++")
     if path is None:
         raise ToolMissingError(

@@ -127,9 +127,9 @@ struct Warp {
     uint16_t site_table[SITE_TABLE]; // a hash table into `sites`, from 1
 };
 
-// What the race detector knows about one granule of shared memory; times as in Shadow::now.
+// What the race detector knows about one granule of shared memory; times as in now().
 struct Cell {
-    u32 written, read;
+    u64 written, read;
     uint16_t writer, write_line, reader, read_warp, read_line, in_flight;
 };
 

@@ -144,8 +144,7 @@ static void release_warp() {
 
 static void finish_warp_barrier(Warp &warp) {
     ++count(WARP_BARRIERS);
-    if (warp.epoch + 1 < 1u << WARP_EPOCH_BITS)
-        ++warp.epoch;
+    ++warp.epoch;
 }
 
 void warp_barrier(const char *file, int line) {

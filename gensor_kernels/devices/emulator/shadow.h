@@ -15,7 +15,7 @@ constexpr int WARP_EPOCH_BITS = 12;
 inline u32 now() {
     return current->block->epoch << WARP_EPOCH_BITS | current_warp().epoch;
 }
-inline u32 block_epoch(u32 time) {
+inline u32 block_epoch(u64 time) {
     return time >> WARP_EPOCH_BITS;
 }
 
@@ -54,7 +54,7 @@ inline void refine(Shadow &shadow, int bytes) {
 }
 
 // May the current thread (or, if `warp_wide`, all lanes of its warp together) touch what was written?
-inline bool write_ordered(const Cell &cell, u32 time, bool warp_wide) {
+inline bool write_ordered(const Cell &cell, u64 time, bool warp_wide) {
     if (cell.in_flight)
         return false;
     if (block_epoch(cell.written) < block_epoch(time))
@@ -64,7 +64,7 @@ inline bool write_ordered(const Cell &cell, u32 time, bool warp_wide) {
     return false;
 }
 
-inline bool reads_ordered(const Cell &cell, u32 time) {
+inline bool reads_ordered(const Cell &cell, u64 time) {
     if (block_epoch(cell.read) < block_epoch(time))
         return true;
     if (cell.read_warp == current->warp()) // MANY is no warp
@@ -72,7 +72,7 @@ inline bool reads_ordered(const Cell &cell, u32 time) {
     return false;
 }
 
-inline void note_read(Cell &cell, u32 time, bool warp_wide, int line) {
+inline void note_read(Cell &cell, u64 time, bool warp_wide, int line) {
     int warp = current->warp();
     if (block_epoch(cell.read) < block_epoch(time)) {
         cell.read_warp = warp, cell.reader = warp_wide ? MANY : current->index;
@@ -90,7 +90,8 @@ inline void shadow_read(u32 address, int bytes, bool warp_wide, int line) {
     Shadow &shadow = current->block->shadow;
     if (bytes < shadow.granule)
         refine(shadow, bytes);
-    u32 time = now(), first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;
+    u64 time = now();
+    u32 first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;
     for (u32 i = first; i < first + cells; ++i) {
         Cell &cell = shadow.cells[i];
         if (cell.written == 0)
@@ -106,7 +107,8 @@ inline void shadow_write(u32 address, int bytes, bool in_flight, int line) {
     if (bytes < shadow.granule)
         refine(shadow, bytes);
     const char *what = in_flight ? "the asynchronous copy" : "the write";
-    u32 time = now(), first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;
+    u64 time = now();
+    u32 first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;
     for (u32 i = first; i < first + cells; ++i) {
         Cell &cell = shadow.cells[i];
         if (cell.written && !write_ordered(cell, time, false))
@@ -120,7 +122,8 @@ inline void shadow_write(u32 address, int bytes, bool in_flight, int line) {
 // The copy has arrived: from now on its thread sees it, others after a barrier.
 inline void shadow_arrive(const Copy &copy) {
     Shadow &shadow = current->block->shadow;
-    u32 time = now(), first = (copy.to - SHARED_BASE) >> shadow.log2, cells = copy.bytes >> shadow.log2;
+    u64 time = now();
+    u32 first = (copy.to - SHARED_BASE) >> shadow.log2, cells = copy.bytes >> shadow.log2;
     for (u32 i = first; i < first + cells; ++i)
         shadow.cells[i].in_flight = 0, shadow.cells[i].written = time;
 }
