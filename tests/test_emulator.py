@@ -249,5 +249,5 @@ def test_the_portable_context_switch_gives_the_same(monkeypatch, tmp_path):
     for mode, (error, counters) in zip(MODES, want, strict=True):
         again, other = gemm(200, 136, 72, **mode)
         assert (again, other, other.branches) == (error, counters, counters.branches)
-    with pytest.raises(KernelFault, match="uninitialised|race"):
+    with pytest.raises(KernelFault, match=r"uninitialised|race"):
         gemm(200, 136, 72, "NO_BARRIER")
