@@ -76,12 +76,12 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
     driver's share.  float32 in, float32 out.
     """
     # A warp's registers come from one sub-core's file.
-    file = F(arch.regs_per_sm / SUBCORES / 32 / 8)
-    by_registers = np.floor(file / np.ceil(registers * F(1 / 8))) * F(SUBCORES)
-    by_warps = np.minimum(by_registers, F(arch.threads_per_sm / 32)) / warps
-    shared = np.ceil(shared_bytes * F(1 / 128) + F(arch.smem_reserved / 128))
-    by_shared = F(arch.smem_per_sm / 128) / np.maximum(shared, F(1))
-    return np.floor(np.minimum(np.minimum(by_warps, by_shared), F(arch.blocks_per_sm)))
+    file = arch.regs_per_sm / SUBCORES / 32 / 8
+    by_registers = np.floor(file / np.ceil(registers * (1 / 8))) * SUBCORES
+    by_warps = np.minimum(by_registers, arch.threads_per_sm / 32) / warps
+    shared = np.ceil(shared_bytes * (1 / 128) + arch.smem_reserved / 128)
+    by_shared = arch.smem_per_sm / 128 / np.maximum(shared, 1.0)
+    return np.floor(np.minimum(np.minimum(by_warps, by_shared), arch.blocks_per_sm))
 
 
 def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray) -> np.ndarray:
@@ -89,46 +89,45 @@ def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray)
     dram_clk = arch.dram_gb_s * DRAM_EFFICIENCY / arch.clock_ghz
     work = terms.blocks * terms.iterations
     pipe = np.maximum(terms.math, terms.multiplies + terms.issue)
-    quarter = terms.warps * F(1 / SUBCORES)
+    quarter = terms.warps * (1 / SUBCORES)
     dram = terms.dram_bytes / work
-    missing = np.minimum(dram / terms.l2_bytes, F(1))
-    latency = missing * F(arch.dram_latency - arch.l2_latency) + F(arch.l2_latency)
+    missing = np.minimum(dram / terms.l2_bytes, 1.0)
+    latency = missing * (arch.dram_latency - arch.l2_latency) + arch.l2_latency
     own = np.ceil(quarter) * pipe + terms.chain
     alone = np.maximum(own, latency / terms.in_flight)
 
     running = residents * active
     warps = np.ceil(residents * quarter)
     compute = warps * pipe
-    shared = residents * (terms.wavefronts * F(128 / arch.smem_bytes_per_clk))
-    chip = running * np.maximum(terms.l2_bytes * F(1 / arch.l2_bytes_per_clk), dram * F(1 / dram_clk))
-    memory = np.maximum(residents * (terms.l2_bytes * F(1 / SM_L2_BYTES)), chip)
+    shared = residents * (terms.wavefronts * (128 / arch.smem_bytes_per_clk))
+    chip = running * np.maximum(terms.l2_bytes * (1 / arch.l2_bytes_per_clk), dram * (1 / dram_clk))
+    memory = np.maximum(residents * (terms.l2_bytes * (1 / SM_L2_BYTES)), chip)
     busiest = np.maximum(np.maximum(compute, shared), memory)
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
     step = np.maximum(busiest, alone) + hidden * terms.exposed
-    stores = running * (terms.epilogue_bytes * F(1 / dram_clk) / terms.blocks)
+    stores = running * (terms.epilogue_bytes * (1 / dram_clk) / terms.blocks)
     finish = np.maximum(residents * terms.epilogue_busy + stores, terms.epilogue)
     return step * terms.iterations + finish + (latency + terms.prologue)
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     """Predicted seconds per call, launches queued behind each other; float64."""
-    sms = F(arch.sms)
-    capacity = terms.residents * sms
+    capacity = terms.residents * arch.sms
     full = np.floor(terms.blocks / capacity)
     rest = terms.blocks - full * capacity
     residents, active = np.empty((2, len(rest)), dtype=F), np.empty((2, len(rest)), dtype=F)
-    residents[0], active[0] = terms.residents, sms
-    np.ceil(rest * F(1 / arch.sms), out=residents[1])
-    np.minimum(rest, sms, out=active[1])
+    residents[0], active[0] = terms.residents, arch.sms
+    np.ceil(rest * (1 / arch.sms), out=residents[1])
+    np.minimum(rest, arch.sms, out=active[1])
     clocks = _rounds(terms, arch, residents, active)
     total = full * clocks[0] + (rest > 0) * clocks[1]
-    device = total * F(1e-3 / arch.clock_ghz) + (terms.after + F(RAMP_US))
+    device = total * (1e-3 / arch.clock_ghz) + (terms.after + RAMP_US)
     # A second launch of the same call costs the driver's half only.
-    host = (terms.after > 0) * F(arch.launch_us / 2) + F(arch.launch_us)
+    host = (terms.after > 0) * F(arch.launch_us / 2) + arch.launch_us
     # Launches overlap the kernel before: the slower of both counts.  The small share of the faster keeps an
     # order among Programs that the host hides.
     slow, fast = np.maximum(device, host), np.minimum(device, host)
-    return (slow + fast * F(0.01)).astype(np.float64) * 1e-6
+    return (slow + fast * 0.01).astype(np.float64) * 1e-6
 
 
 def bound_us(workload: Workload, arch: Arch) -> float:

@@ -13,7 +13,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
 from . import mma_parts as parts
-from .contraction import ContractionFamily, F
+from .contraction import ContractionFamily
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble
@@ -119,8 +119,8 @@ class ContractionMma(ContractionFamily):
     def _copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(LANES, PASSES, COLUMNS) of an operand's OperandTile."""
         # The largest power of two in (pieces | threads) is the smaller of the two's.
-        lanes = np.minimum(c[f"pieces_power_{operand}"], c["power_m"] * c["power_n"] * F(32))
-        passes = np.ceil(c[f"rows_{operand}"] * lanes / (warps * F(32)))
+        lanes = np.minimum(c[f"pieces_power_{operand}"], c["power_m"] * c["power_n"] * 32.0)
+        passes = np.ceil(c[f"rows_{operand}"] * lanes / (warps * 32.0))
         return lanes, passes, c[f"pieces_{operand}"] / lanes
 
     @staticmethod
@@ -130,8 +130,8 @@ class ContractionMma(ContractionFamily):
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, the fragments of a k step, pieces staged in registers, addresses."""
-        c, held = columns, F(0)
-        warps = np.maximum(c["down"] * c["across"], F(1))
+        c, held = columns, 0.0
+        warps = np.maximum(c["down"] * c["across"], 1.0)
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
             held = held + passes * pieces * c[f"hold_{operand}"]
@@ -141,14 +141,14 @@ class ContractionMma(ContractionFamily):
         """See machine.roofline.Terms."""
         c = columns
         warps = c["down"] * c["across"]
-        issue, clocks, held = c["step_issue"], F(0), F(0)
+        issue, clocks, held = c["step_issue"], 0.0, 0.0
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            scattered = np.maximum(F(32) / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
-            clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * F(0.5)
+            scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
+            clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
             held = held + copies * c[f"hold_{operand}"]
         loop = Loop(
             warps=warps,
@@ -163,7 +163,7 @@ class ContractionMma(ContractionFamily):
             memory=self._memory(c, warps),
             outputs=c["outputs"],
             touched=c["k_steps"],
-            staging=c["staging_rows"] * (F(60) + warps * c["staging_clocks"]),
+            staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"]),
         )
         return assemble(c, shared.extents(workload), arch, facts, loop)
 

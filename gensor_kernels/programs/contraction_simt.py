@@ -74,7 +74,7 @@ class ContractionSimt(ContractionFamily):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_simt.cu, and at least one block per SM."""
         c = columns
-        warps = c["down"] * c["across"] * F(1 / 32)
+        warps = c["down"] * c["across"] * (1 / 32)
         fits = c["fits_m"] * c["fits_n"] * c["fits_sums"] * c["fits_groups_a"] * c["fits_groups_b"]
         ok = fits * c["fits_vector_a"] * c["fits_vector_b"] * c["fits_store"] > 0
         for operand in ("a", "b"):
@@ -110,27 +110,27 @@ class ContractionSimt(ContractionFamily):
         if parts.transposed(workload, operand):
             lanes = c[f"load_lanes_{operand}"]
         else:
-            place = per_line * F(_WARPS) + np.minimum(warps, F(_WARPS - 1))
-            lanes = np.maximum(_common_divisors().take(place.astype(np.intp), mode="clip"), F(1))
-        return per_line / lanes * np.ceil(c[f"lines_{operand}"] * lanes / (warps * F(32)))
+            place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
+            lanes = np.maximum(_common_divisors().take(place.astype(np.intp), mode="clip"), 1.0)
+        return per_line / lanes * np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Dynamic shared bytes of a block: the buffers, or two slabs of a staged epilogue."""
         slab = c["row_words"] * c["down"] * c["extent_n"]
-        return np.maximum(c["ring"], np.ceil(slab * F(1 / 128)) * F(256) * c["staged"])
+        return np.maximum(c["ring"], np.ceil(slab * (1 / 128)) * 256.0 * c["staged"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
         c = columns
-        warps = np.maximum(c["down"] * c["across"] * F(1 / 32), F(1))
+        warps = np.maximum(c["down"] * c["across"] * (1 / 32), 1.0)
         held = sum(self._loads(c, workload, x, warps) * c[f"load_words_{x}"] for x in ("a", "b"))
         return c["base_registers"] + held
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c = columns
-        warps = c["down"] * c["across"] * F(1 / 32)
+        warps = c["down"] * c["across"] * (1 / 32)
         issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
         registers = c["base_registers"]
@@ -140,7 +140,7 @@ class ContractionSimt(ContractionFamily):
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
             registers = registers + loads * c[f"load_words_{operand}"]
         # A slab is written and read once, in words, with a barrier on either side.
-        moved = warps * c["outputs"] * c["slab_words"] * F(shared.extents(workload).bytes_acc * 2 / 128)
+        moved = warps * c["outputs"] * c["slab_words"] * (shared.extents(workload).bytes_acc * 2 / 128)
         loop = Loop(
             warps=warps,
             math=c["math"],
@@ -148,13 +148,13 @@ class ContractionSimt(ContractionFamily):
             issue=issue,
             wavefronts=clocks * warps,
             chain=c["chain"],
-            in_flight=F(1),
+            in_flight=1.0,
             exposed=c["exposed"],
             registers=registers,
             memory=self._memory(c),
             outputs=c["outputs"],
-            touched=c["steps"] * F(0.5),
-            staging=moved + c["row_rounds"] * c["staged"] * F(50),
+            touched=c["steps"] * 0.5,
+            staging=moved + c["row_rounds"] * c["staged"] * 50.0,
         )
         return assemble(c, shared.extents(workload), arch, facts, loop)
 

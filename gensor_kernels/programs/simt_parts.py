@@ -62,7 +62,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def stages(v: Values) -> dict[str, np.ndarray]:
         # With one buffer, loads, stores and math of a block take turns.
         single = v["stages"] == 1
-        return {"chain": np.where(single, 130, 70), "exposed": np.where(single, 0.25, 0.15)}
+        return {"chain": np.where(single, 130, 70), "exposed": np.where(single, 0.15, 0.08)}
 
     return (
         *shared_parts(e, arch),

@@ -24,7 +24,7 @@ class Tables:
         self.rows_of: dict[str, int | slice] = {}
         self.blocks: list[np.ndarray] = []
         #: by part: (place of a coordinate, its stride in the table), slowest first
-        self.strides: list[list[tuple[int, int]]] = []
+        self.strides: list[list[tuple[int, np.ndarray]]] = []
         for number, part in enumerate(parts):
             self._tabulate(number, part)
 
@@ -33,7 +33,8 @@ class Tables:
         grids = np.meshgrid(*axes, indexing="ij")
         step, strides = 1, []
         for name, axis in zip(reversed(part.names), reversed(axes), strict=True):
-            strides.append((self.place[name], step))
+            # A 0-d array multiplies faster than a Python number.
+            strides.append((self.place[name], np.array(step, dtype=np.intp)))
             step *= len(axis)
         self.strides.append(strides[::-1])
         outputs = part.function({name: grid.ravel() for name, grid in zip(part.names, grids, strict=True)})
@@ -70,10 +71,10 @@ class Columns(Mapping[str, np.ndarray]):
         return block[tables.rows_of[name]]
 
     def _gather(self, number: int) -> np.ndarray:
-        (place, stride), *rest = self._tables.strides[number]
-        code = self._points[place] if stride == 1 else self._points[place] * stride
-        for place, stride in rest:
-            code = code + (self._points[place] if stride == 1 else self._points[place] * stride)
+        *others, (last, _) = self._tables.strides[number]
+        code = self._points[last]
+        for place, stride in others:
+            code = code + self._points[place] * stride
         return self._tables.blocks[number].take(code, axis=1, mode="clip")
 
     def __iter__(self) -> Iterator[str]:

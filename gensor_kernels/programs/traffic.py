@@ -8,7 +8,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms, residency
-from .contraction import Extents, F
+from .contraction import Extents
 from .family import Columns, Facts
 
 #: Share of the L2 that keeps a working set alive beside streams.
@@ -47,20 +47,20 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     Between windows a panel is found again in so far as it fits the L2.
     """
     tiles_m, tiles_n = c["tiles_m"], c["tiles_n"]
-    window = np.minimum(blocks, residents * F(arch.sms))
+    window = np.minimum(blocks, residents * arch.sms)
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
     columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
-    whole_a, whole_b = F(float(e.m) * e.k * e.bytes_a), F(float(e.n) * e.k * e.bytes_b)
-    held_a = rows * (c["held_m"] * F(e.k * e.bytes_a))
-    held_b = columns * (c["held_n"] * F(e.k * e.bytes_b))
-    windows = np.maximum(tiles / (rows * columns), F(1))
-    usable = F(arch.l2_mb * 2**20 * L2_USABLE)
-    lost_a = np.maximum(F(1) - usable / (held_a + held_b), F(0))
-    lost_b = np.maximum(F(1) - usable / (held_a + whole_b), F(0))
-    again_a = np.maximum(windows * held_a - whole_a, F(0)) * lost_a
-    again_b = np.maximum(windows * held_b - whole_b, F(0)) * lost_b
-    return (again_a + again_b + (whole_a + whole_b)) * F(e.batch)
+    whole_a, whole_b = float(e.m) * e.k * e.bytes_a, float(e.n) * e.k * e.bytes_b
+    held_a = rows * (c["held_m"] * (e.k * e.bytes_a))
+    held_b = columns * (c["held_n"] * (e.k * e.bytes_b))
+    windows = np.maximum(tiles / (rows * columns), 1.0)
+    usable = arch.l2_mb * 2**20 * L2_USABLE
+    lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
+    lost_b = np.maximum(1.0 - usable / (held_a + whole_b), 0.0)
+    again_a = np.maximum(windows * held_a - whole_a, 0.0) * lost_a
+    again_b = np.maximum(windows * held_b - whole_b, 0.0) * lost_b
+    return (again_a + again_b + (whole_a + whole_b)) * e.batch
 
 
 def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,16 +69,16 @@ def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple
     Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
     the loads and stores in the code, and its hot loop contains them.
     """
-    share = np.floor(c["register_share"] / loop.warps) * F(8)
-    limit = np.minimum(share, F(arch.regs_per_thread))
+    share = np.floor(c["register_share"] / loop.warps) * 8.0
+    limit = np.minimum(share, arch.regs_per_thread)
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
     used = np.minimum(wanted, limit)
     # Each time it is touched, a spilled word is loaded and stored again.
-    spilling = (wanted - used) * (loop.touched * F(2))
+    spilling = (wanted - used) * (loop.touched * 2.0)
     if facts is None:
         return used, spilling, loop.issue + spilling
     used = np.where(np.isnan(facts.registers), used, facts.registers)
-    spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * F(0.25))
+    spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
     issue = np.where(np.isnan(facts.issue), loop.issue + spilling, facts.issue - loop.multiplies)
     return used, spilling, issue
 
@@ -88,9 +88,9 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
     tiles = c["tiles_m"] * c["tiles_n"]
     blocks = tiles * c["slabs"]
     registers, spilling, issue = _registers(loop, c, facts, arch)
-    residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), F(1))
+    residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c["stores"]
-    finish = stores * F(6) + loop.outputs * F((2 + 2 * e.steps) / 32)
+    finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
     return Terms(
         blocks=blocks,
         residents=residents,
@@ -106,9 +106,9 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch),
         in_flight=loop.in_flight,
         exposed=loop.exposed,
-        prologue=F(BLOCK_START),
-        epilogue=finish * F(2) + loop.staging + F(100),
-        epilogue_busy=loop.warps * np.maximum(finish * F(0.25), stores * c["store_lines"]) + loop.staging,
+        prologue=BLOCK_START,
+        epilogue=finish * 2.0 + loop.staging + 100.0,
+        epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
         epilogue_bytes=c["written"],
         after=c["after"],
         registers=registers,
