@@ -43,6 +43,14 @@ def start_writer(path, first, last, journal="wal"):
     )
 
 
+def acknowledged_by(writer):
+    """The numbers a writer printed and that were not read yet, until its end."""
+    with writer.stdout, writer.stderr:
+        numbers = {int(line) for line in writer.stdout if line.endswith("\n")}
+        writer.wait(timeout=30)
+    return numbers
+
+
 def check_whole(path, acknowledged):
     """Everything acknowledged is there, and every record's rows are complete."""
     with Store.open(path) as store:
@@ -76,9 +84,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path, journal, monkey
         assert writer.stdout.readline()
         time.sleep(generator.uniform(0, 0.08))
         writer.send_signal(signal.SIGKILL)
-        output, _ = writer.communicate(timeout=30)
-        lines = output.splitlines(keepends=True)
-        acknowledged |= {first} | {int(line) for line in lines if line.endswith("\n")}
+        acknowledged |= {first} | acknowledged_by(writer)
         with monkeypatch.context() as patch:
             patch.setattr(sql, "is_remote", lambda path: journal == "delete")
             check_whole(path, acknowledged)
@@ -159,6 +165,6 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
     assert writer.stdout.readline()
     time.sleep(0.05)
     writer.send_signal(signal.SIGINT)
-    output, errors = writer.communicate(timeout=30)
+    errors = writer.stderr.read()
     assert "KeyboardInterrupt" in errors
-    check_whole(path, [0, *(int(line) for line in output.split())])
+    check_whole(path, {0} | acknowledged_by(writer))
