@@ -2,13 +2,15 @@
 
 Protocol (docs: benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice
 the L2 cache, so every call reads DRAM; the queue is kept full, so host time does not count; ours and the vendor's
-call are interleaved in every round; the median of the rounds counts. Accumulator and math mode are the same on both
-sides. The emulator device stands in for a GPU in tests: its times say nothing, its code path is this one.
+call are interleaved in every round; the median of the rounds counts. Accumulator, math mode and epilogue are the same
+on both sides: the vendor's is what a call would run without us (`Operands.vendor`). The emulator device stands in for
+a GPU in tests: its times say nothing, its code path is this one.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +21,14 @@ import numpy as np
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.dtypes import encode
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs import params
 
+from .operands import Noise, Operands
 from .pool import Candidate
 
 ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
+MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
 
@@ -54,6 +56,7 @@ def open_timer(arch: Arch) -> Timer:
     from gensor_kernels.devices import cuda
     from gensor_kernels.errors import ToolMissingError
 
+    os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
     try:
         number = cuda.current_device()()
         device = cuda.CudaDevice(number)
@@ -122,15 +125,16 @@ class Timer:
 
     def __init__(self, device: Device, clock: Any):
         self.device, self.clock = device, clock
+        self.noise = Noise(device)
 
     def time(
         self, workload: Workload, kernels: Sequence[tuple[Candidate, Code]], vendor: bool = True
     ) -> tuple[list[Timed], Timed | None]:
         """One Timed per kernel, and one of the vendor's call; interleaved in every round."""
         sets = self._operand_sets(workload)
-        runners = [[self._launcher(workload, *kernel, each) for each in sets] for kernel in kernels]
+        runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
         if vendor and not self.device.emulated:
-            runners.append([self._vendor(workload, each) for each in sets])
+            runners.append([each.vendor() for each in sets])
         counts = [self._calls_per_round(each) for each in runners]
         samples: list[list[float]] = [[] for _ in runners]
         for _ in range(1 if self.device.emulated else ROUNDS):
@@ -144,75 +148,15 @@ class Timer:
         if self.device.emulated:
             return 1
         once = self.clock.measure(list(calls)) / len(calls)
-        return max(1, min(2000, math.ceil(ROUND_SECONDS / max(once, 1e-6))))
+        return max(1, min(MOST_CALLS, math.ceil(ROUND_SECONDS / max(once, 1e-6))))
 
-    def _operand_sets(self, workload: Workload) -> list[dict[str, Any]]:
+    def _operand_sets(self, workload: Workload) -> list[Operands]:
         """Operands of the workload, repeated until one pass over them exceeds twice the L2 cache."""
-        first = self._operands(workload, 0)
-        size = sum(array.nbytes for array in first.values())
+        first = Operands(self.device, workload, self.noise)
         arch = self.device.arch
         cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
-        count = max(1, min(256, math.ceil(cache / max(size, 1)), LARGEST_BYTES // max(size, 1)))
-        return [first, *(self._operands(workload, seed) for seed in range(1, count))]
-
-    def _operands(self, workload: Workload, seed: int) -> dict[str, Any]:
-        rng = np.random.Generator(np.random.PCG64(seed))
-        batch, m, n, k = (workload.size[axis] for axis in ("batch", "m", "n", "k"))
-        shapes = {"a": (batch, m, k), "b": (batch, k, n), "c": (batch, m, n)}
-        flipped = {"a": workload.layouts["a"] == "m", "b": workload.layouts["b"] == "k", "c": False}
-        arrays = {}
-        for name, shape in shapes.items():
-            stored = (shape[0], shape[2], shape[1]) if flipped[name] else shape
-            array = self._random(rng, stored, workload.dtype[name])
-            arrays[name] = array.swapaxes(1, 2) if flipped[name] else array
-        return arrays
-
-    def _random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
-        xp = self.device.xp
-        if dtype in ("int8", "int32"):
-            return xp.asarray(rng.integers(-127, 128, shape, dtype=np.int8).astype(dtype))
-        tile = rng.standard_normal(min(math.prod(shape), 1 << 22))
-        values = np.resize(tile, shape)
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            return xp.asarray(encode(dtype, values).view(ml_dtypes.bfloat16))
-        return xp.asarray(values.astype(dtype))
-
-    def _launcher(self, workload: Workload, kernel: Candidate, code: Code, arrays: dict[str, Any]) -> Any:
-        family, program, device = kernel.family, kernel.program, self.device
-        m, n, k = (workload.size[axis] for axis in "mnk")
-        loaded = device.load(code, family.launches(program, workload))
-        size, zero = family.workspace(program, workload)
-        owner, address = device.workspace(size, zero) if size else (None, 0)
-        packed = params.pack(
-            **{name: _strides(array) for name, array in arrays.items()},
-            sizes=(m, n, k),
-            batch=(1, 1, workload.size["batch"]),
-            tiles=params.tiling(family.tile(program), m, n, k),
-            pointers=(*(device.pointer(arrays[name]) for name in "abc"), address),
-        )
-        touched = [arrays["c"], arrays["a"], arrays["b"]]
-
-        def call() -> None:
-            device.local.buffer[:] = packed
-            device.launch(loaded, device.local, touched, owner)
-
-        return call
-
-    def _vendor(self, workload: Workload, arrays: dict[str, Any]) -> Any:
-        a, b, c = (arrays[name] for name in "abc")
-        if workload.size["batch"] == 1:
-            a, b, c = a[0], b[0], c[0]
-        if workload.dtype["a"] == "int8":
-            a, b = a.astype(np.int32), b.astype(np.int32)  # CuPy has no int8 to int32 product
-        out = c if c.dtype == a.dtype else None
-        return lambda: self.device.product(a, b, workload.math, out=out)
-
-
-def _strides(array: Any) -> params.Strides:
-    batch, row, column = (stride // array.dtype.itemsize for stride in array.strides)
-    return params.Strides((0, 0, batch), row, column)
+        count = max(1, min(256, math.ceil(cache / max(first.nbytes, 1)), LARGEST_BYTES // max(first.nbytes, 1)))
+        return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
 
 
 def _timed(samples: Sequence[float], calls: int) -> Timed:

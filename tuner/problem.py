@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,25 +129,36 @@ class Problem:
         exact = [name in INTEGER_OPERATIONS for name in self.case.epilogue]
         return exact.index(False) if False in exact else len(exact)
 
+    @property
+    def reads(self) -> list[Operand]:
+        """Every array a kernel reads."""
+        return [self.operands["a"], self.operands["b"], *(placed for _, placed in self.steps if placed)]
+
+    def params(
+        self, candidate: Candidate, workspace: int, address: Callable[[Operand], int] = lambda each: each.address
+    ) -> bytes:
+        """The packed Params of a launch; `address` tells where a copy of an operand lies."""
+        case = self.case
+        return params.pack(
+            **{name: _strides(self.operands[name]) for name in "abc"},
+            sizes=(case.m, case.n, case.k),
+            batch=(1, 1, case.batch),
+            tiles=params.tiling(candidate.family.tile(candidate.program), case.m, case.n, case.k),
+            steps=[_packed(step, placed, address) for step, placed in self.steps],
+            integer_steps=self.integer_steps,
+            pointers=(*(address(self.operands[name]) for name in "abc"), workspace),
+        )
+
     def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
         """One run with a poisoned output; the emulator's counters. Raises on any fault."""
-        family, program, case = candidate.family, candidate.program, self.case
+        family, program = candidate.family, candidate.program
         out = self.operands["c"]
         out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
         size, zero = family.workspace(program, self.workload)
         workspace = np.full(size + 64, 0 if zero else 0xFF, np.uint8)
         base = -workspace.ctypes.data % 64 + workspace.ctypes.data
-        packed = params.pack(
-            **{name: _strides(self.operands[name]) for name in "abc"},
-            sizes=(case.m, case.n, case.k),
-            batch=(1, 1, case.batch),
-            tiles=params.tiling(family.tile(program), case.m, case.n, case.k),
-            steps=[_packed(step, placed) for step, placed in self.steps],
-            integer_steps=self.integer_steps,
-            pointers=(*(self.operands[name].address for name in "abc"), base if size else 0),
-        )
-        reads = [self.operands["a"], self.operands["b"], *(placed for _, placed in self.steps if placed)]
-        buffers = [(*_extent(each), False) for each in reads] + [(*_extent(out), True), (base, size, True)]
+        packed = self.params(candidate, base if size else 0)
+        buffers = [(*_extent(each), False) for each in self.reads] + [(*_extent(out), True), (base, size, True)]
         try:
             return run(
                 library,
@@ -184,13 +196,13 @@ def _strides(operand: Operand) -> params.Strides:
     return params.Strides((0, 0, batch), row, column)
 
 
-def _packed(step: epilogue.Step, placed: Operand | None) -> params.Step:
+def _packed(step: epilogue.Step, placed: Operand | None, address: Callable[[Operand], int]) -> params.Step:
     code = epilogue.OPERATIONS[step.name].code
     if placed is None:
         return params.Step(code, step.scalar)
     batch, row, column = placed.strides
     where = params.Strides((0, 0, batch), 0 if placed.shape[1] == 1 else row, column)
-    return params.Step(code, step.scalar, str(placed.dtype), where, placed.address)
+    return params.Step(code, step.scalar, str(placed.dtype), where, address(placed))
 
 
 def _extent(operand: Operand) -> tuple[int, int]:

@@ -1,0 +1,237 @@
+"""The arrays of one workload on a device, and launches over them: what timing and checking at real sizes share.
+
+Values are standard normal (integers over most of their range), because data of low entropy draws less power and
+runs faster than real data does. They are made once per type and repeated with a prime period, so that building
+hundreds of operand sets costs copies on the device and nothing on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.devices.device import Code, Device
+from gensor_kernels.dispatch.arguments import Operation, resolve
+from gensor_kernels.dispatch.fallback import evaluate
+from gensor_kernels.operators.dtypes import encode, facts
+from gensor_kernels.operators.epilogue import OPERATIONS
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs import params
+
+from .pool import Candidate
+
+PERIOD = 1_048_573  # random elements of one type; a prime, so that rows of a matrix differ
+POISON = 0xFF  # a NaN in every floating-point type
+SCALARS = {"scale": 0.75, "mask": -1.25}
+
+
+class Noise:
+    """Random elements of each type on a device, drawn once."""
+
+    def __init__(self, device: Device):
+        self.device = device
+        self._drawn: dict[str, Any] = {}
+
+    def fill(self, flat: Any, dtype: str, seed: int) -> None:
+        """Write random elements of `dtype` over a flat array of its storage type."""
+        if dtype not in self._drawn:
+            self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
+        drawn, done, start = self._drawn[dtype], 0, seed * 400_009 % PERIOD
+        while done < flat.size:
+            count = min(PERIOD - start, flat.size - done)
+            flat[done : done + count] = drawn[start : start + count]
+            done, start = done + count, 0
+
+
+def _draw(dtype: str, count: int) -> np.ndarray:
+    rng = np.random.Generator(np.random.PCG64(0))
+    if dtype == "bool":
+        return rng.integers(0, 2, count).astype(np.int8)
+    if facts(dtype).is_integer:
+        span = 127 if dtype == "int8" else 1 << 20
+        return rng.integers(-span, span + 1, count).astype(dtype)
+    return encode(dtype, rng.standard_normal(count))
+
+
+@dataclass(frozen=True)
+class Block:
+    """An array (batch, rows, columns) in a byte buffer on a device; `strides` in elements, bfloat16 as its bits.
+
+    Everything of `memory` outside the array is poison.
+    """
+
+    memory: Any
+    start: int
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    dtype: str
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """The NumPy dtype elements are held in."""
+        return np.dtype(np.int8 if self.dtype == "bool" else encode(self.dtype, np.zeros(1)).dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first to the last element."""
+        reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return (reach + 1) * self.storage.itemsize
+
+    @property
+    def flat(self) -> Any:
+        """All elements from the first to the last, one-dimensional."""
+        return self.memory[self.start : self.start + self.nbytes].view(self.storage)
+
+    def view(self, xp: Any) -> Any:
+        """The array in its storage type."""
+        size = self.storage.itemsize
+        return xp.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(s * size for s in self.strides))
+
+    def around(self) -> tuple[Any, Any]:
+        """The bytes before and behind the array."""
+        return self.memory[: self.start], self.memory[self.start + self.nbytes :]
+
+
+class Operands:
+    """A, B, C and the epilogue's operands of one workload on a device.
+
+    `guard` poisoned bytes lie on both sides of each array; with `exact` an array of an alignment class below 16
+    bytes begins at an address that is aligned to that and no more. C holds poison until a kernel writes it.
+    """
+
+    def __init__(
+        self, device: Device, workload: Workload, noise: Noise, seed: int = 0, guard: int = 0, exact: bool = False
+    ):
+        self.device, self.workload, self.noise = device, workload, noise
+        self.seed, self.guard = seed, guard
+        batch, m, n, k = (workload.size[axis] for axis in ("batch", "m", "n", "k"))
+        shapes = {"a": (batch, m, k), "b": (batch, k, n), "c": (batch, m, n)}
+        axes = {"a": "mk", "b": "kn", "c": "mn"}
+        self.blocks: dict[str, Block] = {}
+        for name, shape in shapes.items():
+            unit = axes[name].find(workload.layouts[name])  # 0 rows, 1 columns, -1 neither
+            align = workload.align[name] if exact else 16
+            self.blocks[name] = self._block(shape, _strides(shape, unit), workload.dtype[name], align, name != "c")
+        self.steps = [self._step(name) for name in workload.epilogue]
+
+    def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True) -> Block:
+        block = Block(None, 0, shape, strides, dtype)
+        memory = self.device.xp.full(block.nbytes + 2 * self.guard + 32, POISON, np.uint8)
+        first = self.device.pointer(memory) + self.guard
+        start = self.guard + -first % 16 + (align if align < 16 else 0)
+        block = Block(memory, start, shape, strides, dtype)
+        if fill:
+            self.noise.fill(block.flat, dtype, self.seed)
+            self.seed += 1
+        return block
+
+    def _step(self, name: str) -> tuple[str, Block | None, float]:
+        operation = OPERATIONS[name]
+        scalar = SCALARS.get(name, 1.0)
+        if not operation.takes_operand:
+            return name, None, scalar
+        batch, m, n = self.blocks["c"].shape
+        dtype = "bool" if name == "mask" else self.workload.dtype["c"]
+        if operation.operand == "n":
+            return name, self._block((1, 1, n), (0, 0, 1), dtype, 16), scalar
+        return name, self._block((batch, m, n), (m * n, n, 1), dtype, 16), scalar
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(block.nbytes for block in self.reads) + self.blocks["c"].nbytes
+
+    @property
+    def reads(self) -> list[Block]:
+        """Every array a kernel reads."""
+        return [self.blocks["a"], self.blocks["b"], *(block for _, block, _ in self.steps if block is not None)]
+
+    @property
+    def integer_steps(self) -> int:
+        """Leading steps an int32 accumulator takes exactly."""
+        if self.workload.accumulator != "int32":
+            return 0
+        for count, (name, block, _) in enumerate(self.steps):
+            whole = block is None or block.dtype == "bool" or facts(block.dtype).is_integer
+            if name not in ("bias", "add", "mul", "relu") or not whole:
+                return count
+        return len(self.steps)
+
+    def address(self, block: Block) -> int:
+        """Address of its first element."""
+        return self.device.pointer(block.memory) + block.start
+
+    def params(self, kernel: Candidate, workspace: int) -> bytes:
+        """The packed Params of one launch."""
+        m, n, k = (self.workload.size[axis] for axis in "mnk")
+        return params.pack(
+            **{name: _packed_strides(block) for name, block in self.blocks.items()},
+            sizes=(m, n, k),
+            batch=(1, 1, self.workload.size["batch"]),
+            tiles=params.tiling(kernel.family.tile(kernel.program), m, n, k),
+            steps=[self._packed(*step) for step in self.steps],
+            integer_steps=self.integer_steps,
+            pointers=(*(self.address(self.blocks[name]) for name in "abc"), workspace),
+        )
+
+    def _packed(self, name: str, block: Block | None, scalar: float) -> params.Step:
+        code = OPERATIONS[name].code
+        if block is None:
+            return params.Step(code, scalar)
+        return params.Step(code, scalar, block.dtype, _packed_strides(block), self.address(block))
+
+    def launcher(
+        self, kernel: Candidate, code: Code, change: Callable[[bytes], bytes] = lambda packed: packed
+    ) -> Callable[[], None]:
+        """A function that enqueues the kernel; `change` may damage Params, to see whether that is noticed."""
+        device, family = self.device, kernel.family
+        launch = device.load(code, family.launches(kernel.program, self.workload))
+        size, zero = family.workspace(kernel.program, self.workload)
+        owner, address = device.workspace(size, zero) if size else (None, 0)
+        packed = change(self.params(kernel, address))
+        touched = (self.blocks["c"].flat, *(block.flat for block in self.reads))
+
+        def call() -> None:
+            arguments = device.local.arguments
+            arguments[0][:] = packed
+            launch(arguments, touched, (), owner)
+
+        return call
+
+    def vendor(self) -> Callable[[], Any]:
+        """What CuPy does for the same workload: one product where that is all, else product and element-wise calls."""
+        a, b, c = (self._typed(self.blocks[name]) for name in "abc")
+        steps = tuple(
+            Operation(name, None if block is None else self._typed(block), scalar) for name, block, scalar in self.steps
+        )
+        call = resolve(a, b, c, steps, c.dtype, self.workload.math)
+        if call.plain:
+            return lambda: self.device.product(a, b, call.math, out=c)
+        return lambda: evaluate(self.device, call, a, b)
+
+    def _typed(self, block: Block) -> Any:
+        """The array as callers have it: two-dimensional without a batch, bfloat16 as ml_dtypes' type."""
+        array = block.view(self.device.xp)
+        if block.dtype == "bfloat16":
+            import ml_dtypes
+
+            array = array.view(ml_dtypes.bfloat16)
+        if self.workload.size["batch"] == 1:
+            array = array[0]
+        return array
+
+
+def _strides(shape: tuple[int, int, int], unit: int) -> tuple[int, int, int]:
+    """Strides of a compact array whose rows (0), columns (1) or neither axis has stride 1."""
+    _, rows, columns = shape
+    inner = {0: (1, rows), 1: (columns, 1), -1: (2 * columns + 1, 2)}[unit]
+    return (rows * (2 * columns + 1) if unit < 0 else math.prod(shape[1:])), *inner
+
+
+def _packed_strides(block: Block) -> params.Strides:
+    batch, row, column = block.strides
+    return params.Strides((0, 0, batch), row, column)
