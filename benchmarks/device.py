@@ -1,0 +1,139 @@
+"""Everything a GPU is needed for, in one command and within a time budget: `python -m benchmarks.device`.
+
+python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
+python -m benchmarks.device --emulate --out rehearsal
+
+Steps, most valuable first: facts, families, shipped, timing, public, plants, sanitizer (see benchmarks/gpu). The
+folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and timings, ready to be
+merged) and summary.json. The same command again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gensor_database import PRETUNED
+from gensor_database.store import Store
+from gensor_kernels.build.source import flatten
+from gensor_kernels.errors import ToolMissingError, UnknownArchError
+from gensor_kernels.programs.families import FAMILIES
+
+from .gpu import summary
+from .gpu.journal import Journal
+from .gpu.session import Session
+from .gpu.supervise import UNUSABLE, Step, Supervisor
+
+BUDGET = 540.0
+STEPS = (
+    Step("facts", 0.05),
+    Step("families", 0.2),
+    Step("shipped", 0.25),
+    Step("timing", 0.35),
+    Step("public", 0.08),
+    Step("plants", 0.04),
+    Step("sanitizer", 0.1),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 where everything that ran is right, 1 where something is not, 2 where nothing can run."""
+    options = parser().parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.out / "results.jsonl")
+    if options.worker:
+        return work(options, journal)
+    steps = [step for step in STEPS if not options.steps or step.name in options.steps.split(",")]
+    supervisor = Supervisor(
+        journal,
+        lambda step, seconds: worker_command(options, step, seconds),
+        options.budget,
+        inputs(options),
+        options.item_seconds,
+    )
+    if not supervisor.run(steps):
+        return UNUSABLE
+    _tidy(options.out / "device.db")
+    found = summary.collect(journal, [step.name for step in STEPS])
+    (options.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(summary.lines(found)))
+    return 1 if found["broken"] else 0
+
+
+def _tidy(path: Path) -> None:
+    """One file, without a journal beside it: ready to be copied or committed."""
+    if path.exists():
+        with Store.open(path) as store:
+            store.connection.execute("PRAGMA journal_mode=DELETE")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; those without help are the supervisor's own, for its workers."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.device", description=__doc__.splitlines()[0])
+    made.add_argument("--budget", type=float, default=BUDGET, help="seconds in all (default %(default)s)")
+    made.add_argument("--out", type=Path, default=Path("device-results"), help="folder for results")
+    made.add_argument("--db", type=Path, help="database of kernels (default: the package's)")
+    made.add_argument("--arch", help="part, where the GPU is listed as several")
+    made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")
+    made.add_argument("--retry", action="store_true", help="run items again that broke")
+    made.add_argument("--steps", help="only these, separated by commas")
+    made.add_argument("--item-seconds", type=float, default=90.0, help="after which an item counts as hanging")
+    made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
+    made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
+    made.add_argument("--only", default="", help=argparse.SUPPRESS)
+    made.add_argument("--sanitized", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def worker_command(options: argparse.Namespace, step: str, seconds: float) -> list[str]:
+    """The command line of a worker."""
+    command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
+    command += ["--out", str(options.out)]
+    for name in ("db", "arch"):
+        if getattr(options, name) is not None:
+            command += [f"--{name}", str(getattr(options, name))]
+    return command + [f"--{name}" for name in ("emulate", "retry") if getattr(options, name)]
+
+
+def inputs(options: argparse.Namespace) -> str:
+    """Digest of what results depend on: with other kernels or another database there is something left to do."""
+    digest = hashlib.sha256(repr((options.emulate, options.arch)).encode())
+    for family in FAMILIES.values():
+        digest.update(flatten(family.source).encode())
+    for path in [options.db] if options.db else sorted(PRETUNED.glob("*.db")):
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()
+
+
+def work(options: argparse.Namespace, journal: Journal) -> int:
+    """A worker: one step in this process."""
+    session = Session(
+        options.out,
+        journal,
+        time.monotonic() + options.seconds,
+        options.emulate,
+        options.arch,
+        options.db,
+        options.retry,
+        options.only,
+        options.sanitized,
+    )
+    module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
+    try:
+        known = {end["part"] for end in journal.results("facts").values() if "part" in end}
+        if known - {session.part}:
+            raise ToolMissingError(f"{options.out} holds results of {known.pop()}; this is {session.part}")
+    except (ToolMissingError, UnknownArchError) as error:
+        print(f"benchmarks.device: {error}", file=sys.stderr)
+        return UNUSABLE
+    return session.work(options.worker, module.items(session))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

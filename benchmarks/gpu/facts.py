@@ -1,0 +1,165 @@
+"""Step 1: what the machine is, and the two ceilings everything else is read against."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.build import nvrtc
+from gensor_kernels.errors import ToolMissingError
+
+from .session import Item, Session
+
+STEP = "facts"
+QUERY = (
+    "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,"
+    "power.draw,power.limit,temperature.gpu"
+)
+COPY_BYTES = 1 << 30
+SIDE = 8192
+
+
+def items(session: Session) -> Iterator[Item]:
+    """Environment, copy bandwidth, matrix products."""
+    yield Item("environment", lambda: environment(session), always=True)
+    yield Item("copy", lambda: copy(session))
+    for dtype in ("float16", "float32"):
+        yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
+
+
+def environment(session: Session) -> dict[str, Any]:
+    """Everything about the machine that explains a number."""
+    arch = session.arch
+    found: dict[str, Any] = {
+        "arch": arch.name,
+        "part": session.part,
+        "host": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
+        "model": {"sms": arch.sms, "clock_ghz": arch.clock_ghz, "dram_gb_s": arch.dram_gb_s, "l2_mb": arch.l2_mb},
+    }
+    try:
+        found["nvrtc"] = nvrtc.toolchain()
+    except ToolMissingError as error:
+        found["nvrtc"] = str(error)
+    if session.emulate:
+        return found
+    cupy: Any = session.device.xp
+    number = cupy.cuda.runtime.getDevice()
+    name = cupy.cuda.runtime.getDeviceProperties(number)["name"]
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return found | {
+        "gpu": name.decode() if isinstance(name, bytes) else str(name),
+        "capability": cupy.cuda.Device(number).compute_capability,
+        "attributes": {key: value for key, value in cupy.cuda.Device(number).attributes.items() if value},
+        "cupy": cupy.__version__,
+        "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
+        "cuda_driver": cupy.cuda.runtime.driverGetVersion(),
+        "cublas": _cublas(cupy),
+        "memory_free": free,
+        "memory_total": total,
+        "smi": smi(),
+        "power_mode": power_mode(),
+    }
+
+
+def _cublas(cupy: Any) -> int | None:
+    try:
+        from cupy.cuda import cublas, device
+
+        return int(cublas.getVersion(device.get_cublas_handle()))
+    except Exception:  # a detail; CuPy has moved it before
+        return None
+
+
+def smi() -> dict[str, str]:
+    """Clocks, power and throttle reasons now; empty where nvidia-smi is absent (as on a Jetson)."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {}
+    command = [tool, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", "0"]
+    try:
+        line = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return {}
+    return dict(zip(QUERY.split(","), (value.strip() for value in line.split(",")), strict=False))
+
+
+def power_mode() -> str:
+    """A Jetson's power mode, in the words of its own tool; empty elsewhere."""
+    tool = shutil.which("nvpmodel")
+    if tool is None:
+        return ""
+    try:
+        done = subprocess.run([tool, "-q"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return " ".join(done.stdout.split())
+
+
+class Clocks:
+    """`smi`, asked at most every few seconds: a timing's conditions without its cost."""
+
+    def __init__(self, seconds: float = 5.0):
+        self.seconds, self.at = seconds, -1e9
+        self.last: dict[str, str] = {}
+
+    def now(self) -> dict[str, str]:
+        """The facts, at most this old."""
+        if time.monotonic() - self.at > self.seconds:
+            self.at, self.last = time.monotonic(), smi()
+        return self.last
+
+
+def copy(session: Session) -> dict[str, Any]:
+    """Bytes per second of a copy from device memory to device memory, counting both directions."""
+    xp, size = session.device.xp, 1 << 20 if session.emulate else COPY_BYTES
+    source, target = xp.ones(size, np.uint8), xp.empty(size, np.uint8)
+
+    def work() -> None:
+        target[...] = source
+
+    seconds = _median_seconds(session, work)
+    return {"bytes": 2 * size, "seconds_median": seconds, "gb_s": 2 * size / seconds / 1e9}
+
+
+def product(session: Session, dtype: str) -> dict[str, Any]:
+    """FLOP/s of the library's large square product of normal numbers."""
+    xp, side = session.device.xp, 64 if session.emulate else SIDE
+    rng = xp.random.RandomState(0)
+    a, b = (rng.standard_normal((side, side)).astype(dtype) for _ in range(2))
+    c = xp.empty((side, side), dtype)
+
+    def work() -> None:
+        if session.emulate:  # the emulator has no product of its own; NumPy's stands in
+            xp.matmul(a, b, out=c)
+        else:
+            session.device.product(a, b, "ieee", out=c)
+
+    seconds = _median_seconds(session, work)
+    return {"side": side, "seconds_median": seconds, "tflops": 2 * side**3 / seconds / 1e12}
+
+
+def _median_seconds(session: Session, work: Callable[[], None]) -> float:
+    """Median of ten samples behind a warm-up, by events on a GPU."""
+    work()
+    session.synchronize()
+    samples = []
+    for _ in range(2 if session.emulate else 10):
+        if session.emulate:
+            began = time.perf_counter()
+            work()
+            samples.append(time.perf_counter() - began)
+            continue
+        cuda: Any = session.device.xp.cuda
+        start, end = cuda.Event(), cuda.Event()
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        samples.append(cuda.get_elapsed_time(start, end) * 1e-3)
+    return float(np.median(samples))

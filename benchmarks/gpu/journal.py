@@ -1,0 +1,62 @@
+"""results.jsonl: one JSON object per line, flushed as it happens, so that whatever ends a run keeps what it did.
+
+Events are `begin` (an item starts), `end` (its outcome) and `complete` (a step has nothing left to do).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+#: Outcomes of an item. `error`: an exception; `crashed`, `timeout`: its process died or was ended.
+OUTCOMES = ("ok", "wrong", "failed", "skipped", "error", "crashed", "timeout")
+RETRIED = ("error", "crashed", "timeout")
+
+
+class Journal:
+    """The file, for one writer at a time: the worker while it lives, its supervisor otherwise."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def write(self, **fields: Any) -> None:
+        """Append one event."""
+        line = json.dumps({**fields, "at": round(time.time(), 3)}, default=str)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Every whole line, oldest first; a line cut short by a power failure is passed over."""
+        if not self.path.exists():
+            return
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+    def results(self, step: str | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+        """The last `end` event of each (step, item)."""
+        ends = (event for event in self.events() if event["event"] == "end")
+        return {(e["step"], e["item"]): e for e in ends if step is None or e["step"] == step}
+
+    def finished(self, step: str, retry: bool) -> set[str]:
+        """Items of a step that need not run again; with `retry` those that broke do."""
+        return {item for (_, item), e in self.results(step).items() if not (retry and e["outcome"] in RETRIED)}
+
+    def running(self) -> dict[str, Any] | None:
+        """The `begin` event of an item that has not ended."""
+        last: dict[str, Any] | None = None
+        for event in self.events():
+            if event["event"] == "begin":
+                last = event
+            elif event["event"] == "end":
+                last = None
+        return last
+
+    def is_complete(self, step: str, inputs: str) -> bool:
+        """Whether the step has nothing left to do for these inputs (a digest of code and database)."""
+        return any(e["event"] == "complete" and e["step"] == step and e["inputs"] == inputs for e in self.events())

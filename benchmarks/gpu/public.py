@@ -1,0 +1,179 @@
+"""Step 5: the public function as users call it: its results, inside graph capture, on several streams, its cost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+import gensor_kernels
+from gensor_kernels.operators import matmul, tolerance
+from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.workload import Workload
+
+from .session import Item, Session
+
+STEP = "public"
+SHAPES = ((256, 256, 256), (1024, 512, 768), (1, 4096, 1024), (333, 127, 65))
+TYPES = ("float16", "float32", "float64", "int8")
+REHEARSED = (40, 24, 32)
+CALLS = 2000  # per sample of the overhead
+STREAMS = 4
+
+
+def items(session: Session) -> Iterator[Item]:
+    """Results, graphs, streams, overhead; with this run's database and predictions trusted."""
+    os.environ["GENSOR_DB"] = str(session.out / "device.db")
+    os.environ["GENSOR_TUNE"] = "predicted"
+    shapes = (REHEARSED,) if session.emulate else SHAPES
+    for dtype in TYPES[:2] if session.emulate else TYPES:
+        for shape in shapes:
+            name = f"{dtype} {'x'.join(map(str, shape))}"
+            yield Item(f"call {name}", lambda d=dtype, s=shape: call(session, d, s))  # type: ignore[misc]
+            if not session.emulate:
+                yield Item(f"graph {name}", lambda d=dtype, s=shape: graph(session, d, s))  # type: ignore[misc]
+    if not session.emulate:
+        yield Item("streams", lambda: streams(session))
+    yield Item("overhead", lambda: overhead(session))
+
+
+def context(session: Session) -> AbstractContextManager[Any]:
+    """Where calls go: this GPU, or the emulator."""
+    return gensor_kernels.emulated(session.arch.part) if session.emulate else nullcontext()
+
+
+class Case:
+    """Operands of one call, with and without an epilogue, and the check of what came of it."""
+
+    def __init__(self, session: Session, dtype: str, shape: tuple[int, int, int], seed: int = 0):
+        self.session, self.xp = session, session.device.xp
+        m, n, k = shape
+        rng = np.random.default_rng(seed)
+        self.result = matmul.default_output(dtype)
+        self.host = [self._draw(rng, size, dtype) for size in ((m, k), (k, n))]
+        self.bias_host = self._draw(rng, (n,), self.result if self.result != "int32" else "int8")
+        self.a, self.b, self.bias = (self.xp.asarray(each) for each in (*self.host, self.bias_host))
+        self.workload: Workload = matmul.workload(m, n, k, dtype=dtype, out=self.result)
+
+    @staticmethod
+    def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if dtype == "int8":
+            return rng.integers(-128, 128, shape).astype(np.int8)
+        return rng.standard_normal(shape).astype(dtype)
+
+    def out(self) -> Any:
+        """A new poisoned result."""
+        out = self.xp.empty((self.host[0].shape[0], self.host[1].shape[1]), self.result)
+        out.view(np.uint8)[...] = 0xFF
+        return out
+
+    def run(self, out: Any, fused: bool) -> Any:
+        """The call itself."""
+        keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
+        return gensor_kernels.matmul(self.a, self.b, out, dtype=self.result, **keywords)
+
+    def served(self, out: Any, fused: bool) -> gensor_kernels.Explanation:
+        """Who serves the call."""
+        keywords: dict[str, Any] = {"bias": self.bias, "activation": "relu"} if fused else {}
+        return gensor_kernels.explain(gensor_kernels.matmul, self.a, self.b, out, dtype=self.result, **keywords)
+
+    def check(self, out: Any, fused: bool) -> float:
+        """Largest error over its tolerance. Raises AssertionError where that is above 1."""
+        steps = [Step("bias", self.bias_host.astype(np.float64)), Step("relu")] if fused else []
+        integer = len(steps) if self.result == "int32" else 0
+        expected = matmul.expect(self.host[0], self.host[1], self.workload, steps, integer_steps=integer)
+        if fused and self.served(out, fused).tier == 4:  # the library rounds the product before the epilogue
+            product = np.abs(self.host[0].astype(np.float64) @ self.host[1].astype(np.float64))
+            expected = expected._replace(bound=expected.bound + 2 * facts(self.result).unit_roundoff * product)
+        found = tolerance.check(out if isinstance(out, np.ndarray) else out.get(), expected)
+        if not found.ok:
+            raise AssertionError(found.message)
+        return found.ratio
+
+
+def call(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """A plain and a fused call, and who served them."""
+    case = Case(session, dtype, shape)
+    found: dict[str, Any] = {}
+    with context(session):
+        for fused in (False, True):
+            out = case.out()
+            why = case.served(out, fused)
+            case.run(out, fused)
+            session.synchronize()
+            name, worst = "fused" if fused else "plain", case.check(out, fused)
+            found[name] = {"tier": why.tier, "family": why.family, "reason": why.reason, "worst": worst}
+    return found
+
+
+def graph(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Capture a call in a graph, replay it on new operands in the same memory, and check what the replay wrote."""
+    cupy: Any = session.device.xp
+    case, other = Case(session, dtype, shape), Case(session, dtype, shape, seed=1)
+    out = case.out()
+    case.run(out, True)  # nothing may be loaded inside capture
+    stream = cupy.cuda.Stream(non_blocking=True)
+    session.synchronize()
+    with stream:
+        stream.begin_capture()
+        case.run(out, True)
+        made = stream.end_capture()
+    for mine, theirs in ((case.a, other.a), (case.b, other.b), (case.bias, other.bias)):
+        mine[...] = theirs
+    out.view(np.uint8)[...] = 0xFF
+    session.synchronize()
+    made.launch(stream)
+    stream.synchronize()
+    return {"worst": other.check(out, True)}
+
+
+def streams(session: Session) -> dict[str, Any]:
+    """The same call on several streams at once, each with operands of its own, several times over."""
+    cupy: Any = session.device.xp
+    cases = [Case(session, "float16", (512, 512, 512), seed) for seed in range(STREAMS)]
+    outs, lanes = [case.out() for case in cases], [cupy.cuda.Stream(non_blocking=True) for _ in cases]
+    session.synchronize()
+    for _ in range(8):
+        for case, out, lane in zip(cases, outs, lanes, strict=True):
+            with lane:
+                case.run(out, True)
+    for lane in lanes:
+        lane.synchronize()
+    return {"worst": max(case.check(out, True) for case, out in zip(cases, outs, strict=True))}
+
+
+def overhead(session: Session) -> dict[str, Any]:
+    """Microseconds of host time per call with `out=`, ours and the library's."""
+    case = Case(session, "float16", REHEARSED if session.emulate else (128, 128, 128))
+    out = case.out()
+    found: dict[str, Any] = {"calls": CALLS if not session.emulate else 20}
+    with context(session):
+        found["matmul_us"] = _per_call(session, found["calls"], lambda: gensor_kernels.matmul(case.a, case.b, out))
+        found["tier"] = gensor_kernels.explain(gensor_kernels.matmul, case.a, case.b, out).tier
+    library = case.xp.matmul
+    found["library_us"] = _per_call(session, found["calls"], lambda: library(case.a, case.b, out=out))
+    return found
+
+
+def _per_call(session: Session, calls: int, work: Callable[[], Any]) -> float:
+    """The least of five samples, each short enough not to fill the launch queue."""
+    work()
+    best = float("inf")
+    for _ in range(5):
+        session.synchronize()
+        done, spent = 0, 0.0
+        while done < calls:
+            burst = min(500, calls - done)
+            began = time.perf_counter()
+            for _ in range(burst):
+                work()
+            spent += time.perf_counter() - began
+            session.synchronize()
+            done += burst
+        best = min(best, spent / calls * 1e6)
+    return best

@@ -1,0 +1,151 @@
+"""Step 4: every stored kernel on its records' sizes, beside the library's call; and how well the potential ranks.
+
+Protocol: `gensor_tuner.measure` (rotating operand sets, full queue, interleaved rounds, medians). The vendor's call
+is what CuPy does for the same workload, epilogue included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gensor_database.record import Kernel, Timing
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.space import Space
+from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer
+from gensor_tuner.pool import Candidate, Pool
+
+from .facts import Clocks, environment
+from .real_size import fitting
+from .session import Item, Session
+from .shipped import REHEARSED, Stored, load, rejected, stored
+
+STEP = "timing"
+MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own
+REGRET_AT = 8
+
+
+def items(session: Session) -> Iterator[Item]:
+    """One item per workload, classes in turn, so that a short budget still sees every class."""
+    timer = Timer(session.device, HostClock() if session.emulate else CudaClock(session.device))
+    clocks, machine = Clocks(), _machine(session)
+    by_class: dict[str, dict[str, Stored]] = {}
+    bad = rejected(session)
+    for each in stored(session):
+        if each.short in bad:
+            continue
+        by_class.setdefault(each.workload.class_key(), {})[each.workload.key()] = each
+    queues = [sorted(group.values(), key=lambda each: -each.workload.flops()) for group in by_class.values()]
+    turns = [(turn, place, each) for place, queue in enumerate(queues) for turn, each in enumerate(queue)]
+    for _, _, each in sorted(turns, key=lambda turn: turn[:2])[: REHEARSED if session.emulate else None]:
+        yield Item(
+            each.name.partition(" ")[2] + f" {_class_name(each.workload)}",
+            lambda each=each: measure(session, timer, each, {**machine, "clocks": clocks.now()}),  # type: ignore[misc]
+        )
+
+
+def _machine(session: Session) -> dict[str, Any]:
+    """What a timing row says of the machine: short, and the same for all rows of a run."""
+    found = environment(session)
+    kept = ("gpu", "power_mode", "cupy", "cuda_runtime", "cuda_driver", "cublas", "nvrtc", "part")
+    return {name: found[name] for name in kept if name in found} | {"emulated": session.emulate}
+
+
+def _class_name(workload: Workload) -> str:
+    types, layouts = workload.dtype, workload.layouts
+    name = "tf32" if workload.math == "tf32" else types["a"]
+    return f"{name}>{types['c']} {layouts['a']}{layouts['b']} {'/'.join(map(str, workload.align.values()))}"
+
+
+def measure(session: Session, timer: Timer, each: Stored, machine: dict[str, Any]) -> dict[str, Any]:
+    """Time the kernels of a class on one workload and the vendor's call; every time becomes a row."""
+    workload = fitting(session, each.workload)
+    kernels, predicted = rivals(session, each, workload)
+    pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
+    times, vendor = timer.time(workload, pairs)
+    place = (workload.key(), session.arch.name, session.part)
+    device = json.dumps(machine, sort_keys=True)
+    rows = [
+        Timing(*place, kernel.digest, None, time.median_us, _samples(time), device)
+        for kernel, time in zip(kernels, times, strict=True)
+    ]
+    if vendor is not None:
+        rows.append(Timing(*place, None, "cupy.matmul", vendor.median_us, _samples(vendor), device))
+    with session.store() as store:
+        store.add(*rows)
+    measured = [time.median_us for time in times]
+    return {
+        "class": _class_name(workload),
+        "key": workload.key(),
+        "kernels": [kernel.digest for kernel in kernels],
+        "predicted_us": predicted,
+        "measured_us": measured,
+        "record_us": measured[0],
+        "best_us": min(measured),
+        "vendor_us": vendor.median_us if vendor else None,
+        "bound_us": bound_us(workload, session.arch),
+        "tau": kendall_tau(predicted, measured),
+        f"regret_at_{REGRET_AT}": regret(predicted, measured),
+    }
+
+
+def _samples(timed: Timed) -> str:
+    return json.dumps({name: value for name, value in asdict(timed).items() if name != "median_us"}, sort_keys=True)
+
+
+def rivals(session: Session, each: Stored, workload: Workload) -> tuple[list[Stored], list[float]]:
+    """The record's kernel first, then the stored kernels of its class that can serve it, best predicted first."""
+    found, bad = {each.digest: each}, rejected(session)
+    with session.store() as store:
+        for row in store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key()):
+            other = load(store, row, workload)
+            if other is not None and other.short not in bad:
+                found.setdefault(other.digest, other)
+    seconds = predictions(session, workload, [kernel.candidate for kernel in found.values()])
+    # What the potential takes to be illegal here (inf) may not be launched; the record's own kernel was tuned for it.
+    ranked = sorted(zip(seconds, found.values(), strict=True), key=lambda pair: (pair[1] is not each, pair[0]))
+    kept = [pair for pair in ranked if pair[1] is each or math.isfinite(pair[0])][:MOST_KERNELS]
+    return [kernel for _, kernel in kept], [value * 1e6 for value, _ in kept]
+
+
+def predictions(session: Session, workload: Workload, candidates: Sequence[Candidate]) -> list[float]:
+    """Predicted seconds of each candidate; inf where it cannot serve the workload."""
+    try:
+        space = Space(workload, session.arch)
+    except UnsupportedError:
+        return [math.inf] * len(candidates)
+    pool = Pool([workload])
+    pool.add(
+        space, (each.program for each in candidates if each.program.family in {f.family.name for f in space.families})
+    )
+    known = dict(zip(pool.names, pool.seconds([space])[0].tolist(), strict=True))
+    return [known.get(each.name, math.inf) for each in candidates]
+
+
+def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two rankings; None below three candidates, or where one side does not rank at all."""
+    x, y = np.asarray(predicted), np.asarray(measured)
+    finite = np.isfinite(x)
+    x, y = x[finite], y[finite]
+    if len(x) < 3:
+        return None
+    first, second = np.triu_indices(len(x), 1)
+    a, b = np.sign(x[first] - x[second]), np.sign(y[first] - y[second])
+    scale = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
+    return float((a * b).sum()) / scale if scale else None
+
+
+def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
+    """Best measured time among the `at` best predicted, over the best of all; None where all are among them."""
+    if len(measured) <= at:
+        return None
+    order = np.argsort(np.asarray(predicted), kind="stable")[:at]
+    times = np.asarray(measured)
+    return float(times[order].min() / times.min())

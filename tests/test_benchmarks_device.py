@@ -1,0 +1,198 @@
+"""The whole of benchmarks.device rehearsed on the emulator: resume, budgets, kernels and processes that fail."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import summary, timing
+from benchmarks.gpu.journal import Journal
+from benchmarks.gpu.real_size import shrunk
+from benchmarks.gpu.supervise import Step, Supervisor
+from gensor_database.record import Kernel, Record, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import Space
+from gensor_tuner.persist import kernel_rows
+from gensor_tuner.pool import candidate
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCH = lookup("sm_87")
+STEPS = ("facts", "families", "shipped", "timing", "public", "plants", "sanitizer")
+
+
+def device(out, *arguments, check=None):
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.device", "--emulate", "--out", str(out), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert check is None or done.returncode == check, done.stdout + done.stderr
+    return done
+
+
+def rows(workload, built_for):
+    """Rows of the kernel of `workload`, with the constants that fit `built_for`, its epilogue compiled in."""
+    space = Space(workload, ARCH)
+    family = space.families[0].family
+    program = family.starters(workload, ARCH)[0]
+    values = {**dict(program.values), "epilogue_fixed": int(bool(built_for.epilogue))}
+    chosen = candidate(family, Program(program.family, tuple(values.items())), built_for)
+    parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
+    return [*parts, Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")]
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    """A rehearsal over a good kernel, one with an epilogue of another, and one that takes B for its transpose."""
+    folder = tmp_path_factory.mktemp("device")
+    sizes, single = {"m": 72, "n": 48, "k": 48}, {"m": 72, "n": 48, "k": 48, "dtype": "float32"}
+    good = matmul.workload(**sizes, epilogue="bias_relu")
+    with Store.open(folder / "kernels.db") as store:
+        store.add(*rows(good, good))
+        store.add(*rows(matmul.workload(**sizes, epilogue="relu"), matmul.workload(**sizes, epilogue="tanh")))
+        store.add(*rows(matmul.workload(**single), matmul.workload(**single, trans_b=True)))
+    done = device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    return folder, done, Journal(folder / "out" / "results.jsonl").results()
+
+
+def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
+    folder, done, ends = rehearsal
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["device.db", "results.jsonl", "summary.json"]
+    assert {step for step, _ in ends} == set(STEPS)
+    assert all(end["emulated"] for end in ends.values())
+    assert "EMULATED" in done.stdout
+    found = json.loads((folder / "out" / "summary.json").read_text())
+    assert found["emulated"] and found["part"] == f"{ARCH.part}-emulated"
+    assert sorted((each["step"], each["outcome"]) for each in found["broken"]) == [
+        ("shipped", "failed"),
+        ("shipped", "wrong"),
+    ]
+
+
+def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
+    folder, _, ends = rehearsal
+    outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
+    assert sorted(outcomes.values()) == ["failed", "ok", "ok", "wrong"]
+    with Store.open(folder / "out" / "device.db", readonly=True) as store:
+        verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
+        bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
+        assert bad["wrong"].worst > 1 and "KernelFault" in bad["failed"].error
+        assert {row.method for row in verdicts.values()} == {"emulator"}
+        assert not any(store.kernel(row.kernel_digest).usable for row in bad.values())
+        timings = list(store.rows(Timing))
+        # A rehearsal's times are stored under a part that no device has.
+        assert {row.part for row in timings} == {f"{ARCH.part}-emulated"}
+        assert not {row.kernel_digest for row in bad.values()} & {row.kernel_digest for row in timings}
+        assert all(json.loads(row.device)["emulated"] for row in timings) and timings
+        assert len(list(store.rows(Kernel))) == 3
+
+
+def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
+    _, done, ends = rehearsal
+    plants = {item: end for (step, item), end in ends.items() if step == "plants"}
+    assert {end["outcome"] for end in plants.values()} == {"ok"} and len(plants) == 4
+    assert "KernelFault" in plants["null pointer"]["noticed"]
+    assert "outside the bound" in plants["sum cut short"]["noticed"]
+    assert done.stderr.count("benchmarks.device: plants") == 3  # two faults, each ending its process
+
+
+def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsal):
+    folder, _, ends = rehearsal
+    journal = Journal(folder / "out" / "results.jsonl")
+    before = journal.path.read_text()
+    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    assert journal.path.read_text() == before
+    # As if the power had failed: a torn line at the end, one family item and the step's end missing.
+    name = next(item for step, item in ends if step == "families")
+    kept = [
+        line
+        for line in before.splitlines()
+        if not ('"families"' in line and (json.dumps(name) in line or '"complete"' in line))
+    ]
+    journal.path.write_text("\n".join(kept) + '\n{"event": "be\n')
+    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    added = journal.path.read_text().splitlines()[len(kept) + 1 :]
+    assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
+    assert journal.results().keys() == ends.keys()
+
+
+def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):
+    done = device(tmp_path, "--budget", 1, check=0)
+    assert "not reached" in done.stdout and not (tmp_path / "results.jsonl").exists()
+
+
+def test_a_folder_of_another_part_is_refused(rehearsal):
+    done = device(rehearsal[0] / "out", "--arch", "sm_80", "--steps", "facts", check=2)
+    assert "holds results of" in done.stderr
+
+
+WORKER = """
+import json, os, sys, time
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from benchmarks.gpu.journal import Journal
+from benchmarks.gpu.session import Item, Session
+journal = Journal(Path({path!r}))
+session = Session(Path({folder!r}), journal, time.monotonic() + 60, emulate=True)
+def outside():
+    raise ValueError("planted")
+sys.exit(session.work("step", [
+    Item("first", dict), Item("raises", outside), Item("dies", os.abort), Item("hangs", lambda: time.sleep(60)),
+    Item("last", dict),
+]))
+"""
+
+
+def test_items_that_raise_die_or_hang_are_recorded_and_passed(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    code = WORKER.format(root=str(ROOT), path=str(journal.path), folder=str(tmp_path))
+    supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", code], 60.0, item_seconds=1.0)
+    assert supervisor.run([Step("step", 1.0)])
+    outcomes = {item: end["outcome"] for (_, item), end in journal.results().items()}
+    assert outcomes == {"first": "ok", "raises": "error", "dies": "crashed", "hangs": "timeout", "last": "ok"}
+    assert "planted" in journal.results()["step", "raises"]["traceback"]
+    assert journal.is_complete("step", "")
+
+
+def test_a_worker_that_dies_before_its_first_item_is_not_started_for_ever(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", "import os; os.abort()"], 30.0)
+    supervisor.run([Step("step", 1.0)])
+    assert journal.results()["step", "(worker)"]["outcome"] == "crashed"
+    assert len(list(journal.events())) == 2  # its turn, and the leftover time's
+
+
+def test_shrinking_keeps_the_class():
+    workload = matmul.workload(4099, 4096, 1000, batch=12, dtype="float16", trans_b=True)
+    small = shrunk(workload, 40)
+    assert small.class_key() == workload.class_key() and max(small.size.values()) < 56
+    assert all((small.size[axis] - workload.size[axis]) % 16 == 0 for axis in "mnk")
+
+
+def test_ranking_figures():
+    assert timing.kendall_tau([1, 2, 3, 4], [1, 2, 3, 4]) == 1
+    assert timing.kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert timing.kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    assert timing.kendall_tau([1, 1], [1, 2]) is None
+    assert timing.regret(range(10), [5, 9, 9, 9, 9, 9, 9, 9, 4, 9]) == 5 / 4
+    assert timing.regret(range(8), [1] * 8) is None
+
+
+def test_summary_figures():
+    base = {"kernels": ["a"], "predicted_us": [2.0], "measured_us": [4.0], "tau": None, "regret_at_8": None}
+    ends = [
+        {**base, "class": "x", "record_us": 4.0, "best_us": 4.0, "vendor_us": 8.0, "bound_us": 2.0},
+        {**base, "class": "x", "record_us": 4.0, "best_us": 4.0, "vendor_us": 2.0, "bound_us": 2.0},
+    ]
+    found = summary.timing(ends)
+    assert found["all"]["best"] == {"mean": pytest.approx(1.0), "worst": 0.5, "wins": 1, "of": 2}
+    assert found["measured_over_predicted"] == pytest.approx(2.0)
+    assert np.isclose(found["classes"]["x"]["of_bound"], 2.0)
