@@ -1,0 +1,143 @@
+"""Mutants of kernel sources: every barrier, wait and commit deleted, every predicate deleted and shifted by one.
+
+Works on the flattened text, where `#line` directives say which file a site is in. A site is a call in the kernels,
+not the definition of the intrinsic itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+INTRINSICS = ("types.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh")
+# Calls that order memory or copies, and calls that say what lies inside.
+ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
+# `minimum` of run-time extents is how a tile's range is cut off; of constants it is no bound.
+BOUNDS = ("within", "minimum")
+
+_LINE = re.compile(r'#line (\d+) "([^"]+)"')
+_CALL = re.compile(rf"\b({'|'.join(ORDERING + BOUNDS)})\s*(<[^<>;()]*>)?\(")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One call in the flattened text: text[begin:end] is `code`, at `line` of `file`.
+
+    `number` counts the equal calls before it in its file, so that a name survives edits elsewhere.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+    number: int
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.file} {self.code}" + (f" #{self.number + 1}" if self.number else "")
+
+    @property
+    def is_guard(self) -> bool:
+        return self.function in BOUNDS
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A site and what replaces it. `change` is a word for the kind of mutation."""
+
+    site: Site
+    change: str
+    code: str
+
+    def apply(self, text: str) -> str:
+        return text[: self.site.begin] + self.code + text[self.site.end :]
+
+    @property
+    def name(self) -> str:
+        return f"{self.site.name} -> {self.change}"
+
+
+def sites(text: str) -> list[Site]:
+    """Every call site of the flattened `text`, in its order."""
+    found: list[Site] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for file, line, begin, code in _lines(text):
+        if file in INTRINSICS or code.lstrip().startswith(("#", "//")):
+            continue
+        comment = code.find("//")
+        for call in _CALL.finditer(code, 0, comment if comment >= 0 else len(code)):
+            end = _closing(text, begin + call.end())
+            whole = text[begin + call.start() : end]
+            if call[1] != "minimum" or "params." in whole:
+                whole = " ".join(whole.split())
+                found.append(Site(file, line, call[1], whole, seen[file, whole], begin + call.start(), end))
+                seen[file, whole] += 1
+    return found
+
+
+def mutants(site: Site) -> list[Mutant]:
+    """All mutations of a site."""
+    inner = site.code[site.code.index("(") + 1 : -1]
+    if site.function == "within":
+        index, bound = split_arguments(inner)
+        return [
+            Mutant(site, "deleted", "true"),
+            Mutant(site, "bound + 1", f"within({index}, ({bound}) + 1)"),
+            Mutant(site, "bound - 1", f"within({index}, ({bound}) - 1)"),
+        ]
+    if site.function == "minimum":
+        first, second = split_arguments(inner)
+        changed = [("first alone", f"({first})"), ("second alone", f"({second})")]
+        changed += [(f"bound {sign} 1", f"({site.code} {sign} 1)") for sign in "+-"]
+        return [Mutant(site, *each) for each in changed]
+    found = [Mutant(site, "deleted", "(void)0")]
+    if site.function == "copy_async_wait":
+        groups = site.code[site.code.index("<") + 1 : site.code.index(">")]
+        found.append(Mutant(site, "one group fewer", f"copy_async_wait<({groups}) + 1>()"))
+    return found
+
+
+def instrument(text: str) -> tuple[str, list[Site]]:
+    """`text` with a cover("site <i>") in front of each call, and the sites by i."""
+    every = sites(text)
+    for i, site in reversed(list(enumerate(every))):
+        text = text[: site.begin] + f'({{ cover("site {i}"); {site.code}; }})' + text[site.end :]
+    return text, every
+
+
+def split_arguments(inner: str) -> tuple[str, str]:
+    """The two arguments of a call, split at its only comma outside brackets."""
+    depth, commas = 0, []
+    for at, character in enumerate(inner):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            commas.append(at)
+    if len(commas) != 1:
+        raise ValueError(f"not two arguments: {inner!r}")
+    return inner[: commas[0]].strip(), inner[commas[0] + 1 :].strip()
+
+
+def _closing(text: str, opened: int) -> int:
+    """Position behind the bracket that closes the one in front of `opened`."""
+    depth, at = 1, opened
+    while depth:
+        depth += (text[at] == "(") - (text[at] == ")")
+        at += 1
+    return at
+
+
+def _lines(text: str) -> Iterator[tuple[str, int, int, str]]:
+    """(file, line, position, line's text) of every line that is not a `#line` directive."""
+    file, number, position = "", 0, 0
+    for line in text.splitlines(keepends=True):
+        moved = _LINE.match(line)
+        if moved:
+            number, file = int(moved[1]), moved[2]
+        else:
+            yield file, number, position, line
+            number += 1
+        position += len(line)

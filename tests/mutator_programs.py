@@ -1,0 +1,160 @@
+"""The Programs the mutator tries its mutants on: small, and together they make every site of the kernels run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_tuner.cases import Case, generic_epilogue, granularity
+from gensor_tuner.pool import Candidate, candidate
+from gensor_tuner.problem import Failure, Problem
+from gensor_tuner.verify import Verdict, verify
+
+from . import mutations
+from .mutations import Site
+
+
+@dataclass(frozen=True)
+class Changed(Candidate):
+    """A candidate whose flattened source went through `edit` first."""
+
+    edit: Callable[[str], str] = field(compare=False, repr=False, default=str)
+
+    def source(self) -> str:
+        return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A small Program that makes some of the sites run."""
+
+    name: str
+    group: str
+    arch: str
+    workload: Workload
+    values: dict[str, int] = field(hash=False)
+
+    @property
+    def family(self) -> str:
+        return "contraction_simt" if self.group == "simt" else "contraction_mma"
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """The family's first starter with `values` instead; ValueError where that is not legal."""
+        family, arch = FAMILIES[self.family], lookup(self.arch)
+        program = family.starters(self.workload, arch)[0].replace(**self.values)
+        space = Space(self.workload, arch).family(self.family)
+        if not space.legal(space.point(program)[None])[0]:
+            raise ValueError(f"{self.name}: not a legal Program: {program.to_json()}")
+        return candidate(family, program, self.workload)
+
+    def verify(self, edit: Callable[[str], str]) -> Verdict:
+        """The verifier's verdict on the edited source, and behind it that of a case of the mutator's own."""
+        each = self.candidate
+        changed = Changed(each.program, each.family, each.constants, edit)
+        verdict = verify(changed, self.workload, use_cache=False)
+        if verdict.outcome == "ok":
+            try:
+                self._granule(changed)
+            except Failure as failure:
+                return Verdict(failure.outcome, f"granule case: {failure.detail}", failure.worst)
+        return verdict
+
+    def _granule(self, changed: Candidate) -> None:
+        """Sizes one granule past a tile on every axis: what an off-by-one may leave out is exactly that granule."""
+        step, tile = granularity(self.workload), changed.family.tile(changed.program)
+        epilogue = self.workload.epilogue or generic_epilogue(self.workload)
+        k = 2 * tile["split"] * tile["k"] + step["k"]
+        case = Case("granule", 1, tile["m"] + step["m"], tile["n"] + step["n"], k, epilogue)
+        problem = Problem(case, self.workload, seed=1)
+        problem.run(changed, build(changed.source()), copies="late", order="forward")
+        problem.check()
+
+    def live(self) -> list[Site]:
+        """The sites that run in this Program. The unmodified Program must pass."""
+        every: list[Site] = []
+
+        def edit(text: str) -> str:
+            instrumented, found = mutations.instrument(text)
+            every[:] = found
+            return instrumented
+
+        verdict = self.verify(edit)
+        if verdict.outcome != "ok":
+            raise AssertionError(f"{self.name} fails unmodified: {verdict.outcome}, {verdict.detail}")
+        return [site for i, site in enumerate(every) if verdict.branches.get(f"site {i}")]
+
+
+def _simt(name: str, workload: Workload, **values: int) -> Configuration:
+    base = {
+        "block_m": 16, "block_n": 32, "block_k": 8, "thread_m": 4, "thread_n": 4, "vthread_m": 1, "vthread_n": 1,
+        "lanes_m": 4, "stages": 2, "pad": 0, "raster": 1, "split_k": 1, "epilogue_staged": 0, "epilogue_fixed": 0,
+        "min_blocks": 0,
+    }  # fmt: skip
+    return Configuration(name, "simt", "sm_87", workload, base | _vectors(workload) | values)
+
+
+def _mma(group: str, arch: str, name: str, workload: Workload, **values: int) -> Configuration:
+    base = {
+        "block_m": 32, "block_n": 32, "warp_m": 16, "warp_n": 16, "stages": 3 if group == "mma cp.async" else 2,
+        "copy": int(group == "mma cp.async"), "raster": 1, "split_k": 1, "epilogue_staged": 1, "epilogue_fixed": 0,
+        "min_blocks": 0, "swizzle": 1,
+    }  # fmt: skip
+    return Configuration(name, group, arch, workload, base | _vectors(workload) | values)
+
+
+def _vectors(workload: Workload) -> dict[str, int]:
+    return {f"vector_{operand}": width for operand, width in workload.alignment}
+
+
+def configurations() -> list[Configuration]:
+    """Programs that together make every site run, in every form that changes what a shift by one means: accesses of
+    several elements and of one, tiles that the threads divide evenly and not, splits, both store routes."""
+    return [*_simt_configurations(), *_mma_configurations("cp.async"), *_mma_configurations("registers")]
+
+
+def _simt_configurations() -> list[Configuration]:
+    aligned, odd = matmul(256, 256, 256, dtype="float32"), matmul(255, 255, 255, dtype="float32")
+    half = matmul(256, 256, 256, dtype="float16")
+    integers = matmul(64, 64, 64, dtype="int8", epilogue="bias_relu_scale")
+    small = {"block_n": 8, "thread_m": 2, "thread_n": 2, "lanes_m": 8}
+    return [
+        _simt("scalar", odd, **small, raster=2),
+        _simt("one buffer, split", odd, **small, stages=1, split_k=3),
+        _simt("wide, split", aligned, split_k=3),
+        _simt("staged, wide", half, block_k=16, thread_n=1, thread_m=8, epilogue_staged=1, lanes_m=1),
+        _simt("staged, int8", matmul(255, 255, 255, dtype="int8"), epilogue_staged=1, stages=1),
+        _simt("wide, uneven", aligned, block_m=48, block_k=4, thread_m=6, raster=2),
+        _simt("compiled epilogue", integers, block_k=16, epilogue_fixed=1),
+    ]
+
+
+def _mma_configurations(copies: str) -> list[Configuration]:
+    def mma(name: str, workload: Workload, **values: int) -> Configuration:
+        return _mma(f"mma {copies}", "sm_75" if old else "sm_87", name, workload, **values)
+
+    old = copies == "registers"
+    half = matmul(256, 256, 256, dtype="float16")
+    # One element per access: cp.async takes 4 bytes at least, so TF32 there.
+    odd = matmul(255, 255, 255, dtype="float16") if old else matmul(255, 255, 255, dtype="float32", math="tf32")
+    integers = matmul(64, 64, 64, dtype="int8", trans_b=True, epilogue="bias_relu_scale")
+    first, third = (1, 4) if old else (0, 3)
+    deep, scalar = {"instruction": first, "block_k": 32}, {"instruction": 1 if old else 2, "block_k": 16}
+    return [
+        mma("wide", half, **deep, warp_m=32, raster=2),
+        mma("narrow", half, **deep | {"block_k": 16}, block_n=16, warp_n=8),
+        mma("wide, split", half, **deep, split_k=3),
+        mma("scalar", odd, **scalar),
+        mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
+        mma("int8", integers, instruction=third, block_k=64),
+        mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+    ]

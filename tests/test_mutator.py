@@ -1,0 +1,88 @@
+"""The mutator's own parts, and its barriers and waits on one Program per family and generation of hardware.
+
+The whole sweep, guards included, is `python -m tests.mutator`.
+"""
+
+import pytest
+
+from gensor_kernels.build.source import flatten
+from gensor_kernels.programs.families import FAMILIES
+from tests import mutations, mutator
+from tests.mutator_programs import Configuration, configurations
+from tests.mutator_survivors import EQUIVALENT
+
+TEXT = """#line 7 "a.cu"
+DEVICE bool inside(int i) { return within(i * (2, 3), bound<int>(4)); } // within(1, 2)
+    copy_async_wait<STAGES - 2>();
+#line 1 "intrinsics.cuh"
+void barrier();
+#line 3 "b.cuh"
+    barrier(), f(minimum(params.k, f(1, 2)), minimum(1, 2));
+    barrier();
+"""
+
+
+def test_sites_are_calls_in_kernels_with_file_and_line():
+    found = mutations.sites(TEXT)
+    assert [(site.line, site.name) for site in found] == [
+        (7, "a.cu within(i * (2, 3), bound<int>(4))"),
+        (8, "a.cu copy_async_wait<STAGES - 2>()"),
+        (3, "b.cuh barrier()"),
+        (3, "b.cuh minimum(params.k, f(1, 2))"),
+        (4, "b.cuh barrier() #2"),
+    ]
+    assert all(TEXT[site.begin : site.end] == site.code for site in found)
+
+
+def test_mutants_change_exactly_their_site():
+    guard, wait, barrier, bound, _ = mutations.sites(TEXT)
+    assert [mutant.code for mutant in mutations.mutants(guard)] == [
+        "true",
+        "within(i * (2, 3), (bound<int>(4)) + 1)",
+        "within(i * (2, 3), (bound<int>(4)) - 1)",
+    ]
+    assert [mutant.code for mutant in mutations.mutants(wait)] == ["(void)0", "copy_async_wait<(STAGES - 2) + 1>()"]
+    assert mutations.mutants(barrier)[0].apply(TEXT) == TEXT.replace("barrier(),", "(void)0,")
+    assert len(mutations.mutants(bound)) == 4
+
+
+def test_the_kernels_have_the_sites_the_mutator_knows():
+    for family, orderings in (("contraction_simt.cu", {"barrier"}), ("contraction_mma.cu", set(mutations.ORDERING))):
+        found = mutations.sites(flatten(family))
+        assert {site.function for site in found if not site.is_guard} == orderings
+        assert {site.function for site in found if site.is_guard} == set(mutations.BOUNDS)
+
+
+def test_every_proof_belongs_to_a_mutant():
+    every = [site for family in FAMILIES.values() for site in mutations.sites(flatten(family.source))]
+    assert set(EQUIVALENT) <= {mutant.name for site in every for mutant in mutations.mutants(site)}
+
+
+def named(group: str, name: str) -> Configuration:
+    return next(each for each in configurations() if (each.group, each.name) == (group, name))
+
+
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ("simt", ("one buffer, split", "staged, wide")),
+        ("mma cp.async", ("narrow", "wide")),
+        ("mma registers", ("wide",)),
+    ],
+)
+def test_every_missing_barrier_and_wait_is_caught(group, names):
+    dead, work = mutator.plan([named(group, name) for name in names])
+    unreached = {site.function for site in dead[group] if not site.is_guard}
+    assert unreached == ({"copy_async_commit", "copy_async_wait"} if group == "mma registers" else set())
+    orderings = [each for each in work if not each[1].site.is_guard]
+    survivors = {result.mutant for result in mutator.run(orderings, jobs=2) if not result.caught_by}
+    assert survivors <= set(EQUIVALENT)
+
+
+def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
+    configuration = named("simt", "one buffer, split")
+    _, work = mutator.plan([configuration])
+    chosen = [each for each in work if each[1].site.code == "within(at, k_end)"]
+    assert len(chosen) == 3
+    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert configuration.verify(lambda text: text + "\n").outcome == "ok"
