@@ -58,9 +58,9 @@ class Terms:
     chain: np.ndarray
     l2_bytes: np.ndarray
     dram_bytes: np.ndarray
-    in_flight: np.ndarray
+    in_flight: np.ndarray | float
     exposed: np.ndarray
-    prologue: np.ndarray
+    prologue: np.ndarray | float
     epilogue: np.ndarray
     epilogue_busy: np.ndarray
     epilogue_bytes: np.ndarray

@@ -12,8 +12,11 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
+from . import default_tiles
 from . import mma_parts as parts
 from .contraction import ContractionFamily
+from .contraction_kernel import class_constants, class_launches
+from .extents import extents
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble
@@ -57,7 +60,7 @@ class ContractionMma(ContractionFamily):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
-        element = shared.extents(workload).bytes_a
+        element = extents(workload).bytes_a
         codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
@@ -97,9 +100,9 @@ class ContractionMma(ContractionFamily):
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
         m, n = columns["block_m"], columns["block_n"]
         like = np.ones_like(m)
-        stage = columns["block_k"] * (m + n) * shared.extents(workload).bytes_a
+        stage = columns["block_k"] * (m + n) * extents(workload).bytes_a
         asynchronous = self._asynchronous(workload, arch)
-        tiles = parts.default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
+        tiles = default_tiles.default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -165,18 +168,18 @@ class ContractionMma(ContractionFamily):
             touched=c["k_steps"],
             staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"]),
         )
-        return assemble(c, shared.extents(workload), arch, facts, loop)
+        return assemble(c, extents(workload), arch, facts, loop)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
-        return shared.class_constants(program, workload) | own | {"ASYNC": program["copy"]}
+        return class_constants(program, workload) | own | {"ASYNC": program["copy"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
         p = dict(program.values)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps)
-        return shared.class_launches(program, workload, self.name, 32 * warps, memory)
+        return class_launches(program, workload, self.name, 32 * warps, memory)

@@ -13,8 +13,11 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
+from . import default_tiles
 from . import simt_parts as parts
-from .contraction import ContractionFamily, F
+from .contraction import ContractionFamily
+from .contraction_kernel import class_constants, class_launches
+from .extents import extents, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble
@@ -30,7 +33,7 @@ _WARPS = 33
 @lru_cache(maxsize=1)
 def _common_divisors() -> np.ndarray:
     """gcd(pieces, 32 x warps), flat: [pieces up to 256] x [warps up to 32], float32."""
-    return np.gcd(np.arange(257)[:, None], 32 * np.arange(_WARPS)[None]).astype(F).ravel()
+    return np.gcd(np.arange(257)[:, None], 32 * np.arange(_WARPS)[None]).astype(np.float32).ravel()
 
 
 class ContractionSimt(ContractionFamily):
@@ -83,15 +86,15 @@ class ContractionSimt(ContractionFamily):
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""
-        e = shared.extents(workload)
+        e = extents(workload)
         c = columns
         like = np.ones_like(c["block_m"])
         m, n = np.searchsorted(parts.BLOCKS, c["block_m"]), np.searchsorted(parts.BLOCKS, c["block_n"])
-        tiles = parts.default_thread_tiles(e.bytes_acc)[:, m, n]
+        tiles = default_tiles.default_thread_tiles(e.bytes_acc)[:, m, n]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
             inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * e.bytes_a
-            widths[f"vector_{operand}"] = np.minimum(shared.power_of_two_in(inner), 16)
+            widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,
             **widths,
@@ -140,7 +143,7 @@ class ContractionSimt(ContractionFamily):
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
             registers = registers + loads * c[f"load_words_{operand}"]
         # A slab is written and read once, in words, with a barrier on either side.
-        moved = warps * c["outputs"] * c["slab_words"] * (shared.extents(workload).bytes_acc * 2 / 128)
+        moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
         loop = Loop(
             warps=warps,
             math=c["math"],
@@ -156,14 +159,14 @@ class ContractionSimt(ContractionFamily):
             touched=c["steps"] * 0.5,
             staging=moved + c["row_rounds"] * c["staged"] * 50.0,
         )
-        return assemble(c, shared.extents(workload), arch, facts, loop)
+        return assemble(c, extents(workload), arch, facts, loop)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
-        return shared.class_constants(program, workload) | {name.upper(): program[name] for name in names}
+        return class_constants(program, workload) | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
@@ -171,7 +174,7 @@ class ContractionSimt(ContractionFamily):
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
         memory = parts.ring_bytes(p, workload)
         if p["epilogue_staged"] and p["split_k"] == 1:
-            word = shared.extents(workload).bytes_acc
+            word = extents(workload).bytes_acc
             slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
-        return shared.class_launches(program, workload, self.name, down * across, memory)
+        return class_launches(program, workload, self.name, down * across, memory)

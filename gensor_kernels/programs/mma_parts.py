@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..machine.arch import Arch
 from .banks import wavefronts
-from .contraction import extents, power_of_two_in, shared_parts
+from .contraction_parts import shared_parts
+from .extents import extents, power_of_two_in
 from .family import Part, Values
 
 if TYPE_CHECKING:
@@ -26,18 +28,13 @@ MOST_WARP_OUTPUTS = 5120
 MMA_LATENCY = 33.0
 #: Clocks of an iteration's barrier and first fragments.
 STEP_LATENCY = 70.0
-#: Warp tiles the default completion tries: fewest shared bytes per multiply-add first.
-PREFERRED = (
-    *((64, 64), (64, 48), (48, 64), (64, 32), (32, 64), (48, 48), (48, 32), (32, 48), (32, 32)),
-    *((64, 16), (16, 64), (48, 16), (16, 48), (32, 16), (16, 32), (16, 16)),
-)
 
 
 class Instruction(NamedTuple):
     """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate."""
 
     code: int
-    count: int
+    needed: int
     feature: str
     rate: str
 
@@ -75,12 +72,12 @@ def k_contiguous(workload: Workload, operand: str) -> bool:
     return workload.layouts[operand] in ("k", "s")
 
 
-def ring_bytes(v, workload: Workload):
+def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
     return v["stages"] * v["block_k"] * (v["block_m"] + v["block_n"]) * extents(workload).bytes_a
 
 
-def slab_bytes(v):
+def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
     return v["epilogue_staged"] * v["warp_n"] * 64
 
@@ -161,7 +158,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
     choices = instructions(kind(workload) or "", arch)
     element = extents(workload).bytes_a
-    counts = {choice.code: choice.count for choice in choices}
+    counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate)
 
     def function(v: Values) -> dict[str, np.ndarray]:
@@ -169,7 +166,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         outputs = v["warp_m"] * v["warp_n"]
         count = np.array([counts[int(code)] for code in v["instruction"]])
         # Small instructions do not reach the full rate on parts that have the large one.
-        math = outputs * steps * clocks * np.where(count == choices[0].count, 1, 2)
+        math = outputs * steps * clocks * np.where(count == choices[0].needed, 1, 2)
         latency = steps * MMA_LATENCY * np.sqrt(count)
         return {
             "math": math,
@@ -237,21 +234,3 @@ def _read(workload: Workload, operand: str) -> Part:
         (f"warp_{axis}", "block_k", "swizzle") if along_k else (f"warp_{axis}", "block_k", f"block_{axis}", "swizzle")
     )
     return Part(names, function)
-
-
-@lru_cache(maxsize=1)
-def default_warp_tiles() -> np.ndarray:
-    """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
-
-    The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps.
-    """
-    table = np.zeros((2, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
-    for i, m in enumerate(BLOCKS):
-        for j, n in enumerate(BLOCKS):
-            tiles = [(wm, wn) for wm, wn in PREFERRED if m % wm == 0 and n % wn == 0]
-            warps = [(m // wm) * (n // wn) for wm, wn in tiles]
-            good = [tile for tile, count in zip(tiles, warps, strict=True) if 4 <= count <= 16]
-            small = [tile for tile, count in zip(tiles, warps, strict=True) if count < 4]
-            fewest = tiles[int(np.argmin(warps))]
-            table[:, i, j] = good[0] if good else small[-1] if small else fewest
-    return table

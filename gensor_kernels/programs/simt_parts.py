@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..machine.arch import Arch
 from .banks import wavefronts
-from .contraction import extents, power_of_two_in, shared_parts
+from .contraction_parts import shared_parts
+from .extents import extents, power_of_two_in
 from .family import Part, Values
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def transposed(workload: Workload, operand: str) -> bool:
     return workload.layouts[operand] in ("k", "s")
 
 
-def ring_bytes(v, workload: Workload):
+def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
     word = extents(workload).bytes_acc
     total = 0
@@ -40,7 +42,7 @@ def ring_bytes(v, workload: Workload):
     return v["stages"] * total
 
 
-def store_rows(tall, wide, word: int):
+def store_rows(tall: Any, wide: Any, word: int) -> Any:
     """Rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
     room = np.where(tall * wide * word >= 256, 8, 16)
     four = (tall % 4 == 0) & (4 * wide <= room)
@@ -234,35 +236,3 @@ def _stores(workload: Workload) -> Part:
         }
 
     return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function)
-
-
-@lru_cache(maxsize=8)
-def default_thread_tiles(word: int) -> np.ndarray:
-    """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
-
-    The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
-    where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.
-    """
-    table = np.ones((5, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
-    for i, m in enumerate(BLOCKS):
-        for j, n in enumerate(BLOCKS):
-            table[:, i, j] = min(_thread_choices(m, n, word), default=(0, 1, 1, 1, 1, 1))[1:]
-    return table
-
-
-def _thread_choices(m: int, n: int, word: int) -> list[tuple[float, int, int, int, int, int]]:
-    found = []
-    wide = max(1, 16 // word)
-    for tm in (t for t in THREAD_TILES if m % t == 0):
-        for tn in (t for t in THREAD_TILES if n % t == 0):
-            down, across = m // tm, n // tn
-            lanes = [x for x in LANES if down % x == 0 and across % (32 // x) == 0]
-            threads = down * across
-            if not lanes or threads > 1024 or tm * tn * word > ACCUMULATOR_BYTES // 3:
-                continue
-            best = min(lanes, key=lambda x: (x * tm + 32 // x * tn, x))
-            groups = [max(v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)) for t in (tm, tn)]
-            # Fewest words read per multiply-add, but four to eight warps.
-            cost = (1 / tm + 1 / tn) * (1 + max(0, 128 - threads) / 64 + max(0, threads - 256) / 256)
-            found.append((cost, tm, tn, groups[0], groups[1], best))
-    return found

@@ -1,14 +1,13 @@
 """Space: the legal Programs of a Workload on an Arch, a disjoint union of family lattices.
 
-A *point* is a vector of value indices, one per coordinate, "level" first.  Coordinates of a level that the
-construction has not reached hold index 0, and stand for their default completion: ``legal`` and ``potential`` of
-a partial point are those of ``complete(point)``.
+A *point* is a vector of value indices, one per coordinate, "level" first.  ``legal`` and ``potential`` of a partial
+point are those of its default completion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,15 +16,13 @@ from ..errors import UnsupportedError
 from ..machine import roofline
 from ..machine.arch import Arch
 from .families import FAMILIES
-from .family import Coordinate, Facts, Family
+from .family import Facts, Family
 from .feedback import Feedback
+from .lattice import COMPLETE, Lattice
 from .program import Program
-from .tables import Columns, Tables
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
-
-COMPLETE = 2
 
 
 class Space:
@@ -59,19 +56,10 @@ class Space:
         raise KeyError(name)
 
 
-def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
-    if not restrict or coordinate.name not in restrict:
-        return coordinate
-    kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
-    if not kept:
-        raise ValueError(f"{coordinate.name} has the values {coordinate.values}: none is left")
-    return replace(coordinate, values=kept)
+class FamilySpace(Lattice):
+    """One family's lattice for a Workload on an Arch: which points are legal, and how fast they are predicted to be.
 
-
-class FamilySpace:
-    """One family's lattice for a Workload on an Arch, vectorised over points (n, d) of value indices.
-
-    ``restrict`` keeps only some values of some coordinates: small lattices, whose optimum can be enumerated.
+    ``feedback`` holds compiler facts; ``restrict`` keeps only some values of some coordinates.
     """
 
     def __init__(
@@ -82,96 +70,9 @@ class FamilySpace:
         feedback: Feedback | None = None,
         restrict: Mapping[str, Collection[int]] | None = None,
     ):
-        self.family, self.workload, self.arch = family, workload, arch
-        self.coordinates = tuple(_restricted(c, restrict) for c in family.coordinates(workload, arch))
-        self.names = tuple(coordinate.name for coordinate in self.coordinates)
-        self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
-        #: place value of each coordinate in a code
-        self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
-        self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
-        self.size = int(np.prod(self.extents))
-        self._tables = Tables(self.coordinates, family.parts(workload, arch))
-        self.feedback = feedback or Feedback()
+        super().__init__(family, workload, arch, restrict)
+        self.feedback = Feedback() if feedback is None else feedback
         self._static = np.array([0 if c.runtime or c.name == "level" else 1 for c in self.coordinates])
-
-    # ---- points, codes, programs
-
-    def encode(self, points: np.ndarray) -> np.ndarray:
-        """int64 codes of points (n, d); equal codes mean equal points."""
-        return points @ self.radix
-
-    def decode(self, codes: np.ndarray) -> np.ndarray:
-        """The points (n, d), int64, of codes (n,)."""
-        return np.asarray(codes, dtype=np.int64)[:, None] // self.radix % self.extents
-
-    def program(self, point: Sequence[int] | np.ndarray) -> Program:
-        """The Program of one point; of its default completion when the point is partial."""
-        whole = self.complete(np.asarray(point, dtype=np.int64)[None])[0]
-        pairs = tuple((c.name, c.values[int(i)]) for c, i in zip(self.coordinates, whole, strict=True))
-        return Program(self.family.name, pairs)
-
-    def point(self, program: Program) -> np.ndarray:
-        """The complete point (d,) of a Program; ValueError where it is not on this lattice."""
-        wanted = dict(program.values)
-        if program.family != self.family.name or set(wanted) != set(self.names):
-            raise ValueError(f"not a {self.family.name} program: {program}")
-        indices = []
-        for coordinate in self.coordinates:
-            if wanted[coordinate.name] not in coordinate.values:
-                raise ValueError(f"{coordinate.name}={wanted[coordinate.name]} is not in {coordinate.values}")
-            indices.append(coordinate.values.index(wanted[coordinate.name]))
-        return np.array(indices, dtype=np.int64)
-
-    def columns(self, points: np.ndarray) -> Columns:
-        """Values by coordinate name, int32 (n,), and the family's tabulated outputs, of complete points (n, d)."""
-        return Columns(self._tables, points)
-
-    # ---- construction levels
-
-    def complete(self, points: np.ndarray) -> np.ndarray:
-        """Points with every unreached coordinate at its default, at the last level; complete ones unchanged."""
-        points = np.asarray(points)
-        partial = points[:, 0] < COMPLETE
-        if not partial.any():
-            return points
-        whole = points.copy()
-        rows = points[partial]
-        filled = self._fill(rows, rows[:, 0])
-        filled[:, 0] = COMPLETE
-        whole[partial] = filled
-        return whole
-
-    def _fill(self, rows: np.ndarray, reached: np.ndarray) -> np.ndarray:
-        """Rows with the defaults of every coordinate above ``reached`` (n,) written in."""
-        filled = rows.copy()
-        for level in (1, COMPLETE):
-            columns = self.columns(filled)
-            values = self.family.defaults(columns, self.workload, self.arch)
-            for i in np.nonzero(self.levels == level)[0]:
-                lattice = np.array(self.coordinates[i].values)
-                wanted = values[self.names[i]]
-                index = np.clip(np.searchsorted(lattice, wanted, side="right") - 1, 0, len(lattice) - 1)
-                filled[:, i] = np.where(reached < level, index, filled[:, i])
-        return filled
-
-    def descend(self, points: np.ndarray) -> np.ndarray:
-        """Cache: one level further, the coordinates it reaches at their defaults (complete points unchanged)."""
-        points = np.asarray(points)
-        level = np.minimum(points[:, 0] + 1, COMPLETE)
-        filled = self._fill(points, points[:, 0])
-        filled[:, 0] = level
-        return np.where(self.levels[None] <= level[:, None], filled, 0)
-
-    def ascend(self, points: np.ndarray) -> np.ndarray:
-        """The inverse of Cache: one level back, what is no longer reached at index 0.
-
-        It is the exact inverse only where ``descend(ascend(p)) == p``; elsewhere the action is absent.
-        """
-        points = np.asarray(points)
-        level = np.maximum(points[:, 0] - 1, 0)
-        back = np.where(self.levels[None] <= level[:, None], points, 0)
-        back[:, 0] = level
-        return back
 
     # ---- legality and the potential
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms, residency
-from .contraction import Extents
+from .extents import Extents
 from .family import Columns, Facts
 
 #: Share of the L2 that keeps a working set alive beside streams.
@@ -31,7 +31,7 @@ class Loop:
     issue: np.ndarray
     wavefronts: np.ndarray
     chain: np.ndarray
-    in_flight: np.ndarray
+    in_flight: np.ndarray | float
     exposed: np.ndarray
     registers: np.ndarray
     memory: np.ndarray

@@ -1,0 +1,72 @@
+"""What both contraction kernels are built with and launched as: macros, grids, the split-K reduction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..operators.epilogue import OPERATIONS
+from .extents import extents
+from .family import Launch, macro_token
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+REDUCE_THREADS = 256
+#: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
+WORKSPACE_GROUP = 4
+#: First entry of a compile-time epilogue without operations (epilogue.cuh).
+EPILOGUE_NONE = 31
+
+
+def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """The macros both families bind from the class and from shared coordinates."""
+    layouts = workload.layouts
+    codes = 0
+    if program["epilogue_fixed"]:
+        codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
+        codes = codes or EPILOGUE_NONE
+    return {
+        "IN_TYPE": macro_token(workload.dtype["a"]),
+        "OUT_TYPE": macro_token(workload.dtype["c"]),
+        "ACC_TYPE": macro_token(workload.accumulator),
+        "MATH_TF32": int(workload.math == "tf32"),
+        "A_LAYOUT": int(layouts["a"] == "m"),
+        "B_LAYOUT": int(layouts["b"] == "n"),
+        "A_UNIT": int(layouts["a"] != "s"),
+        "B_UNIT": int(layouts["b"] != "s"),
+        "C_UNIT": int(layouts["c"] != "s"),
+        "A_VECTOR": program["vector_a"],
+        "B_VECTOR": program["vector_b"],
+        "C_VECTOR": program["vector_c"],
+        "BLOCK_M": program["block_m"],
+        "BLOCK_N": program["block_n"],
+        "BLOCK_K": program["block_k"],
+        "STAGES": program["stages"],
+        "SPLIT": int(program["split_k"] > 1),
+        "EPILOGUE_STAGED": program["epilogue_staged"],
+        "EPILOGUE_CODES": codes,
+        "MIN_BLOCKS": program["min_blocks"],
+    }
+
+
+def class_launches(
+    program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
+) -> tuple[Launch, ...]:
+    """The main launch, and for split-K the reduction (its grid: contraction.cuh)."""
+    e = extents(workload)
+    split = program["split_k"]
+    tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])
+    launches = [Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
+    if split > 1:
+        width = program["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
+        groups = e.batch * e.m * -(-e.n // width)
+        launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
+    return tuple(launches)
+
+
+def workspace_bytes(program: Program, workload: Workload) -> int:
+    """Bytes of a split's partial sums."""
+    e, split = extents(workload), program["split_k"]
+    columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
+    return split * e.batch * e.m * columns * e.bytes_acc if split > 1 else 0

@@ -1,0 +1,54 @@
+"""Tabulated parts both contraction families have: k steps, splits and their reduction, launch bounds, raster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
+from .extents import Extents
+from .family import Part, Values
+
+
+def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
+    """What depends on the coordinates both families have."""
+
+    def steps(v: Values) -> dict[str, np.ndarray]:
+        count = -(-e.k // v["block_k"])
+        return {
+            "iterations": -(-count // v["split_k"]),
+            "fits_split": (v["split_k"] - 1) * v["block_k"] < e.k,
+            "step_a": v["block_k"] * e.bytes_a,
+            "step_b": v["block_k"] * e.bytes_b,
+        }
+
+    def splits(v: Values) -> dict[str, np.ndarray]:
+        written, after = reduction(v["split_k"], e, arch)
+        return {"slabs": v["split_k"] * e.batch, "written": written, "after": after}
+
+    def bounds(v: Values) -> dict[str, np.ndarray]:
+        promised = np.maximum(v["min_blocks"], 1)
+        return {"promised": promised, "register_share": arch.regs_per_sm / 32 / 8 / promised}
+
+    return (
+        Part(("block_k", "split_k"), steps),
+        Part(("split_k",), splits),
+        Part(("min_blocks",), bounds),
+        Part(("raster",), lambda v: {"raster_rows": v["raster"]}),
+    )
+
+
+def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
+    """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count.
+
+    Partial sums pass through the L2 where they fit, otherwise through DRAM.
+    """
+    outputs = float(e.batch) * e.m * e.n
+    plain = outputs * e.bytes_c + e.extra
+    partial = split * outputs * e.bytes_acc
+    dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
+    l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
+    spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)
+    moved = partial * (spilled / dram + (1 - spilled) / l2) + plain / dram
+    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
+    return np.where(split > 1, partial * spilled, plain), np.where(split > 1, moved + fixed, 0)
