@@ -30,8 +30,9 @@
 // with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise. SWIZZLE 0
 // conflicts unless the rows are an odd number of chunks (16 bytes).
 //
-// Global accesses: A and B move X_VECTOR bytes at a time, C and split-K partials C_VECTOR and 16. The only others are
-// operands of the epilogue: vectors where adjacent and aligned, else element by element.
+// Global accesses: A and B move X_VECTOR bytes at a time, C moves C_VECTOR and partial sums of a split 16 (with
+// EPILOGUE_STAGED 0 at most two outputs). The only others are operands of the epilogue: vectors where adjacent and
+// aligned, else element by element; EPILOGUE_CODES 31 compiles none of them in.
 
 #ifndef IN_TYPE
 #define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
@@ -129,110 +130,27 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
 
-using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_VECTOR>;
-using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_VECTOR>;
-constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
-
-// The next step's fragments are read while this step's are multiplied, if both fit the registers.
-constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + 2 * FRAGMENTS_N;
-constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
-constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
-
-struct Fragments {
-    u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
-};
-
-// Copying of both operands, stage by stage.
-struct Pipeline {
-    TileCopy<TileA> a;
-    TileCopy<TileB> b;
-    int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
-
-    MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
-            tile.k_begin, params.a_k),
-          b(gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n, params.b_n,
-            tile.k_begin, params.b_k),
-          k_left(tile.k_end - tile.k_begin), write(0) {}
-
-    // Asks for the next step. Steps past the end of k are all zeros.
-    MEMBER void request() {
-#if ASYNC
-        a.copy(k_left, shared_base() + write);
-        b.copy(k_left, shared_base() + (write + TileA::BYTES));
-        copy_async_commit();
-        write = next_stage(write);
-#else
-        a.load(k_left);
-        b.load(k_left);
-#endif
-        k_left -= BLOCK_K;
-    }
-    // Makes the oldest step asked for visible to the block, and the stage before it free.
-    MEMBER void receive() {
-#if ASYNC
-        copy_async_wait<STAGES - 2>();
-#else
-        a.store(shared_base() + write);
-        b.store(shared_base() + (write + TileA::BYTES));
-        write = next_stage(write);
-#endif
-        barrier();
-    }
-    static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
-};
-
 KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
-    Pipeline pipeline(params, tile);
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
-    const FragmentLoader<TileA, FRAGMENTS_M, 4> load_a(row);
-    const FragmentLoader<TileB, FRAGMENTS_N, 2> load_b(column);
-    ACC_TYPE accumulators[FRAGMENTS_M][FRAGMENTS_N][4] = {};
-    Fragments fragments[2];
-    int read = 0; // byte offset of the stage being computed
-
-    auto load_fragments = [&](Fragments &into, int k_step) {
-        load_a.load(into.a, shared_base() + read, k_step);
-        load_b.load(into.b, shared_base() + (read + TileA::BYTES), k_step);
-    };
-    auto multiply_fragments = [&](const Fragments &from) {
-        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-            multiply(accumulators[i][j], from.a[i], from.b[j]);
-    };
-
-    ROLLED for (int s = 0; s < (ASYNC ? STAGES - 1 : 1); ++s) pipeline.request();
+    Pipeline pipeline(params, tile);
+    WarpMath math(row, column);
+    ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request();
     pipeline.receive();
-    load_fragments(fragments[0], 0);
+    math.load(0, 0);
     for (int step = 0; within(step, steps); ++step) {
-        if (step + (ASYNC ? STAGES - 1 : 1) < steps)
+        if (step + AHEAD < steps)
             cover("steady");
         else
             cover("drain");
         pipeline.request();
-        UNROLL for (int k = 0; k < K_STEPS; ++k) {
-            constexpr bool EVEN = K_STEPS % 2 == 0;
-            const bool last = k == K_STEPS - 1;
-            // Fragments for the next step of k go into the other buffer before this one is multiplied, except where
-            // registers have to be stored first, or where the buffers would not be back in turn after the last step.
-            const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && EVEN));
-            const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
-            if (!ahead)
-                multiply_fragments(fragments[now]);
-            if (last) {
-                pipeline.receive();
-                read = Pipeline::next_stage(read);
-            }
-            load_fragments(fragments[next], last ? 0 : k + 1);
-            if (ahead)
-                multiply_fragments(fragments[now]);
-        }
+        math.compute(pipeline);
     }
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     if constexpr (ASYNC && STAGES > 2)
         copy_async_wait<0>();
     barrier();
 #endif
-    finish_warp(params, tile, tile.row + row, tile.column + column, accumulators);
+    finish_warp(params, tile, tile.row + row, tile.column + column, math.accumulators);
 }

@@ -4,8 +4,7 @@
 // wait stay in their registers. Staged: each warp moves 16 rows through a slab of shared memory of its own, so that
 // every lane gets whole 16-byte stores. Direct: the pairs of columns an accumulator holds are stored as they are.
 #pragma once
-#include "contraction.cuh"
-#include "mma_fragments.cuh"
+#include "mma_pipeline.cuh"
 
 // Outputs per store.
 constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
@@ -90,8 +89,6 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
     else
         finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
 }
-
-using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
 #if EPILOGUE_STAGED
 DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {

@@ -1,0 +1,100 @@
+// The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
+#pragma once
+#include "contraction.cuh"
+#include "mma_fragments.cuh"
+
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_VECTOR>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_VECTOR>;
+constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
+
+// The next step's fragments are read while this step's are multiplied, if both fit the registers.
+constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + 2 * FRAGMENTS_N;
+constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
+constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
+
+using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
+constexpr int AHEAD = ASYNC ? STAGES - 1 : 1;
+
+struct Fragments {
+    u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
+};
+
+// Copying of both operands, stage by stage. AHEAD steps are on their way while one is computed.
+struct Pipeline {
+    TileCopy<TileA> a;
+    TileCopy<TileB> b;
+    int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
+
+    MEMBER Pipeline(const Params &params, const Tile &tile)
+        : a(gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
+            tile.k_begin, params.a_k),
+          b(gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n, params.b_n,
+            tile.k_begin, params.b_k),
+          k_left(tile.k_end - tile.k_begin), write(0) {}
+
+    // Asks for the next step. Steps past the end of k are all zeros.
+    MEMBER void request() {
+#if ASYNC
+        a.copy(k_left, shared_base() + write);
+        b.copy(k_left, shared_base() + (write + TileA::BYTES));
+        copy_async_commit();
+        write = next_stage(write);
+#else
+        a.load(k_left);
+        b.load(k_left);
+#endif
+        k_left -= BLOCK_K;
+    }
+    // Makes the oldest step asked for visible to the block, and the stage before it free.
+    MEMBER void receive() {
+#if ASYNC
+        copy_async_wait<STAGES - 2>();
+#else
+        a.store(shared_base() + write);
+        b.store(shared_base() + (write + TileA::BYTES));
+        write = next_stage(write);
+#endif
+        barrier();
+    }
+    static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
+};
+
+// One warp's share of the math.
+struct WarpMath {
+    FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
+    FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
+    Accumulators accumulators;
+    Fragments fragments[2];
+    int read; // byte offset of the stage being computed
+
+    MEMBER WarpMath(int row, int column) : load_a(row), load_b(column), accumulators{}, read(0) {}
+
+    MEMBER void load(int buffer, int k) {
+        load_a.load(fragments[buffer].a, shared_base() + read, k);
+        load_b.load(fragments[buffer].b, shared_base() + (read + TileA::BYTES), k);
+    }
+    MEMBER void multiply_all(int buffer) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+            multiply(accumulators[i][j], fragments[buffer].a[i], fragments[buffer].b[j]);
+    }
+
+    // Multiplies the stage whose first fragments are loaded, and loads those of the next one.
+    MEMBER void compute(Pipeline &pipeline) {
+        UNROLL for (int k = 0; k < K_STEPS; ++k) {
+            const bool last = k == K_STEPS - 1;
+            // The next fragments go into the other buffer before these are multiplied, except where registers have to
+            // be stored first, or where the buffers would not be back in turn after the last step.
+            const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && K_STEPS % 2 == 0));
+            const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
+            if (!ahead)
+                multiply_all(now);
+            if (last) {
+                pipeline.receive();
+                read = Pipeline::next_stage(read);
+            }
+            load(next, last ? 0 : k + 1);
+            if (ahead)
+                multiply_all(now);
+        }
+    }
+};
