@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class Axis(Protocol):
     """What an action has to know of a family's coordinate."""
@@ -49,12 +52,17 @@ class Move:
 
 
 class Action:
-    """A scheduling primitive. `up` and `down` say in which directions this class moves its coordinates."""
+    """A scheduling primitive. `up` and `down` say in which directions this class moves its coordinates.
+
+    `plain` says which of two choices of equal predicted time is the plainer one: the larger value (1), the smaller
+    (-1) or neither (0).
+    """
 
     kind: ClassVar[str]
     up: ClassVar[bool] = True
     down: ClassVar[bool] = True
     paper: ClassVar[bool] = False
+    plain: ClassVar[int] = -1
 
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
@@ -93,6 +101,7 @@ class Tile(Action):
     """
 
     kind = "tile"
+    plain = 0
     down = False
     paper = True
 
@@ -115,6 +124,7 @@ class Cache(Action):
     defaults: level 0 -> 1. Inverse: Uncache."""
 
     kind = "cache"
+    plain = 1
     down = False
     paper = True
 
@@ -126,6 +136,7 @@ class Uncache(Action):
     """
 
     kind = "cache"
+    plain = 1
     up = False
 
 
@@ -152,6 +163,7 @@ class CopyWidth(Action):
     """Change the bytes of one global access of an operand: a_vector 8 -> 16. Inverse: CopyWidth."""
 
     kind = "copy_width"
+    plain = 1
 
 
 class Layout(Action):
@@ -201,6 +213,12 @@ ACTIONS: tuple[type[Action], ...] = (
 )
 
 GRAPHS = ("full", "paper")
+
+
+def plainness(axes: Sequence[Axis]) -> NDArray[np.float64]:
+    """1, 0 or -1 per coordinate (d,): whether its larger, neither or smaller value is the plainer of equals."""
+    plain = {action.kind: action.plain for action in ACTIONS}
+    return np.array([plain[axis.kind] for axis in axes], np.float64)
 
 
 def moves(axes: Sequence[Axis], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,54 +11,50 @@ from numpy.typing import NDArray
 
 from .actions import Move
 
-Points = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 
 class Carry:
-    """The carrying moves among `moves`, as tables of value indices.
+    """What carrying moves do to the coordinate they carry, as tables of value indices, by number of the ray."""
 
-    `table[carrier, outer, inner, new inner]` is the outer index that keeps outer value / inner value, or -1.
-    """
-
-    def __init__(self, axes: Sequence[Any], moves: Sequence[Move], place: NDArray[np.int64]):
+    def __init__(self, axes: Sequence[Any], moves: Sequence[Move], ray_move: Numbers, ray_distance: Numbers):
+        """`ray_move` and `ray_distance` (r,): every move at every distance."""
         carried = [move for move in moves if move.carried >= 0]
-        self.any = bool(carried)
-        self.number = np.array([carried.index(move) if move in carried else -1 for move in moves])
-        self.inner = np.array([move.axis for move in carried], np.int64)
-        self.outer = np.array([move.carried for move in carried], np.int64)
-        self.step = np.array([move.step for move in carried], np.int64)
-        self.place = place[self.outer] if carried else place[:0]
-        width = max((len(axis.values) for axis in axes), default=1)
-        self.table = np.full((len(carried), width, width, width), -1, np.int64)
+        number = np.array([carried.index(move) if move in carried else -1 for move in moves], np.int64)
+        self._carrier = number[ray_move]
+        self._some = bool(carried)
+        self._inner = np.array([move.axis for move in carried], np.int64)
+        self._outer = np.array([move.carried for move in carried], np.int64)
+        self._change = ray_distance * np.array([move.step for move in moves], np.int64)[ray_move]
+        width = max(len(axis.values) for axis in axes)
+        #: [carrier, outer, inner, new inner]: the outer index that keeps outer / inner value, or -1
+        self._table = np.full((len(carried), width, width, width), -1, np.int64)
         for i, move in enumerate(carried):
-            inner, outer = axes[move.axis].values, axes[move.carried].values
-            index = {value: k for k, value in enumerate(outer)}
-            for o, w, to in np.ndindex(len(outer), len(inner), len(inner)):
-                if outer[o] % inner[w] == 0:
-                    self.table[i, o, w, to] = index.get(outer[o] // inner[w] * inner[to], -1)
+            self._table[i] = _ratios(axes[move.carried].values, axes[move.axis].values, width)
 
-    def _find(self, points: Points, move: NDArray, distance: NDArray | int) -> tuple[NDArray, ...]:
-        """Carrier numbers, outer coordinate numbers, old and new outer indices, for carrying moves only."""
-        carrier = self.number[move]
-        rows = np.arange(carrier.size)
-        inner, outer = self.inner[carrier], self.outer[carrier]
-        old, at = points[rows, outer], points[rows, inner]
-        return carrier, outer, old, self.table[carrier, old, at, at + distance * self.step[carrier]]
+    def along(self, ahead: Numbers, points: Numbers, row: Numbers, ray: Numbers) -> NDArray[np.bool_] | None:
+        """Set the carried coordinate of the points `ahead` (n, d), reached from `points[row]` along `ray` (n,).
 
-    def codes(self, reached: NDArray, points: Points, row: NDArray, move: NDArray, distance: NDArray | int) -> NDArray:
-        """`reached` with the outer coordinate's change added, -1 where it has no such value."""
-        some = np.flatnonzero(self.number[move] >= 0) if self.any else ()
-        if len(some):
-            far = distance if isinstance(distance, int) else distance[some]
-            carrier, _, old, new = self._find(points[row[some]], move[some], far)
-            reached[some] = np.where(new < 0, -1, reached[some] + (new - old) * self.place[carrier])
-        return reached
+        Returns which of them there is such a value for (n,), or None if all moves stand alone.
+        """
+        if not self._some:
+            return None
+        rows = np.flatnonzero(self._carrier[ray] >= 0)
+        carrier, source = self._carrier[ray[rows]], row[rows]
+        outer, inner = self._outer[carrier], points[source, self._inner[carrier]]
+        there = self._table[carrier, points[source, outer], inner, inner + self._change[ray[rows]]]
+        ahead[rows, outer] = there
+        inside = np.ones(len(ahead), bool)
+        inside[rows] = there >= 0
+        return inside
 
-    def points(self, reached: Points, points: Points, move: NDArray, distance: NDArray | int) -> Points:
-        """`reached` with the outer coordinate set."""
-        some = np.flatnonzero(self.number[move] >= 0) if self.any else ()
-        if len(some):
-            far = distance if isinstance(distance, int) else distance[some]
-            _, outer, _, new = self._find(points[some], move[some], far)
-            reached[some, outer] = new
-        return reached
+
+@lru_cache(maxsize=64)
+def _ratios(outer: tuple[int, ...], inner: tuple[int, ...], width: int) -> Numbers:
+    """The table of one carrying move, padded to (width, width, width) with -1."""
+    table = np.full((width, width, width), -1, np.int64)
+    index = {value: i for i, value in enumerate(outer)}
+    for o, w, to in np.ndindex(len(outer), len(inner), len(inner)):
+        if outer[o] % inner[w] == 0:
+            table[o, w, to] = index.get(outer[o] // inner[w] * inner[to], -1)
+    return table

@@ -6,8 +6,8 @@ legal lies between the two ends of an edge, so the same ray backwards leads home
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,18 @@ from .actions import Move, moves
 from .carry import Carry
 
 Points = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 LEVEL_TOKENS = ("level+", "level-")
+
+
+class Edges(NamedTuple):
+    """Edges out of a list of points: (e,) row in the list and number of the move, (e, d) target and the target's
+    default completion."""
+
+    row: Numbers
+    move: Numbers
+    target: Points
+    whole: Points
 
 
 class Graph:
@@ -37,65 +48,79 @@ class Graph:
         self.place = np.asarray(space.encode(np.eye(len(self.extents), dtype=np.int64)), np.int64)
         self.top = int(self.extents[0]) - 1
         self._index = {move.token: i for i, move in enumerate(self.moves)}
-        axis = np.array([move.axis for move in self.moves], np.int64)
-        step = np.array([move.step for move in self.moves], np.int64)
-        self.delta = np.eye(len(self.extents), dtype=np.int64)[axis] * step[:, None]
-        self.code_step = self.delta @ self.place
-        self.carry = Carry(space.coordinates, self.moves, self.place)
-        self._room = np.where(step > 0, axis, axis + len(self.extents))
-        # A default that is no lattice value stands for the next smaller one: bounds are all values but the first.
-        self._bounds = [np.array(axis.values[1:], np.int64) for axis in space.coordinates]
-        self._level = np.array([space.coordinates[i].level for i in axis], np.int64)
-        self.rays = axis != 0
         #: which of Cache and Uncache (0, 1) this graph has, and the numbers of their moves
         self.ways = np.array([way for way, token in enumerate(LEVEL_TOKENS) if token in self._index], np.int64)
         self.level_moves = np.array([self._index[LEVEL_TOKENS[way]] for way in self.ways], np.int64)
+        # A default that is no lattice value stands for the next smaller one: bounds are all values but the first.
+        self._bounds = [np.array(axis.values[1:]) for axis in space.coordinates]
+        self._tabulate_rays()
 
-    def encode(self, points: Points) -> NDArray[np.int64]:
+    def _tabulate_rays(self) -> None:
+        """Every (move, distance) there is, far ones first, with the change of the point it stands for."""
+        axis = np.array([move.axis for move in self.moves], np.int64)
+        step = np.array([move.step for move in self.moves], np.int64)
+        self._room = np.where(step > 0, axis, axis + len(self.extents))
+        #: the memory level from which on each coordinate, and each move, exists
+        self.axis_level = np.array([axis.level for axis in self.space.coordinates], np.int64)
+        self.move_level = self.axis_level[axis]
+        reach = np.where(axis == 0, 0, self.extents[axis] - 1)
+        distance = np.arange(int(reach.max()), 0, -1)
+        far, move = np.nonzero(distance[:, None] <= reach)
+        self._ray_move, self._ray_distance = move, distance[far]
+        self._ray_delta = np.eye(len(self.extents), dtype=np.int64)[axis[move]]
+        self._ray_delta *= (step[move] * self._ray_distance)[:, None]
+        self._carry = Carry(self.space.coordinates, self.moves, self._ray_move, self._ray_distance)
+
+    def encode(self, points: Points) -> Numbers:
         """Codes (n,) of points (n, d)."""
         return points @ self.place
 
-    def decode(self, codes: NDArray[np.int64]) -> Points:
+    def decode(self, codes: Numbers) -> Points:
         """Points (n, d) of codes (n,)."""
         return codes[:, None] // self.place % self.extents
 
-    def limits(self, points: Points) -> NDArray[np.int64]:
-        """How far each move's ray stays inside the lattice, (n, a): 0 where the action does not exist.
+    def edges(self, points: Points) -> Edges:
+        """Every edge from these points (n, d). Actions on coordinates of levels not reached yet do not exist."""
+        row, move, ahead = self._along_rays(points)
+        # One completion for all partial points: those we stand on (Cache needs it) and those ahead.
+        whole = np.asarray(self.space.complete(np.concatenate([points, ahead])), np.int64)
+        here, beyond = whole[: len(points)], whole[len(points) :]
+        legal = np.flatnonzero(self.space.legal(beyond))
+        # Far candidates of a ray come first: written in this order, the nearest one stays.
+        nearest = np.full((len(points), len(self.moves)), -1)
+        nearest[row[legal], move[legal]] = legal
+        row, move = np.nonzero(nearest >= 0)
+        found = nearest[row, move]
+        level, way, ends = self._between_levels(points, here)
+        return Edges(
+            row=np.concatenate([row, level]),
+            move=np.concatenate([move, self.level_moves[way]]),
+            target=np.concatenate([ahead[found], ends]),
+            whole=np.concatenate([beyond[found], here[level]]),
+        )
 
-        Actions on coordinates of memory levels that are not reached yet do not exist. Cache and Uncache are no
-        rays: theirs are 0 (see `levels`).
-        """
-        room = np.concatenate([self.extents - 1 - points, points], axis=1)[:, self._room]
-        room *= self.rays & (self._level <= points[:, :1])
-        return room
+    def _along_rays(self, points: Points) -> tuple[Numbers, Numbers, Points]:
+        """(row, move, point) of every lattice point on a ray from these points, the far ones of a ray first."""
+        limit = np.concatenate([self.extents - 1 - points, points], axis=1)[:, self._room]
+        limit[self.move_level > points[:, :1]] = 0
+        row, ray = np.nonzero(limit[:, self._ray_move] >= self._ray_distance)
+        ahead = points[row] + self._ray_delta[ray]
+        inside = self._carry.along(ahead, points, row, ray)
+        if inside is not None:
+            row, ray, ahead = row[inside], ray[inside], ahead[inside]
+        return row, self._ray_move[ray], ahead
 
-    def ahead(
-        self, points: Points, codes: NDArray[np.int64], row: NDArray, move: NDArray, distance: NDArray | int
-    ) -> NDArray[np.int64]:
-        """Codes of the lattice points at `distance` along moves from some rows of `points` (with `codes`).
-
-        -1 where a carried coordinate has no such value.
-        """
-        reached = codes[row] + distance * self.code_step[move]
-        return self.carry.codes(reached, points, row, move, distance)
-
-    def ahead_points(self, points: Points, move: NDArray, distance: NDArray | int) -> Points:
-        """The lattice points at `distance` along one move from each point, where `ahead` found one."""
-        far = distance if isinstance(distance, int) else distance[:, None]
-        return self.carry.points(points + far * self.delta[move], points, move, distance)
-
-    def levels(self, points: Points) -> tuple[Points, NDArray[np.bool_]]:
-        """Targets (n, w, d) of the w of Cache and Uncache that this graph has, and which exist (n, w).
+    def _between_levels(self, points: Points, whole: Points) -> tuple[Numbers, Numbers, Points]:
+        """(row, way, target) of the edges of Cache and Uncache; `whole` are the completions of `points`.
 
         Uncache exists only where Cache would lead straight back: where the level holds nothing but defaults.
         """
-        targets = np.repeat(points[:, None, :], 2, axis=1)
         exist = np.stack([points[:, 0] < self.top, self._at_defaults(points)], axis=1)
-        for way, move in enumerate((self.space.descend, self.space.ascend)):
-            rows = np.flatnonzero(exist[:, way])
-            if rows.size:
-                targets[rows, way] = move(points[rows])
-        return targets[:, self.ways], exist[:, self.ways]
+        row, way = np.nonzero(exist[:, self.ways])
+        level = points[row, 0] + np.array([1, -1])[self.ways[way]]
+        target = np.where(self.axis_level <= level[:, None], whole[row], 0)
+        target[:, 0] = level
+        return row, way, target
 
     def _at_defaults(self, points: Points) -> NDArray[np.bool_]:
         """Which points are above level 0 and hold only defaults at their own level.
@@ -103,8 +128,7 @@ class Graph:
         The same as `descend(ascend(p)) == p`, without completing both.
         """
         space = self.space
-        columns = space.columns(points)
-        wanted = space.family.defaults(columns, space.workload, space.arch)
+        wanted = space.family.defaults(space.columns(points), space.workload, space.arch)
         holds = points[:, 0] > 0
         for i, axis in enumerate(space.coordinates):
             if axis.level and len(axis.values) > 1:
@@ -112,30 +136,19 @@ class Graph:
                 holds &= (default == points[:, i]) | (points[:, 0] != axis.level)
         return holds
 
-    def neighbours(self, points: Points) -> tuple[Points, NDArray[np.bool_]]:
+    def neighbours(self, points: Points) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Targets (n, a, d) of every move from every point, and which of them exist (n, a).
 
         The target of an absent edge is the point itself.
         """
-        limit = self.limits(points)
-        codes = self.encode(points)
         targets = np.repeat(points[:, None, :], len(self.moves), axis=1)
-        found = np.zeros(limit.shape, bool)
-        for distance in range(1, int(limit.max(initial=0)) + 1):
-            row, move = np.nonzero(~found & (limit >= distance))
-            inside = self.ahead(points, codes, row, move, distance) >= 0
-            row, move = row[inside], move[inside]
-            ahead = self.ahead_points(points[row], move, distance)
-            legal = np.asarray(self.space.legal(ahead), bool)
-            row, move = row[legal], move[legal]
-            targets[row, move] = ahead[legal]
-            found[row, move] = True
-        ends, exist = self.levels(points)
-        found[:, self.level_moves] = exist
-        targets[:, self.level_moves] = np.where(exist[:, :, None], ends, points[:, None, :])
+        found = np.zeros(targets.shape[:2], bool)
+        edges = self.edges(points)
+        targets[edges.row, edges.move] = edges.target
+        found[edges.row, edges.move] = True
         return targets, found
 
-    def follow(self, point: NDArray[np.int64], token: str) -> NDArray[np.int64]:
+    def follow(self, point: Numbers, token: str) -> Numbers:
         """The point that the move called `token` leads to. Raises ValueError if the edge does not exist."""
         move = self._index.get(token)
         if move is None:
@@ -145,7 +158,7 @@ class Graph:
             raise ValueError(f"action {token!r} does not exist at {point.tolist()}")
         return targets[0, move]
 
-    def token(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> str:
+    def token(self, source: Numbers, target: Numbers) -> str:
         """The first move whose edge leads from `source` to `target`. Raises ValueError if there is none."""
         targets, found = self.neighbours(source[None])
         same = np.flatnonzero(found[0] & (targets[0] == target).all(axis=1))
@@ -153,44 +166,47 @@ class Graph:
             raise ValueError(f"no edge from {source.tolist()} to {target.tolist()}")
         return self.moves[same[0]].token
 
-    def reachable(self, start: Points, chunk: int = 4096) -> NDArray[np.int64]:
+    def scatter(self, count: int, rng: np.random.Generator, draws: int = 1 << 18) -> Points:
+        """At most `count` legal complete points (n, d), drawn uniformly, from at most `draws` lattice points."""
+        found, have, tried = [np.empty((0, len(self.extents)), np.int64)], 0, 0
+        while have < count and tried < draws:
+            batch = min(max(2048, 64 * (count - have)), 1 << 16, draws - tried)
+            points = rng.integers(0, self.extents, (batch, len(self.extents)))
+            points[:, 0] = self.top
+            found.append(points[self.space.legal(points)])
+            have, tried = have + len(found[-1]), tried + batch
+        return np.concatenate(found)[:count]
+
+    def reachable(self, start: Points, chunk: int = 2048) -> Numbers:
         """Sorted codes of every point that some path leads to from `start` (n, d), breadth first."""
         seen = np.unique(self.encode(start))
         layer = seen
         while layer.size:
-            found = [self._step(part) for part in _chunks(layer, chunk)]
+            found = [self._step(layer[i : i + chunk]) for i in range(0, layer.size, chunk)]
             layer = np.setdiff1d(np.concatenate(found), seen)
             seen = np.union1d(seen, layer)
         return seen
 
-    def _step(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _step(self, codes: Numbers) -> Numbers:
         """Distinct codes of all neighbours of the points with these codes."""
         targets, found = self.neighbours(self.decode(codes))
         return np.unique(self.encode(targets[found]))
 
 
-def _chunks(codes: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
-    for begin in range(0, codes.size, size):
-        yield codes[begin : begin + size]
-
-
-def compact(tokens: Sequence[str]) -> str:
+def compact(tokens: list[str]) -> str:
     """A path as one short string, repeats counted: ["k+", "k+", "m-"] -> "k+*2 m-"."""
-    words: list[str] = []
-    i = 0
-    while i < len(tokens):
-        run = i
-        while run < len(tokens) and tokens[run] == tokens[i]:
-            run += 1
-        words.append(tokens[i] if run - i == 1 else f"{tokens[i]}*{run - i}")
-        i = run
-    return " ".join(words)
+    return " ".join(token if count == 1 else f"{token}*{count}" for token, count in _runs(tokens))
+
+
+def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
+    begin = 0
+    for end in range(1, len(tokens) + 1):
+        if end == len(tokens) or tokens[end] != tokens[begin]:
+            yield tokens[begin], end - begin
+            begin = end
 
 
 def expanded(text: str) -> list[str]:
     """The tokens of a compact path."""
-    tokens: list[str] = []
-    for word in text.split():
-        token, _, count = word.partition("*")
-        tokens.extend([token] * int(count or 1))
-    return tokens
+    words = [word.partition("*") for word in text.split()]
+    return [token for token, _, count in words for _ in range(int(count or 1))]

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .graph import Graph, Points, compact, expanded
-from .markov import Chains, schedule
-from .region import NOWHERE, Region
+from gensor_kernels.errors import UnsupportedError
+
+from .graph import Graph, Numbers, Points, compact, expanded
+from .markov import Chains, Schedule, schedule
+from .paper import PaperChains, PaperRegion, paper_schedule
+from .region import NOWHERE, Ids, Region
+
+#: Random legal Programs that chains may start from: share of a budget, and number without one.
+SCATTER_SHARE, SCATTER = 0.1, 64
 
 
 @dataclass(frozen=True)
 class Walk:
     """What a walk found.
 
-    `best`: distinct complete Programs with predicted seconds, best first, ties in the order of their codes.
+    `best`: distinct complete Programs with predicted seconds, best first; the plainer of two equals comes first.
     `path`: the actions from `start` (coordinate values of `family`) to `best[0]`, without loops.
     `evaluations`: distinct complete Programs whose potential was computed. `steps`: chain-steps taken.
     """
@@ -45,16 +50,14 @@ def replay(space: Any, walk: Walk | str) -> Any:
     Raises ValueError if the family, its start or an action of the path does not exist in this space.
     """
     record = json.loads(walk.to_json() if isinstance(walk, Walk) else walk)
-    for family in space.families:
-        if family.family.name == record["family"]:
-            break
-    else:
+    family = next((f for f in space.families if f.family.name == record["family"]), None)
+    if family is None:
         raise ValueError(f"no family {record['family']!r} in this space")
     graph = Graph(family, record["graph"])
-    point = np.array(
-        [axis.values.index(value) for axis, value in zip(family.coordinates, record["start"], strict=True)],
-        np.int64,
-    )
+    axes = zip(family.coordinates, record["start"], strict=True)
+    point = np.array([axis.values.index(value) for axis, value in axes], np.int64)
+    if not family.legal(point[None])[0]:
+        raise ValueError(f"the start {record['start']} is not legal in this space")
     for token in expanded(record["path"]):
         point = graph.follow(point, token)
     return family.program(point)
@@ -67,98 +70,124 @@ def walk(
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Any] | None = None,
+    start: Sequence[Any] | str | None = None,
     budget: int | None = None,
     keep: int = 256,
 ) -> Walk:
     """Walk the construction graph of `space` (a Space) and return the Programs of lowest predicted time.
 
-    `chains` x `steps` steps in all, fewer chains where `budget` (distinct complete Programs evaluated, over all
-    families) is small. `start`: Programs to start from; without it chains start in each family, from the minimal
-    Program at memory level 0 and from the family's starters. `keep`: how many Programs to return. The same
-    arguments give the same Walk. Raises ValueError if there is no family to walk in or for an unknown graph.
+    `chains` x `steps` steps in all; fewer, longer chains where `budget` (distinct complete Programs evaluated, over
+    all families) is small. `start`: Programs to start from; None for the minimal Program at memory level 0 of each
+    family, its starters, and random legal Programs; "random" for the last alone. The paper's graph always starts
+    from the minimal Program. `keep`: how many Programs to return. The same arguments give the same Walk.
+    Raises ValueError if there is nowhere to start and for an unknown graph.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    regions, starts = _begin(space, graph, start, budget)
+    regions, starts = _begin(space, graph, start, budget, rng, chains)
     actions = max(len(region.graph.moves) for region in regions)
-    plan = schedule(budget, actions, chains, steps)
-    shares = _shares(regions, starts, plan.chains)
+    plan = schedule(budget, actions, chains, steps) if graph == "full" else paper_schedule(chains, steps)
     taken = 0
+    shares = _shares(regions, starts, plan.chains)
     for i, (region, ids) in enumerate(zip(regions, starts, strict=True)):
         if budget is not None:
             left = budget - sum(other.evaluations for other in regions)
-            region.budget = region.evaluations + left * shares[i] // sum(shares[i:])
-        taken += Chains(region, np.resize(ids, shares[i]), plan, rng).run()
+            region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
+        if shares[i]:
+            taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
     return _result(regions, taken, seed, graph, keep)
 
 
+def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
+    """Let chains walk in one family; returns the steps taken."""
+    if not isinstance(region, PaperRegion):
+        return Chains(region, starts, plan, rng).run()
+    taken = PaperChains(region, starts, plan, rng).run()
+    region.settle()
+    return taken
+
+
 def _begin(
-    space: Any, graph: str, start: Sequence[Any] | None, budget: int | None
-) -> tuple[list[Region], list[NDArray[np.int32]]]:
-    """A region with its evaluated start ids for each family that has somewhere to start."""
+    space: Any, graph: str, start: Sequence[Any] | str | None, budget: int | None, rng: np.random.Generator, chains: int
+) -> tuple[list[Region], list[Ids]]:
+    """A region with its evaluated start ids, best first, for each family that has somewhere to start."""
     regions, starts = [], []
-    left = budget
+    scattered = SCATTER if budget is None else min(int(budget * SCATTER_SHARE) + 1, 4096)
     for family in space.families:
-        points = _start_points(family, start)
-        if len(points):
-            region = Region(Graph(family, graph), left)
-            ids = np.unique(region.add(points))
-            ids = ids[np.isfinite(region.log_phi[ids])]
-            left = None if left is None else left - region.evaluations
-            if ids.size:
-                regions.append(region)
-                starts.append(ids)
+        kind = Region if graph == "full" else PaperRegion
+        left = None if budget is None else budget - sum(region.evaluations for region in regions)
+        region = kind(Graph(family, graph), left)
+        points = _start_points(region.graph, start, scattered // len(space.families) + 1, rng)
+        ids = np.unique(region.add(points[family.legal(points)]))
+        ids = ids[np.isfinite(region.log_phi[ids])]
+        if ids.size:
+            ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
+            if start is None and (minimal := _minimal(family)):
+                # Every fourth chain constructs its Program from the minimal one.
+                ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
+            regions.append(region)
+            starts.append(ids)
     if not regions:
         raise ValueError("no legal Program to start from: no family serves this workload, or the budget is zero")
     return regions, starts
 
 
-def _start_points(family: Any, start: Sequence[Any] | None) -> Points:
-    """Where chains of this family start, (n, d)."""
-    if start is None:
+def _minimal(family: Any) -> list[Numbers]:
+    """The family's minimal point at memory level 0, if it has one."""
+    try:
+        return [family.start()]
+    except UnsupportedError:
+        return []
+
+
+def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: int, rng: np.random.Generator) -> Points:
+    """Where chains of this family may start, (n, d)."""
+    family = graph.space
+    if graph.name == "paper":
+        rows = _minimal(family)
+    elif start is None:
         starters = family.family.starters(family.workload, family.arch)
-        rows = [family.start(), *(family.point(program) for program in starters)]
+        rows = [*_minimal(family), *(family.point(program) for program in starters), *graph.scatter(scattered, rng)]
+    elif isinstance(start, str):
+        rows = list(graph.scatter(scattered, rng))
     else:
         rows = [family.point(program) for program in start if program.family == family.family.name]
     return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
 
 
-def _shares(regions: list[Region], starts: list[NDArray[np.int32]], chains: int) -> list[int]:
-    """How many of the chains walk in each family: more where the best start is better, at least one each."""
+def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
+    """How many of the chains walk in each family: more where the best start is better, none where it is ten times
+    worse than another family's."""
     best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
     weight = (best.min() / best) ** 2
-    return [max(1, int(share)) for share in np.round(chains * weight / weight.sum())]
+    shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)
+    shares[np.argmax(weight)] += chains - shares.sum()
+    return [int(share) for share in shares]
 
 
 def _result(regions: list[Region], taken: int, seed: int, graph: str, keep: int) -> Walk:
     """Merge the families' best Programs and trace the way to the very best."""
     ranked = []
     for i, region in enumerate(regions):
-        ids = np.flatnonzero(region.complete[: len(region)])
-        ids = ids[np.lexsort((region.table.codes[ids], region.phi[ids]))[:keep]]
-        ranked.extend((float(region.phi[j]), i, int(j)) for j in ids)
-    ranked.sort(key=lambda entry: entry[:2])
+        ids = region.best(keep)
+        ranked.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
+    ranked.sort(key=lambda entry: entry[0])
     del ranked[keep:]
-    points = [region.points(np.array([j for _, k, j in ranked if k == i], int)) for i, region in enumerate(regions)]
-    rows = [iter(found) for found in points]
-    best = [(regions[i].graph.space.program(next(rows[i])), seconds) for seconds, i, _ in ranked]
-    _, i, winner = ranked[0]
+    _, i, winner, _ = ranked[0]
     start, tokens = _trace(regions[i], winner)
     family = regions[i].graph.space
-    values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
     return Walk(
-        best=best,
+        best=[(regions[i].graph.space.program(point), seconds) for seconds, i, _, point in ranked],
         evaluations=sum(region.evaluations for region in regions),
         steps=taken,
         family=family.family.name,
-        start=values,
+        start=tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True)),
         path=compact(tokens),
         seed=seed,
         graph=graph,
     )
 
 
-def _trace(region: Region, winner: int) -> tuple[NDArray[np.int64], list[str]]:
+def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
     """The start point and the actions from it to `winner`: the path of first visits, which has no loops."""
     way = [winner]
     while (before := region.before(way[-1])) != NOWHERE:
