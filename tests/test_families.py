@@ -1,20 +1,24 @@
 """What family modules say of one Program: it compiles, its launches, workspace and constants."""
 
+import numpy as np
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.matmul import workload
-from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.space import FamilySpace, Space
 
+from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch
 from .lattices import MMA, SIMT, every_space, random_legal, space
+
+RESOURCES = {MMA: mma_launch, SIMT: simt_launch}
 
 
 @every_space
 def test_random_legal_programs_compile(index):
     lattice = space(index)
-    for point in random_legal(lattice, 2, seed=index):
+    for point in random_legal(lattice, 1, seed=index):
         program = lattice.program(point)
         source = bind(flatten(lattice.family.source), lattice.family.constants(program, lattice.workload))
         binary = compile_cubin(source, lattice.arch.target)
@@ -33,6 +37,8 @@ def test_launches_agree_with_the_terms(index):
         assert main.grid == terms["blocks"]
         assert main.block == 32 * terms["warps"]
         assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
+        constants = lattice.family.constants(program, lattice.workload)
+        assert (main.block, main.shared_bytes) == RESOURCES[lattice.family](constants)
         workspace, zeroed = lattice.family.workspace(program, lattice.workload)
         assert not zeroed
         assert (program["split_k"] > 1) == bool(rest) == (workspace > 0) == (terms["after"] > 0)
@@ -65,3 +71,43 @@ def test_families_say_why_they_do_not_serve():
     assert [x.family.name for x in served.families] == ["contraction_simt"]
     with pytest.raises(KeyError):
         served.family("contraction_mma")
+
+
+def conflicts_per_iteration(program, problem, family):
+    """Shared-memory conflicts of one main-loop iteration of one block, counted by the emulator."""
+    kernel = Kernel(family.name, family.constants(program, problem), RESOURCES[family])
+    few, many = (
+        Problem(kernel, Case(program["block_m"], program["block_n"], program["block_k"] * count)).run(races=False)
+        for count in (2, 4)
+    )
+    return (many.bank_conflicts - few.bank_conflicts) / 2
+
+
+@pytest.mark.parametrize("layout", ["kn", "mk"])
+@pytest.mark.parametrize("swizzle", [0, 1])
+def test_fragment_conflicts_are_those_the_emulator_counts(layout, swizzle):
+    problem = workload(96, 48, 64, trans_a=layout[0] == "m", trans_b=layout[1] == "k")
+    lattice = FamilySpace(MMA, problem, lookup("sm_80"))
+    program = MMA.starters(problem, lookup("sm_80"))[0]
+    program = program.replace(block_m=96, block_n=48, block_k=32, warp_m=48, warp_n=24, swizzle=swizzle)
+    columns = lattice.columns(lattice.point(program)[None])
+    reads = columns["read_clocks_a"] + columns["read_clocks_b"]
+    ideal = (48 + 24) * 32 * 2 / 128
+    modelled = float((reads - ideal)[0] * columns["down"][0] * columns["across"][0])
+    assert (modelled == 0) == bool(swizzle)
+    assert conflicts_per_iteration(program, problem, MMA) == modelled
+
+
+@pytest.mark.parametrize(("thread_n", "vthread_n", "free"), [(8, 2, True), (8, 1, False)])
+def test_virtual_threads_avoid_conflicts(thread_n, vthread_n, free):
+    problem = workload(32, 64, 32, dtype="float32", trans_a=True)
+    lattice = FamilySpace(SIMT, problem, lookup("sm_80"))
+    program = SIMT.starters(problem, lookup("sm_80"))[0].replace(
+        block_m=32, block_n=64, block_k=8, thread_m=4, thread_n=thread_n, vthread_m=1, vthread_n=vthread_n, lanes_m=4
+    )
+    assert lattice.legal(lattice.point(program)[None])[0]
+    columns = lattice.columns(lattice.point(program)[None])
+    modelled = float(np.round((columns["read_clocks_a"] + columns["read_clocks_b"] - 4 - 8)[0]))
+    assert (modelled == 0) == free
+    warps = 2
+    assert conflicts_per_iteration(program, problem, SIMT) == modelled * 8 * warps

@@ -209,6 +209,12 @@ def unswizzled_degree(row_bytes: int) -> int:
     return wavefronts([row * row_bytes for row in range(8)], 16)
 
 
+@lru_cache(maxsize=512)
+def plain_degree(row_bytes: int) -> int:
+    """Wavefronts to read 4 rows x 8 adjacent words of an unswizzled tile: one register of 32-bit fragments."""
+    return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
+
+
 def _read(workload: Workload, operand: str) -> Part:
     """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
@@ -219,12 +225,12 @@ def _read(workload: Workload, operand: str) -> Part:
     def function(v: Values) -> dict[str, np.ndarray]:
         count = v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
         row = v["block_k" if along_k else f"block_{axis}"] * element
-        plain = np.array([unswizzled_degree(int(length)) for length in row])
+        by_matrix = along_k or element == 2
+        plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
-        if along_k or element == 2:
+        if by_matrix:
             return {f"read_issue_{operand}": count * (1 + rounding), f"read_clocks_{operand}": count * 4 * degree}
         if element == 4:
-            degree = np.minimum(degree, 4)
             return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
         # Bytes across rows: sixteen byte loads and their packing.
         degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
