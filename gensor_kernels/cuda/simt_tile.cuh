@@ -59,13 +59,15 @@ struct TileLoader {
     gptr<IN_TYPE> source;                // this thread's first element of the next step
     i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
     int lane, line;                      // its place among LANES x LINES threads
+    int k_end;                           // end of k, counted from this thread's first k of the next step
     u32 inside;                          // bit per load along the entries' axis: not past the operand's edge
     Vec<Shape::VECTOR> staged[Shape::LOADS];
 };
 
-// `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`.
+// `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`, and ends
+// at `k_end`.
 template <class Shape>
-DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entries, int k, i64 entry_stride,
+DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entries, int k, int k_end, i64 entry_stride,
                                      i64 k_stride) {
     constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
     TileLoader<Shape> loader;
@@ -73,7 +75,8 @@ DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entri
     loader.line = (int)((u32)thread_index() / Shape::LANES);
     const int along = loader.lane * Shape::ELEMENTS;
     const int first = entry + (BY_LINE ? loader.line : along);
-    const i64 first_k = k + (BY_LINE ? along : loader.line);
+    const int first_k = k + (BY_LINE ? along : loader.line);
+    loader.k_end = k_end - first_k;
     loader.source = operand + (first * entry_stride + first_k * k_stride);
     loader.inner_step = Shape::PACE * (BY_LINE ? k_stride : entry_stride);
     loader.outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
@@ -84,14 +87,14 @@ DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entri
     return loader;
 }
 
-// Issues the loads of the step at `k` and moves on. What lies past an edge or past `k_end` reads as zero.
+// Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
 template <class Shape>
-DEVICE void load_step(TileLoader<Shape> &loader, int k, int k_end) {
-    const int first_k = k + (Shape::TRANSPOSED ? loader.lane * Shape::ELEMENTS : loader.line);
+DEVICE void load_step(TileLoader<Shape> &loader) {
+    const int k_end = loader.k_end;
     gptr<IN_TYPE> line = loader.source;
     UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
         UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) {
-            const int at = first_k + (Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES);
+            const int at = (Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES);
             const bool entry_inside = (loader.inside >> (Shape::TRANSPOSED ? o : i)) & 1;
             const bool inside = entry_inside && Shape::in_tile(loader.line, o) && within(at, k_end);
             loader.staged[o * Shape::INNER_LOADS + i] =
@@ -99,6 +102,7 @@ DEVICE void load_step(TileLoader<Shape> &loader, int k, int k_end) {
         }
         line = line + loader.outer_step;
     }
+    loader.k_end -= BLOCK_K;
     // Where the lines are exactly the step's rows, the next step begins behind the last of them.
     loader.source = !Shape::TRANSPOSED && !Shape::RAGGED ? line : loader.source + loader.advance;
 }
