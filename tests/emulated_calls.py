@@ -91,12 +91,12 @@ def pick(rng, choices):
 
 def extents(rng, sizes):
     """(m, n, k, batch axes) around drawn `sizes`: as drawn, multiples of 16, block edges; sometimes a long k."""
-    style = pick(rng, ["drawn", "wide", "wide", "edge"])
+    style = pick(rng, ["drawn", "wide", "wide", "wide", "edge"])
     if style == "wide":
         sizes = [-(-size // 16) * 16 for size in sizes]
     if style == "edge":
         sizes = [pick(rng, [15, 17, 31, 33, 63, 65, 127, 129]) for _ in sizes]
-    m, n, k = (pick(rng, [0] + [1] * 3 + [size] * 46) for size in sizes)
+    m, n, k = (pick(rng, [0] * zeros + [1] * 3 + [size] * 45) for size, zeros in zip(sizes, (1, 1, 3), strict=True))
     if rng.integers(6) == 0:
         m, n, k = min(m, 96), min(n, 96), k * pick(rng, [8, 13])
     lead = pick(rng, [(), (), (), (), (2,), (3,), (2, 3), (1, 2)])
@@ -160,7 +160,7 @@ def calls(draw):
     rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), *sizes])
     m, n, k, lead = extents(rng, sizes)
     arch = pick(rng, ["sm_87"] * 9 + ["sm_75"])
-    kind = inputs, result, precision = pick(rng, KINDS * 2 + RARE_KINDS if arch == "sm_87" else OLD_KINDS)
+    kind = inputs, result, precision = pick(rng, KINDS * 3 + RARE_KINDS if arch == "sm_87" else OLD_KINDS)
     odd = pick(rng, [0, 0, 0, 0, 3]) if inputs != "int8" else 0
     forms = [pick(rng, FORMS) for _ in "abc"] if rng.integers(2) else ["C"] * 3
     shared = pick(rng, [None, None, "a", "b"]) if lead else None

@@ -60,7 +60,7 @@ CLASSES = {
         ("knn", False, MMA, False),
         ("sss", False, SIMT, False),
     ],
-    ("int8", "int8", "ieee"): [("kkn", True, MMA, False), ("sss", False, SIMT, False)],
+    ("int8", "int8", "ieee"): [("kkn", True, MMA, False), ("knn", False, MMA, False), ("sss", False, SIMT, False)],
     ("int8", "float32", "ieee"): [("sss", False, SIMT, False)],
 }
 # Without cp.async, with other int8 and float16 instructions.
@@ -69,6 +69,13 @@ OLD_CLASSES = {
     ("int8", "int32", "ieee"): [("kkn", True, MMA, False), ("sss", False, SIMT, False)],
 }
 ARCHS = {"sm_87": CLASSES, "sm_75": OLD_CLASSES}
+
+
+def isolate(patch, folder):
+    """No database but those a test makes: neither the packaged ones nor the user's."""
+    patch.setattr("gensor_database.layers.PRETUNED", folder / "no-packaged-databases")
+    patch.setenv("GENSOR_DB", str(folder / "none.db"))
+    patch.delenv("GENSOR_SITE_DB", raising=False)
 
 
 def workload(inputs, result, math, layouts, aligned):

@@ -11,14 +11,17 @@ import gensor_kernels
 from gensor_kernels.dispatch import library, problem, tiers, tierup
 from gensor_kernels.dispatch.tiers import Choice
 
-from .emulated_store import stock
+from .emulated_store import isolate, stock
 from .numpy_device import ARCH, starters, workload
 
 
 @pytest.fixture(autouse=True)
 def tuning(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("GENSOR_TUNE", "now")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    yield
+    gensor_kernels.refresh()
 
 
 def worker(monkeypatch, code):

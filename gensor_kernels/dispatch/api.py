@@ -14,6 +14,7 @@ from .arguments import operations
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+_ONE = 1  # by identity: comparing an array with 1 would wait for the device
 _emulated: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
 _lock = threading.Lock()
 _emulators: dict[tuple[str, ...], Runtime] = {}
@@ -51,7 +52,7 @@ def matmul(
     for operands that are no arrays of this device.
     """
     runtime = _emulated.get() or _current()
-    if bias is None and add is None and activation is None and epilogue is None and type(alpha) is int and alpha == 1:
+    if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
     return runtime.call(a, b, out, operations(alpha, bias, add, activation, epilogue), dtype, precision)
 
