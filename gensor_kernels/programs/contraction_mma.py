@@ -19,7 +19,7 @@ from .contraction_kernel import class_constants, class_launches
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
-from .traffic import Loop, assemble
+from .traffic import Loop, assemble, register_limit
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -138,12 +138,18 @@ class ContractionMma(ContractionFamily):
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
             held = held + passes * pieces * c[f"hold_{operand}"]
-        return c["base_registers"] + held
+        return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
+
+    @staticmethod
+    def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+        """Where the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh, bool."""
+        return c["double_needs"] <= register_limit(c, warps, arch)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c = columns
         warps = c["down"] * c["across"]
+        doubled = self._doubled(c, warps, arch)
         issue, clocks, held = c["step_issue"], 0.0, 0.0
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
@@ -160,10 +166,10 @@ class ContractionMma(ContractionFamily):
             multiplies=c["multiplies"],
             issue=issue,
             wavefronts=clocks * warps,
-            chain=c["chain"],
+            chain=c["chain"] - doubled * c["chain_saved"],
             in_flight=c["in_flight"],
             exposed=c["exposed"],
-            registers=c["base_registers"] + held,
+            registers=c["base_registers"] + doubled * c["second_fragments"] + held,
             memory=self._memory(c, warps),
             outputs=c["outputs"],
             touched=c["k_steps"],

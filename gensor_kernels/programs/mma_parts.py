@@ -26,8 +26,9 @@ WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 MOST_WARP_OUTPUTS = 5120
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties).
 MMA_LATENCY = 33.0
-#: Clocks of an iteration's barrier and first fragments.
-STEP_LATENCY = 70.0
+#: Clocks of an iteration's barrier, and from a fragment's load to its use.
+BARRIER = 25.0
+READ_LATENCY = 33.0
 
 
 class Instruction(NamedTuple):
@@ -94,9 +95,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         narrow = np.minimum(v["vector_a"], v["vector_b"]) < 4
         return {
             "fits_copy": np.where(through, v["stages"] == 2, ~narrow),
-            # Registers per copy: the piece itself, or its address and predicate (fitted, see base_registers).
-            "hold_a": np.where(through, 1.4 * np.maximum(v["vector_a"] / 4, 1), 1.2),
-            "hold_b": np.where(through, 1.4 * np.maximum(v["vector_b"] / 4, 1), 1.2),
+            # Registers per copy: the piece itself, or its address and predicate (fitted too).
+            "hold_a": np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
+            "hold_b": np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
             "in_flight": np.where(through, 1, v["stages"] - 1),
             "exposed": np.where(through, 0.12, 0.04),
             "copy_issue": np.where(through, 4.2, 4.6),
@@ -167,20 +168,28 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         count = np.array([counts[int(code)] for code in v["instruction"]])
         # Small instructions do not reach the full rate on parts that have the large one.
         math = outputs * steps * clocks * np.where(count == choices[0].needed, 1, 2)
-        latency = steps * MMA_LATENCY * np.sqrt(count)
+        latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
+        fragments = (v["warp_m"] + v["warp_n"]) / 4
+        # With two sets of fragments the next ones are read during the math, across the barrier too where the
+        # steps come in pairs; with one set every k step waits for its own.
+        paired = (steps % 2 == 0) & (v["copy"] == 1)
+        double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
         return {
             "math": math,
-            "chain": STEP_LATENCY + np.maximum(latency - math, 0),
+            "chain": latency + BARRIER + READ_LATENCY * steps,
+            "chain_saved": BARRIER + READ_LATENCY * steps - double,
             "multiplies": outputs * steps / 128 * count,
             "step_issue": steps + 38,
-            # Fitted to what NVRTC 12.9 allocated for 169 Programs of every type: median error 12 registers.
-            "base_registers": 1.12 * outputs / 32 + (v["warp_m"] + v["warp_n"]) / 4 * (steps > 1) * 0.85 + 48,
+            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
+            "double_needs": outputs / 32 + 2 * fragments + 48,
+            "base_registers": outputs / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),
+            "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
             "fits_warp": outputs <= MOST_WARP_OUTPUTS,
         }
 
-    return Part(("warp_m", "warp_n", "block_k", "instruction"), function)
+    return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
 
 
 def _copies(workload: Workload, operand: str) -> Part:

@@ -63,14 +63,18 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     return (again_a + again_b + (whole_a + whole_b)) * e.batch
 
 
+def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+    """Registers the compiler may give a thread under the launch bounds; what it wants beyond them spills."""
+    return np.minimum(np.floor(c["register_share"] / warps) * 8.0, arch.regs_per_thread)
+
+
 def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
     Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
     the loads and stores in the code, and its hot loop contains them.
     """
-    share = np.floor(c["register_share"] / loop.warps) * 8.0
-    limit = np.minimum(share, arch.regs_per_thread)
+    limit = register_limit(c, loop.warps, arch)
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
     used = np.minimum(wanted, limit)
     # Each time it is touched, a spilled word is loaded and stored again.
