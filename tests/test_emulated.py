@@ -175,8 +175,7 @@ def test_code_of_an_untrusted_database_is_made_anew(tmp_path, monkeypatch):
     """Somebody else's file is data: its Programs are used, its sources are not."""
     a, b, bias = one_call()
     path = tmp_path / "site.db"
-    stock(path, ONE_CLASS, lambda text: "#error from the file
-" + text)
+    stock(path, ONE_CLASS, lambda text: "#error from the file\n" + text)
     path.chmod(0o666)
     monkeypatch.setenv("GENSOR_SITE_DB", str(path))
     with gensor_kernels.emulated("sm_87"):
