@@ -1,0 +1,183 @@
+"""What benchmarks.device does on a GPU and not in a rehearsal, over NumPy: its clock and its library are faked."""
+
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import facts, families, real_size, sanitizer, session, shipped, timing
+from benchmarks.gpu.journal import Journal
+from gensor_database.record import Kernel, Record, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul
+from gensor_kernels.programs.space import Space
+from gensor_tuner import measure
+from gensor_tuner.operands import Noise
+from gensor_tuner.persist import kernel_rows
+from gensor_tuner.pool import candidate
+
+ARCH = lookup("sm_87")
+
+
+class Event:
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+
+class Cupy:
+    """NumPy with the parts of cupy.cuda that the benchmarks ask."""
+
+    __version__ = "fake"
+    cuda = SimpleNamespace(
+        Event=Event,
+        get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,
+        get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+        Device=lambda number: SimpleNamespace(attributes={"MultiProcessorCount": 8}, compute_capability="87"),
+        runtime=SimpleNamespace(
+            getDevice=lambda: 0,
+            getDeviceProperties=lambda number: {"name": b"Orin"},
+            memGetInfo=lambda: (1 << 30, 1 << 33),
+            runtimeGetVersion=lambda: 12060,
+            driverGetVersion=lambda: 12060,
+        ),
+    )
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+class Gpu(EmulatorDevice):
+    """The emulator with a library, taken for a GPU."""
+
+    emulated = False
+    xp = Cupy()
+
+    def product(self, a, b, math, out=None):
+        wide = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if out is None:
+            return wide
+        out[...] = wide
+        return out
+
+    def erfc(self, x):
+        return np.vectorize(math.erfc)(x).astype(x.dtype)
+
+
+@pytest.fixture
+def gpu(tmp_path):
+    made = session.Session(tmp_path, Journal(tmp_path / "results.jsonl"), time.monotonic() + 300)
+    made.__dict__["device"] = Gpu(ARCH)
+    return made
+
+
+def ends(gpu, step):
+    return {item: end for (_, item), end in gpu.journal.results(step).items()}
+
+
+def test_facts(gpu, monkeypatch):
+    monkeypatch.setattr(facts, "COPY_BYTES", 1 << 16)
+    monkeypatch.setattr(facts, "SIDE", 48)
+    assert gpu.work("facts", facts.items(gpu)) == 0
+    found = ends(gpu, "facts")
+    assert {end["outcome"] for end in found.values()} == {"ok"}
+    assert found["environment"]["gpu"] == "Orin" and found["environment"]["part"] == ARCH.part
+    assert found["copy"]["gb_s"] > 0 and found["matmul float32"]["tflops"] > 0
+
+
+def test_families_are_compiled_ahead_for_the_device(gpu):
+    gpu.only = r"contraction_(mma float16>float16|simt float32>float32) kn 16/16/16 starter 0$"
+    assert gpu.work("families", families.items(gpu)) == 0
+    found = ends(gpu, "families")
+    assert len(found) == 2 and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in found.values())
+
+
+def stored(gpu, *workloads):
+    """A database with the first starter of each workload's families."""
+    path = gpu.out / "kernels.db"
+    with Store.open(path) as store:
+        for workload in workloads:
+            family = Space(workload, ARCH).families[0].family
+            chosen = candidate(family, family.starters(workload, ARCH)[0], workload)
+            parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
+            record = Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")
+            store.add(*parts, record)
+    return path
+
+
+def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypatch):
+    workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_relu")
+    gpu.db = stored(gpu, workload)
+    monkeypatch.setattr(timing, "CudaClock", lambda device: measure.HostClock())
+    monkeypatch.setattr(measure, "ROUNDS", 3)
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 1e-4)
+    monkeypatch.setattr(measure, "LARGEST_BYTES", 1 << 16)
+    assert gpu.work("shipped", shipped.items(gpu)) == 0
+    assert gpu.work("timing", timing.items(gpu)) == 0
+    (found,) = ends(gpu, "timing").values()
+    assert found["outcome"] == "ok" and found["vendor_us"] > 0 and found["key"] == workload.key()
+    with gpu.store() as store:
+        (verdict,) = store.rows(Verification)
+        assert (verdict.method, verdict.outcome) == ("device", "ok")
+        assert json.loads(verdict.cases)[0]["m"] == 72 and json.loads(verdict.provenance)["checked"] == 1
+        times = list(store.rows(Timing, part=ARCH.part))
+        assert sorted(row.vendor or "" for row in times) == ["", "cupy.matmul"]
+        assert json.loads(times[0].device)["gpu"] == "Orin" and store.kernel(verdict.kernel_digest).verified == "device"
+
+
+def test_a_large_output_is_compared_in_blocks(gpu, monkeypatch):
+    monkeypatch.setattr(real_size, "BLOCK_ELEMENTS", 512)
+    monkeypatch.setattr(real_size, "PANEL_BYTES", 24 * 40 * 24)
+    workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_add_relu")
+    gpu.db = stored(gpu, workload)
+    shipped.fill(gpu)
+    (each,) = shipped.stored(gpu)
+    found = real_size.check(gpu, Noise(gpu.device), each.candidate, each.code, workload)
+    assert found["outcome"] == "ok" and found["checked"] == 1
+    monkeypatch.setattr(real_size, "SECONDS", 0.0)
+    assert 0 < real_size.check(gpu, Noise(gpu.device), each.candidate, each.code, workload)["checked"] < 0.5
+
+
+def test_sizes_follow_the_free_memory(gpu):
+    workload = matmul.workload(16384, 16384, 8192, batch=64, trans_b=True)
+    fits = real_size.fitting(gpu, workload)
+    assert fits.bytes_moved() <= (1 << 30) / 3 and fits.class_key() == workload.class_key()
+    small = matmul.workload(128, 128, 128)
+    assert real_size.fitting(gpu, small) == small
+
+
+def test_programs_of_another_capability_are_taken_over(gpu):
+    gpu.db = stored(gpu, matmul.workload(64, 64, 64, dtype="float32"))
+    gpu.device.arch = lookup("sm_90")
+    found = shipped.fill(gpu)
+    assert found["kernels"] == 1 and "compiled here" in found["from"]
+    with gpu.store() as store:
+        assert {row.arch for row in store.rows(Kernel)} == {"sm_90"}
+        assert {binary.target for each in store.rows(Kernel) if (binary := store.binary(each))} == {"sm_90a"}
+    assert len(shipped.stored(gpu)) == 1
+
+
+def test_the_sanitizers_verdict_is_its_own_count(gpu, monkeypatch, tmp_path):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho '========= ERROR SUMMARY: 3 errors'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "failed"  # nothing was executed
+    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
+    tool.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\n'
+        f"echo '{end}' > \"$2/results.jsonl\"\necho '========= ERROR SUMMARY: 3 errors'\n"
+    )
+    assert sanitizer.sanitize(gpu, "memcheck") | {"error": ""} == {
+        "outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": "",
+    }  # fmt: skip
+    tool.write_text(tool.read_text().replace("3 errors", "0 errors"))
+    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "ok"
