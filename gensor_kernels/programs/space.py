@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Space:
     """Every family lattice that serves ``workload`` on ``arch``.
 
-    ``feedback`` carries compiler facts from another Space of the same class (see FamilySpace.add_feedback).
+    ``feedback`` carries compiler facts from another Space of the same class and epilogue (see
+    FamilySpace.add_feedback).
     Raises UnsupportedError, with every family's reason, when none serves it.
     """
 
