@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.dispatch import library, staging
-from gensor_kernels.dispatch.arguments import Operation
+from gensor_kernels.dispatch.arguments import Operation, resolve
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.errors import BuildError
 
@@ -175,3 +175,14 @@ def test_byte_ranges_and_repeats():
     assert not staging.repeats_itself(x.T[::2]) and staging.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
     windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
     assert staging.repeats_itself(windows)
+
+
+def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
+    one = np.zeros(1, np.float32)
+    long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
+    call = resolve(long, one[None], None, ())
+    choice, problem, _ = stocked_runtime.choose(call, long, one[None], None, False)
+    assert choice.tier == 4 and "2^31" in choice.reason and problem is None
+    wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
+    call = resolve(wide, one[None].repeat(64, 0), None, ())
+    assert stocked_runtime.choose(call, wide, one[None].repeat(64, 0), None, False)[1].sizes == (2**30, 1, 64)

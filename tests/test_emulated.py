@@ -136,6 +136,35 @@ def one_call():
     return a, b, rng.standard_normal(72).astype(np.float16)
 
 
+def test_arrays_kernels_cannot_take_as_they_lie(kernels):
+    """Mixed dtypes, a result of another dtype, axes that cannot be merged, odd addresses, overlap."""
+    rng = np.random.default_rng(4)
+
+    def agree(a, b, **keywords):
+        found = gensor_kernels.matmul(a, b, **keywords)
+        assert "temporary" in str(why(a, b, **keywords)) or "operands are" in str(why(a, b, **keywords))
+        np.testing.assert_allclose(found, a.astype(float) @ b.astype(float), rtol=1e-4, atol=1e-4)
+
+    def why(a, b, **keywords):
+        return gensor_kernels.explain(gensor_kernels.matmul, a, b, **keywords)
+
+    a, b = rng.standard_normal((20, 30)).astype(np.float16), rng.standard_normal((30, 24)).astype(np.float32)
+    memory = rng.standard_normal((64, 64)).astype(np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        agree(a, b)
+        agree(b, b.T, out=np.zeros((30, 30)))
+        agree(b, b.T, out=np.broadcast_to(np.zeros((30, 1), np.float32), (30, 30)).copy()[:, ::-1].astype(float))
+        axes = rng.standard_normal((4, 4, 4, 4, 5, 6)).astype(np.float32)[::2, ::2, ::2, ::2]
+        agree(axes, axes.swapaxes(0, 3).swapaxes(-1, -2))
+        raw = np.zeros(4 * 600 + 1, np.uint8)
+        odd = raw[1:].view(np.float32).reshape(20, 30)
+        odd[...] = b.reshape(-1)[:600].reshape(20, 30)
+        agree(odd, b)
+        product = memory[:32] @ memory[:, :32][:64]
+        assert gensor_kernels.matmul(memory[:32], memory[:, :32], memory[16:48, :32]) is not None
+        np.testing.assert_allclose(memory[16:48, :32], product, rtol=1e-4, atol=1e-4)
+
+
 def test_requantised_products(kernels):
     """int8 in and out, scaled in float32: truncated as a conversion to an integer is."""
     rng = np.random.default_rng(2)

@@ -20,7 +20,7 @@ from .arguments import PRECISIONS, Call, Operation, resolve
 from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
 from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan
-from .problem import Problem
+from .problem import LARGEST_EXTENT, Problem
 from .staging import Staging, problem_of
 from .tierup import improve
 
@@ -178,7 +178,10 @@ class Runtime:
         if capturing and not self.device.is_loaded(kernel.code):
             return None
         family, workload = FAMILIES[kernel.program.family], problem.workload
-        launch = self.device.load(kernel.code, family.launches(kernel.program, workload))
+        launches = family.launches(kernel.program, workload)
+        if max(each.grid for each in launches) > LARGEST_EXTENT:
+            raise BuildError("its grid would have 2^31 blocks or more")
+        launch = self.device.load(kernel.code, launches)
         if staging is not None:
             return StagedPlan(self, call, staging)
         template = params.pack(
