@@ -239,10 +239,11 @@ class Problem:
             "split": case.split,
             "raster": case.raster,
         }
+        a, b, c = (arrays[x].extent[0] for x in "abc")
         packed = params.pack(
             **{x: arrays[x].where() for x in "abc"}, sizes=(case.m, case.n, case.k), batch=case.batch,
             tiles=params.tiling(tile, case.m, case.n, case.k), steps=[_packed(*step) for step in self.steps],
-            integer_steps=case.integer_steps, pointers=(*(arrays[x].extent[0] for x in "abc"), base),
+            integer_steps=case.integer_steps, pointers=(a, b, c, base),
         )  # fmt: skip
         reads = [arrays["a"], arrays["b"], *(array for _, array in self.steps if array)]
         buffers = [(*array.extent, False) for array in reads] + [(*out.extent, True), (base, words, True)]

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gensor_kernels.build.source import flatten
 
@@ -90,7 +91,7 @@ def run(work: Iterable[Work], jobs: int) -> Iterator[Result]:
         return Result(group, mutant.name, mutant.site.is_guard, *_outcome(process, read))
 
     for group, mutant, live in work:
-        running.append((group, mutant, *_in_child(lambda m=mutant, c=live: _attempt(m, c))))
+        running.append((group, mutant, *_in_child(partial(_attempt, mutant, live))))
         if len(running) >= jobs:
             yield finish()
     while running:
