@@ -106,8 +106,10 @@ def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray)
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
     step = np.maximum(busiest, alone) + hidden * terms.exposed
     stores = running * (terms.epilogue_bytes * (1 / dram_clk) / terms.blocks)
-    finish = np.maximum(residents * terms.epilogue_busy + stores, terms.epilogue)
-    return step * terms.iterations + finish + (latency + terms.prologue)
+    # Blocks of one SM start together and drift apart: half of what they could hide of each other's ends is hidden.
+    seen = 0.5 / residents + 0.5
+    finish = np.maximum(residents * terms.epilogue_busy * seen + stores, terms.epilogue * seen)
+    return step * terms.iterations + finish + (latency + terms.prologue) * seen
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
@@ -117,7 +119,7 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     rest = terms.blocks - full * capacity
     residents, active = np.empty((2, len(rest)), dtype=F), np.empty((2, len(rest)), dtype=F)
     residents[0], active[0] = terms.residents, arch.sms
-    np.ceil(rest * (1 / arch.sms), out=residents[1])
+    np.maximum(np.ceil(rest * (1 / arch.sms)), 1.0, out=residents[1])
     np.minimum(rest, arch.sms, out=active[1])
     clocks = _rounds(terms, arch, residents, active)
     total = full * clocks[0] + (rest > 0) * clocks[1]
