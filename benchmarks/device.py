@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.out / "results.jsonl")
     if options.worker:
         return work(options, journal)
+    if options.retry:
+        options.since = time.time()
     steps = [step for step in STEPS if not options.steps or step.name in options.steps.split(",")]
     supervisor = Supervisor(
         journal,
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--item-seconds", type=float, default=90.0, help="after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
+    made.add_argument("--since", type=float, default=0.0, help=argparse.SUPPRESS)
     made.add_argument("--only", default="", help=argparse.SUPPRESS)
     made.add_argument("--sanitized", action="store_true", help=argparse.SUPPRESS)
     return made
@@ -95,15 +98,15 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
     """The command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out)]
-    for name in ("db", "arch"):
+    for name in ("db", "arch", "since"):
         if getattr(options, name) is not None:
             command += [f"--{name}", str(getattr(options, name))]
-    return command + [f"--{name}" for name in ("emulate", "retry") if getattr(options, name)]
+    return command + (["--emulate"] if options.emulate else [])
 
 
 def inputs(options: argparse.Namespace) -> str:
     """Digest of what results depend on: with other kernels or another database there is something left to do."""
-    digest = hashlib.sha256(repr((options.emulate, options.arch)).encode())
+    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since)).encode())
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
     for path in [options.db] if options.db else sorted(PRETUNED.glob("*.db")):
@@ -120,7 +123,7 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.emulate,
         options.arch,
         options.db,
-        options.retry,
+        options.since,
         options.only,
         options.sanitized,
     )

@@ -122,6 +122,12 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     added = journal.path.read_text().splitlines()[len(kept) + 1 :]
     assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
     assert journal.results().keys() == ends.keys()
+    # What broke is left alone, unless it is to be tried again.
+    journal.write(event="end", step="families", item=name, outcome="timeout")
+    device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", check=1)
+    assert journal.results()["families", name]["outcome"] == "timeout"
+    device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", "--retry", check=1)
+    assert journal.results()["families", name]["outcome"] == "ok"
 
 
 def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):

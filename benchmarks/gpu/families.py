@@ -53,7 +53,7 @@ def items(session: Session) -> Iterator[Item]:
     found = sorted(_candidates(session), key=lambda each: each[0])
     if session.emulate:
         found = [each for each in found if (each[2].dtype["a"], each[1], each[3].program.family) in REHEARSED][:2]
-    done = session.journal.finished(STEP, session.retry)
+    done = session.journal.finished(STEP, session.since)
     todo = [each for each in found if _name(each) not in done and session.wants(_name(each))]
     for start in range(0, len(todo), COMPILED_AHEAD):
         batch = todo[start : start + COMPILED_AHEAD]

@@ -43,9 +43,10 @@ class Journal:
         ends = (event for event in self.events() if event["event"] == "end")
         return {(e["step"], e["item"]): e for e in ends if step is None or e["step"] == step}
 
-    def finished(self, step: str, retry: bool) -> set[str]:
-        """Items of a step that need not run again; with `retry` those that broke do."""
-        return {item for (_, item), e in self.results(step).items() if not (retry and e["outcome"] in RETRIED)}
+    def finished(self, step: str, since: float = 0.0) -> set[str]:
+        """Items of a step that need not run again; those that broke before `since` (seconds since 1970) do."""
+        ends = self.results(step).items()
+        return {item for (_, item), end in ends if end["outcome"] not in RETRIED or end["at"] >= since}
 
     def running(self) -> dict[str, Any] | None:
         """The `begin` event of an item that has not ended."""

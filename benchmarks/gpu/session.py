@@ -49,7 +49,7 @@ class Session:
     emulate: bool = False
     arch_name: str | None = None
     db: Path | None = None
-    retry: bool = False
+    since: float = 0.0  # items that broke before are run again, seconds since 1970
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     _poisoned: bool = field(default=False, repr=False)
@@ -133,7 +133,7 @@ class Session:
 
     def work(self, step: str, items: Iterable[Item]) -> int:
         """Does the items that are not done yet; the worker's exit code."""
-        done = self.journal.finished(step, self.retry)
+        done = self.journal.finished(step, self.since)
         for item in items:
             if (item.name in done and not item.always) or not self.wants(item.name):
                 continue

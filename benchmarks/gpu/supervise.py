@@ -6,6 +6,8 @@ the item that was running is recorded as such and a fresh worker goes on behind 
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,7 +91,8 @@ class Supervisor:
     def _worker(self, step: str, seconds: float) -> int | None:
         """The exit code of a worker; None where it had to be ended."""
         print(f"benchmarks.device: {step}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        process = subprocess.Popen(self.command(step, seconds))
+        # A session of its own: what a worker has started, as compute-sanitizer, ends with it.
+        process = subprocess.Popen(self.command(step, seconds), start_new_session=True)
         deadline = time.monotonic() + seconds + self.grace
         watched: tuple[str, float] | None = None
         try:
@@ -102,7 +105,7 @@ class Supervisor:
             return process.poll()
         finally:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 self._reap(process)
 
     def _watch(self, watched: tuple[str, float] | None) -> tuple[str, float] | None:
