@@ -20,6 +20,7 @@ from .journal import Journal
 COMPLETE, UNUSABLE, OUT_OF_TIME, POISONED = 0, 2, 3, 4
 GRACE = 15.0  # seconds a worker may take to end after its time
 ITEM_SECONDS = 90.0  # one item may take this long before it counts as hanging
+FLOOR = 10.0  # seconds a step gets however small its share: starting a worker takes two of them
 LEAST = 2.0  # seconds below which no worker is started
 
 
@@ -61,7 +62,7 @@ class Supervisor:
         return True
 
     def _step(self, name: str, seconds: float) -> bool:
-        deadline = time.monotonic() + min(seconds, self.left())
+        deadline = time.monotonic() + min(max(seconds, FLOOR), self.left())
         while not self.journal.is_complete(name, self.inputs):
             left = deadline - time.monotonic()
             if left < LEAST:
