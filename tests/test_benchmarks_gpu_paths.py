@@ -165,6 +165,21 @@ def test_programs_of_another_capability_are_taken_over(gpu):
     assert len(shipped.stored(gpu)) == 1
 
 
+def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_path):
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("op,dtype,m,n,k\nmatmul,fp32,64,64,64\n")
+    monkeypatch.setattr(shipped, "PRETUNED", tmp_path / "none")
+    monkeypatch.setattr(shipped, "COMMON", shapes)
+    monkeypatch.setattr(shipped, "TOP", 1)
+    assert shipped.fill(gpu)["rows"] == {"ok": 1}
+    (each,) = shipped.stored(gpu)
+    with gpu.store() as store:
+        assert not store.kernel(each.digest).usable  # that is for the device to say
+    assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"
+    with gpu.store() as store:
+        assert store.kernel(each.digest).verified == "device"
+
+
 def test_the_sanitizers_verdict_is_its_own_count(gpu, monkeypatch, tmp_path):
     tool = tmp_path / "compute-sanitizer"
     tool.write_text("#!/bin/sh\necho '========= ERROR SUMMARY: 3 errors'\n")

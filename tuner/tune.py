@@ -101,6 +101,8 @@ class Run:
         kernels = [
             stored for stored in self.store.kernels_for_class(sample.class_key(), self.arch.name) if stored.usable
         ]
+        if not kernels:  # nothing is usable before it was verified (--verify none)
+            return
         programs = {stored.kernel.digest: Program.from_json(stored.kernel.program) for stored in kernels}
         usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
         sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID)])
