@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary, compile_many
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
@@ -151,11 +150,7 @@ class ClassRun:
         if each.program in self.facts:
             return
         entry = binary.entries[each.entry]
-        sass = resources.disassemble(binary.cubin)
-        loop = sass[each.entry].hot_loop if sass and each.entry in sass else {}
-        self.facts[each.program] = Facts(
-            each.program, entry.registers, entry.spill_bytes, sum(loop.values()) if loop else None
-        )
+        self.facts[each.program] = Facts(each.program, entry.registers, entry.spill_bytes, None)
 
     @staticmethod
     def _binary_key(each: Candidate) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gensor_kernels.machine.arch import Arch
@@ -64,15 +65,12 @@ def walk_seed(seed: int, workload: Workload) -> int:
 def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:
     """The space of a workload with the compiler's facts folded in."""
     space = Space(workload, arch)
+    known = {family.family.name: family for family in space.families}
     for facts in feedback:
-        for family in space.families:
-            if family.family.name == facts.program.family:
-                family.add_feedback(
-                    facts.program,
-                    registers=facts.registers,
-                    spill_bytes=facts.spill_bytes,
-                    hot_loop={"instructions": facts.instructions} if facts.instructions else None,
-                )
+        hot_loop = {"instructions": facts.instructions} if facts.instructions else None
+        # A compile-time epilogue's binary is none of a workload without one: not on its lattice.
+        with suppress(KeyError, ValueError):
+            known[facts.program.family].add_feedback(facts.program, facts.registers, facts.spill_bytes, hot_loop)
     return space
 
 
