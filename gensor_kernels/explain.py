@@ -72,7 +72,7 @@ def _explain_matmul(
     runtime = current_runtime()
     steps = operations(**epilogue)
     runtime.check(a, b, out, steps, precision)
-    call = resolve(a, b, out, steps, dtype, runtime.precision(a, precision))
+    call = resolve(a, b, out, steps, dtype, runtime.precision(precision))
     part = runtime.device.arch
     arch = f"{part.part} ({part.name})" if part else runtime.device.unsupported
     if 0 in call.shape:

@@ -112,17 +112,28 @@ def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, 
     monkeypatch.delenv("GENSOR_TUNE")
     device = stocked_runtime.device
     a = aligned((64, 64))
-    device.is_capturing = True
-    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)
+
+    def call(rows=64, capturing=False):
+        device.is_capturing = capturing
+        stocked_runtime.call(aligned((rows, 64)), a, aligned((rows, 64)), (), None, None)
+
+    call(capturing=True)
     assert not device.loaded and not device.launched and not stocked_runtime.plans  # nothing was kept either
-    device.is_capturing = False
-    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)  # CuPy's one call, and a kernel stands by
-    assert device.loaded and not device.launched
-    device.is_capturing = True
-    stocked_runtime.call(a, a, aligned((64, 64)), (), None, None)
+    call()
+    assert not device.loaded  # one call of CuPy's, and nothing paid for a shape that may never come back
+    call(capturing=True)
+    assert not device.loaded and not device.launched
+    call()
+    assert len(device.loaded) == 1 and not device.launched  # it came back: a kernel stands by
+    call(capturing=True)
     assert len(device.launched) == 1
-    stocked_runtime.call(aligned((128, 64)), a, aligned((128, 64)), (), None, None)
-    assert len(device.launched) + len(device.loaded) >= 2
+    call()
+    assert len(device.launched) == 1
+    call(rows=48, capturing=True)  # shapes never seen before, whose kernel is loaded already
+    assert len(device.launched) == 2
+    call(rows=32)
+    call(rows=32, capturing=True)
+    assert len(device.launched) == 3 and len(set(device.loaded)) == 1
 
 
 def test_what_the_device_refuses_goes_to_the_library(stocked_runtime, caplog):

@@ -30,15 +30,18 @@ def stocked(wanted, record=False, times=(), vendor=None):
 
 def test_nothing_stored_goes_to_the_library():
     choice = tiers.choose(request(workload()), library.Library())
-    assert choice.tier == 4 and "no kernel is stored" in choice.reason and choice.standby is None
+    assert choice.tier == 4 and "no timing" in choice.reason
+    choice = tiers.choose(request(workload(), one_call=False), library.Library())
+    assert choice.tier == 4 and "no kernel is stored" in choice.reason and not choice.standby
 
 
 def test_predictions_do_not_replace_one_call(monkeypatch):
     wanted = workload()
     shelf, digests = stocked(wanted, record=True)
     choice = tiers.choose(request(wanted), shelf)
-    assert choice.tier == 4 and "no timing on orin-nano-8gb" in choice.reason
-    assert choice.standby.digest == digests[0]  # for graph capture
+    assert choice.tier == 4 and "no timing on orin-nano-8gb" in choice.reason and choice.standby
+    captured = tiers.choose(request(wanted, captured=True, loaded=digests), shelf)
+    assert captured.tier == 2 and captured.kernel.digest == digests[0]
     assert tiers.choose(request(wanted, one_call=False), shelf).tier == 2
     assert tiers.choose(request(wanted, emulated=True), shelf).tier == 2
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
@@ -69,8 +72,10 @@ def test_timings_decide_with_a_tie_band():
     lost, _ = stocked(wanted, times=[100.0], vendor=101.0)  # a tie with the library is not a win
     for one_call in (True, False):
         choice = tiers.choose(request(wanted, one_call=one_call), lost)
-        assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby is not None
-    assert tiers.choose(request(wanted, one_call=False, capturing=True), lost).tier == 3
+        assert choice.tier == 4 and "the library takes 101.0 us" in choice.reason and choice.standby
+    assert tiers.choose(request(wanted, captured=True, loaded=digests), lost).tier == 3
+    assert tiers.choose(request(wanted, captured=True), lost).tier == 3  # standing by for a graph
+    assert tiers.choose(request(wanted, captured=True, loaded=()), lost).tier == 4  # nothing can be loaded now
     assert tiers.choose(request(wanted, emulated=True), lost).tier == 3  # there is no library to lose to
     alone, _ = stocked(wanted, times=[100.0])
     assert tiers.choose(request(wanted), alone).tier == 4  # nothing to compare with is no win

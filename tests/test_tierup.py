@@ -82,7 +82,7 @@ def test_when_nothing_is_tuned(monkeypatch):
     worker(monkeypatch, "raise SystemExit('started')")
     monkeypatch.setattr(tierup, "tune", lambda *_: pytest.fail("tuned"))
     choice = Choice(4, "nothing")
-    assert tierup.improve(request(capturing=True), choice, library.Library(), set()) is choice
+    assert tierup.improve(request(captured=True), choice, library.Library(), set()) is choice
     known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
     assert tierup.improve(request(), choice, known, set()) is choice
     for name, value in (("GENSOR_DETERMINISTIC", "1"), ("GENSOR_TUNE", "auto"), ("GENSOR_TUNE", "off")):

@@ -152,10 +152,6 @@ class CudaDevice(Device):
         except RuntimeError:  # the legacy stream may not even be asked while another one captures
             return True
 
-    def is_loaded(self, code: Code) -> bool:
-        """Whether the module is on the device already."""
-        return code.digest in self._modules
-
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""
         with self._lock, self._current():

@@ -80,10 +80,6 @@ class Device:
         """Whether the library's own switch allows TF32 for float32 products."""
         raise NotImplementedError
 
-    def is_loaded(self, code: Code) -> bool:
-        """Whether `load` would return at once."""
-        raise NotImplementedError
-
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Makes the kernel callable; BuildError where the device refuses it.
 

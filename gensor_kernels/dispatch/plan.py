@@ -51,18 +51,31 @@ class EmptyPlan:
 
 
 class FallbackPlan:
-    """Tier 4. Inside graph capture `standby`, a plan that launches kernels, takes its place."""
+    """Tier 4. With `standby`, a call that comes back gets a plan that launches kernels, for inside graph capture.
 
-    def __init__(self, runtime: Runtime, call: Call, reason: str, standby: Plan | None = None):
-        self.device, self.call, self.reason, self.standby = runtime.device, call, reason, standby
+    That plan is made at the second run: it costs milliseconds and loads a kernel, which shapes that never come back
+    must not pay for. Inside a capture only kernels that are loaded already can stand by.
+    """
+
+    def __init__(self, runtime: Runtime, call: Call, reason: str, standby: bool = False):
+        self.runtime, self.device, self.call, self.reason = runtime, runtime.device, call, reason
+        self.runs_to_wait = 1 if standby else -1
+        self.standby: Plan | None = None
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Computes, and copies into `out` where there is one."""
         device, call = self.device, self.call
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
-        if self.standby is not None and device.capturing():
-            return self.standby.run(a, b, out, steps, pa, pb, pc)
+        if self.runs_to_wait > 0:
+            self.runs_to_wait -= 1
+        elif self.runs_to_wait == 0 or self.standby is not None:
+            capturing = device.capturing()
+            if self.runs_to_wait == 0:
+                self.standby = self.runtime.standby(call, a, b, out, capturing)
+                self.runs_to_wait = 0 if capturing and self.standby is None else -1
+            if capturing and self.standby is not None:
+                return self.standby.run(a, b, out, steps, pa, pb, pc)
         if call.plain:
             return device.product(a, b, call.math, out)
         value = evaluate(device, replace(call, operations=steps), a, b)

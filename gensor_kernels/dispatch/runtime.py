@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Runtime:
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.lock = threading.RLock()
         self.tuned: set[str] = set()
+        self.loaded: set[str] = set()
 
     def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
         """`a @ b` with the epilogue `steps`, into `out` or a new array."""
@@ -45,7 +47,7 @@ class Runtime:
         try:
             pa, pb, type_a = pointer(a), pointer(b), a.dtype
             if precision is None and type_a is FLOAT32:
-                precision = self.precision(a, None)
+                precision = self.precision(None)
             # One flat tuple: nested ones, and anything cleverer, cost more to build and to hash.
             if out is None:
                 key: tuple[Any, ...] = (
@@ -58,9 +60,9 @@ class Runtime:
                     out.shape, out.strides, out.dtype, pc & 15, dtype, precision,
                 )  # fmt: skip
             if steps:
-                key += about(steps)
+                key += about(steps, pointer)
             if self.where is not None:
-                key += (self.where(a), self.where(b), out is not None and self.where(out))
+                key += places((a, b, out, *(step.operand for step in steps)), self.where)
             plan = self.plans.get(key)
         except (AttributeError, TypeError):
             self.check(a, b, out, steps, precision)
@@ -69,9 +71,9 @@ class Runtime:
             return self._first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
         return plan.run(a, b, out, steps, pa, pb, pc)
 
-    def precision(self, a: Any, asked: str | None) -> str:
-        """The math mode of a call: what was asked for, else the library's own switch."""
-        return asked or ("tf32" if a.dtype == FLOAT32 and self.device.tf32() else "ieee")
+    def precision(self, asked: str | None) -> str:
+        """The math mode of float32 products: what was asked for, else the library's own switch."""
+        return asked or ("tf32" if self.device.tf32() else "ieee")
 
     def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
         """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
@@ -103,7 +105,7 @@ class Runtime:
         except self.device.refusals as error:
             # A launch the driver refuses at once has done nothing: the library can still serve the call.
             config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
-            call = resolve(a, b, out, steps, dtype, self.precision(a, precision))
+            call = resolve(a, b, out, steps, dtype, self.precision(precision))
             plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}")
             return plan.run(a, b, out, steps, pa, pb, pc)
 
@@ -111,7 +113,7 @@ class Runtime:
 
     def _plan(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> tuple[Plan, bool]:
         """(Plan, whether it holds for later calls too)."""
-        call = resolve(a, b, out, steps, dtype, self.precision(a, precision))
+        call = resolve(a, b, out, steps, dtype, self.precision(precision))
         if 0 in call.shape:
             return EmptyPlan(self, call), True
         capturing = self.device.capturing()
@@ -126,24 +128,41 @@ class Runtime:
 
     def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan:
         choice, problem, staging = self.choose(call, a, b, out, capturing, improving=True)
-        reason, plan = choice.reason, None
-        kernel = choice.kernel or choice.standby
-        if kernel is not None and problem is not None:
+        reason = choice.reason
+        if choice.kernel is not None and problem is not None:
             try:
-                plan = self._bind(kernel, problem, call, staging, (a, b, out), capturing)
+                return self._bind(choice.kernel, problem, call, staging, (a, b, out))
             except BuildError as error:
-                reason = f"kernel {kernel.digest[:12]} cannot be used here: {error}"
+                reason = f"kernel {choice.kernel.digest[:12]} cannot be used here: {error}"
                 config.logger().warning("%s", reason)
-        if plan is not None and choice.kernel is not None:
-            return plan
-        return FallbackPlan(self, call, reason, standby=plan)
+        return FallbackPlan(self, call, reason, choice.standby)
+
+    def standby(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan | None:
+        """The Plan for this call inside graph capture; outside of one its kernel is loaded. None: there is none."""
+        try:
+            choice, problem, staging = self.choose(call, a, b, out, capturing, captured=True)
+            if choice.kernel is None or problem is None:
+                return None
+            return self._bind(choice.kernel, problem, call, staging, (a, b, out))
+        except Exception as error:
+            config.logger().info("nothing stands by for graph capture: %s", error)
+            return None
 
     def choose(
-        self, call: Call, a: Any, b: Any, out: Any, capturing: bool, improving: bool = False
+        self,
+        call: Call,
+        a: Any,
+        b: Any,
+        out: Any,
+        capturing: bool,
+        *,
+        improving: bool = False,
+        captured: bool = False,
     ) -> tuple[tiers.Choice, Problem | None, Staging | None]:
         """Which tier serves a call, the contraction it is, and what must be done to its arrays first.
 
-        `improving` lets the call tier up, which may tune; without it nothing but memory is read.
+        `improving` lets the call tier up, which may tune; without it nothing but memory is read. `captured`: choose
+        as for a graph, in which the library's call cannot be recorded.
         """
         device = self.device
         if config.disabled() and not device.emulated:
@@ -161,8 +180,9 @@ class Runtime:
             problem=problem,
             arch=device.arch,
             emulated=device.emulated,
-            one_call=call.one_call and not capturing,
-            capturing=capturing,
+            one_call=call.one_call,
+            captured=capturing or captured,
+            loaded=self.loaded if capturing else None,
         )
         choice = tiers.choose(request, self.library)
         if improving:
@@ -171,17 +191,14 @@ class Runtime:
 
     # ---- binding
 
-    def _bind(
-        self, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any, capturing: bool
-    ) -> Plan | None:
-        """A Plan that launches `kernel`; None where it would have to be loaded inside graph capture."""
-        if capturing and not self.device.is_loaded(kernel.code):
-            return None
+    def _bind(self, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any) -> Plan:
+        """A Plan that launches `kernel`, which is loaded if it is not yet."""
         family, workload = FAMILIES[kernel.program.family], problem.workload
         launches = family.launches(kernel.program, workload)
         if max(each.grid for each in launches) > LARGEST_EXTENT:
             raise BuildError("its grid would have 2^31 blocks or more")
         launch = self.device.load(kernel.code, launches)
+        self.loaded.add(kernel.digest)
         if staging is not None:
             return StagedPlan(self, call, staging)
         template = params.pack(
@@ -206,12 +223,17 @@ def _steps(call: Call, problem: Problem) -> list[params.Step]:
     return steps
 
 
-def about(steps: tuple[Operation, ...]) -> tuple[Any, ...]:
-    """The part of a key that stands for the epilogue: all but addresses, and of scalars only wholeness."""
+def about(steps: tuple[Operation, ...], pointer: Callable[[Any], int]) -> tuple[Any, ...]:
+    """The part of a key that stands for the epilogue: alignment for addresses, for scalars whether they are whole."""
     parts: list[Any] = []
     for name, operand, scalar in steps:
         if operand is None:
             parts += (name, is_whole(scalar))
         else:
-            parts += (name, operand.shape, operand.strides, operand.dtype, is_whole(scalar))
+            parts += (name, operand.shape, operand.strides, operand.dtype, pointer(operand) & 15, is_whole(scalar))
     return tuple(parts)
+
+
+def places(arrays: Sequence[Any], where: Callable[[Any], int]) -> tuple[int | None, ...]:
+    """The devices whose memory arrays are in."""
+    return tuple(None if array is None else where(array) for array in arrays)

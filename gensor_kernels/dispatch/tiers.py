@@ -12,7 +12,7 @@ never to be slower. `GENSOR_TUNE=predicted` lifts it. `choose` is a pure functio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,18 +37,27 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be served. `one_call`: the array library would need only one call of its own."""
+    """What is to be served.
+
+    `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
+    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now.
+    """
 
     problem: Problem
     arch: Arch
     emulated: bool
     one_call: bool
-    capturing: bool = False
+    captured: bool = False
+    loaded: Collection[str] | None = None
+
+    def allows(self, kernel: Kernel) -> bool:
+        """Whether a kernel can be had now."""
+        return self.loaded is None or kernel.digest in self.loaded
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The outcome. `standby` is a kernel that would do, where the library is preferred outside graph capture."""
+    """The outcome; times in microseconds. `standby`: inside graph capture a kernel would be asked for after all."""
 
     tier: int
     reason: str
@@ -56,26 +65,28 @@ class Choice:
     predicted_us: float | None = None
     measured_us: float | None = None
     vendor_us: float | None = None
-    standby: Kernel | None = None
+    standby: bool = False
 
 
 def choose(request: Request, library: Library) -> Choice:
-    """The tier, the kernel and the reason for one request."""
-    workload = request.problem.workload
+    """The tier, the kernel and the reason for one request.
+
+    A call that goes to the array library anyway costs two lookups here: shapes that never come back must not pay
+    for predictions nobody uses.
+    """
+    workload, arch = request.problem.workload, request.arch
     measured = None if request.emulated else _measured(request, library)
-    if measured is not None and measured.kernel is not None:
+    if measured is not None and (request.allows(measured.kernel) if measured.kernel else not request.captured):
         return measured
+    one_call = request.one_call and not request.captured
+    if one_call and not request.emulated and config.tune_mode() != "predicted":
+        reason = f"the library does this in one call, and no timing on {arch.part} shows a win yet"
+        return Choice(4, reason, standby=True)
     found = _recorded(request, library) or _portfolio(request, library)
     if found is None and request.emulated:
-        found = _starter(workload, request.arch)
-    if measured is not None and not request.capturing:
-        return replace(measured, standby=found.kernel if found else None)
-    if found is None or found.kernel is None:
-        return found or Choice(4, f"no kernel is stored for {_class_words(workload)} on {request.arch.name}")
-    if not request.one_call or request.emulated or config.tune_mode() == "predicted":
-        return found
-    reason = f"the library does this in one call, and no timing on {request.arch.part} shows a win yet"
-    return Choice(4, reason, None, found.predicted_us, standby=found.kernel)
+        found = _starter(workload, arch)
+    state = "stored" if request.loaded is None else "loaded"
+    return found or Choice(4, f"no kernel is {state} for {_class_words(workload)} on {arch.name}")
 
 
 def _measured(request: Request, library: Library) -> Choice | None:
@@ -89,8 +100,8 @@ def _measured(request: Request, library: Library) -> Choice | None:
     time, vendor = ours.median_us, best.vendor_us
     if best.kernel_digest is None:
         reason = f"measured on {part}: the library takes {vendor:.1f} us, our best kernel {time:.1f} us"
-        return Choice(4, reason, measured_us=time, vendor_us=vendor)
-    if vendor is None and request.one_call and config.tune_mode() != "predicted":
+        return Choice(4, reason, measured_us=time, vendor_us=vendor, standby=True)
+    if vendor is None and request.one_call and not request.captured and config.tune_mode() != "predicted":
         return None  # a time with nothing to compare it with shows no win
     kernel = library.kernel(ours.kernel_digest)
     versus = "" if vendor is None else f", the library {vendor:.1f} us"
@@ -101,14 +112,14 @@ def _measured(request: Request, library: Library) -> Choice | None:
 def _recorded(request: Request, library: Library) -> Choice | None:
     workload, arch = request.problem.workload, request.arch
     kernel = library.record(workload)
-    if kernel is None:
+    if kernel is None or not request.allows(kernel):
         return None
     return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, _predict(kernel, workload, arch))
 
 
 def _portfolio(request: Request, library: Library) -> Choice | None:
     workload, arch = request.problem.workload, request.arch
-    kernels = library.fitting(workload)
+    kernels = [kernel for kernel in library.fitting(workload) if request.allows(kernel)]
     ranked = [
         (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
         for kernel, seconds in zip(kernels, predict(kernels, workload, arch), strict=True)

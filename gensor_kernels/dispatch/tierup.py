@@ -30,7 +30,7 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str])
     """
     workload = request.problem.workload
     known = choice.tier in (1, 2) or workload.key() in library.contents.records or library.timings(workload)
-    if config.tune_mode() != "now" or config.deterministic() or request.capturing or known:
+    if config.tune_mode() != "now" or config.deterministic() or request.captured or known:
         return choice
     key = workload.key()
     if key in tried:

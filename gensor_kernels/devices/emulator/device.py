@@ -63,10 +63,6 @@ class EmulatorDevice(Device):
         """Float32 products are IEEE ones unless the call says precision="tf32"."""
         return False
 
-    def is_loaded(self, code: Code) -> bool:
-        """Whether this process has built the code already."""
-        return code.digest in self._libraries
-
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Builds the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
         library = self._libraries.get(code.digest)
