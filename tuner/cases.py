@@ -57,6 +57,15 @@ def cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]
     return [
         main,
         corner,
+        # One granule past a tile: the element that an edge off by one would drop or add.
+        Case(
+            "granule",
+            1,
+            tile["m"] + step["m"],
+            tile["n"] + step["n"],
+            2 * tile["split"] * tile["k"] + step["k"],
+            epilogue,
+        ),
         Case("batch", 3, small["m"], small["n"], small["k"], bare),
         Case("empty k", 2, small["m"], small["n"], 0, epilogue),
         *([Case("empty splits", 1, small["m"], small["n"], tile["k"], bare)] if tile["split"] > 1 else []),

@@ -17,7 +17,7 @@ from gensor_kernels.build import nvrtc, parallel, resources
 from gensor_kernels.errors import GensorError
 
 PACKAGES = (
-    *("gensor-kernels", "numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy", "cuda-core", "cuda-bindings"),
+    *("gensor-kernels", "numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy", "cuda-bindings", "cuda-pathfinder"),
     *("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "sqlite-utils", "tqdm", "typer"),
 )
 VARIABLES = ("GENSOR_", "CUPY_", "CUDA_", "NVRTC_")
@@ -81,4 +81,7 @@ def _gpu() -> str:
         return "CuPy is not installed: pip install 'gensor-kernels[cu12]' (or [cu13])"
     from gensor_kernels.devices import cuda
 
-    return cuda.describe()
+    device = cuda.CudaDevice(cuda.current_device()())
+    if device.arch is None:
+        return f"device {device.number} is not served: {device.unsupported}"
+    return f"device {device.number}: {device.arch.part}, {device.arch.name}, {device.arch.sms} SMs"

@@ -24,11 +24,12 @@ from .cases import cases, generic_epilogue
 from .pool import Candidate
 from .problem import Failure, Problem
 
-VERSION = 1  # of the schedule below: part of every verdict's identity
+VERSION = 2  # of the schedule below: part of every verdict's identity
 # (copies, warp order) of the runs of each case; the first case, the largest, is the one with whole blocks.
 SCHEDULES = {
     "blocks": (("late", "forward"),),
     "corner": (("late", "reverse"), ("early", "forward"), ("early", 1), ("late", 2)),
+    "granule": (("early", "reverse"),),
     "batch": (("late", 3),),
     "empty k": (("early", "reverse"),),
     "empty splits": (("late", "forward"),),
