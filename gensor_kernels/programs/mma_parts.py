@@ -24,11 +24,9 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
-#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties).
-MMA_LATENCY = 33.0
-#: Clocks of an iteration's barrier, and from a fragment's load to its use.
-BARRIER = 25.0
-READ_LATENCY = 33.0
+#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
+#: fragment's load to its use, and of an iteration's barrier.
+MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 
 
 class Instruction(NamedTuple):
