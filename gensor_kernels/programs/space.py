@@ -140,12 +140,12 @@ class FamilySpace(Lattice):
         """Fold what the compiler said of one Program into the potential.
 
         Programs that share its compile-time coordinates get these facts, the others a correction of the register
-        estimate fitted over all facts.  ``hot_loop`` may hold ``instructions``: warp instructions of one
-        iteration of the main loop.
+        estimate fitted over all facts.  ``hot_loop`` are instructions of one iteration of the main loop by
+        opcode (resources.Sass.hot_loop); empty or None where the binary was not disassembled.
         """
         point = self.point(program)[None]
         estimate = float(self.family.registers(self.columns(point), self.workload, self.arch)[0])
-        issue = float((hot_loop or {}).get("instructions", np.nan))
+        issue = float(sum(hot_loop.values())) if hot_loop else np.nan
         self.feedback.add(int(self._binary_codes(point)[0]), estimate, registers, spill_bytes, issue)
 
     def _binary_codes(self, points: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple
         return used, spilling, loop.issue + spilling
     used = np.where(np.isnan(facts.registers), used, facts.registers)
     spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
-    issue = np.where(np.isnan(facts.issue), loop.issue + spilling, facts.issue - loop.multiplies)
+    issue = np.where(np.isnan(facts.issue), loop.issue + spilling, np.maximum(facts.issue - loop.multiplies, 0.0))
     return used, spilling, issue
 
 
