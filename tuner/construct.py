@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from gensor_kernels.programs.space import Space
 from .cover import assign, cover
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
-from .search import Facts, Found, Request, Searcher, space_for
+from .search import Facts, Found, Request, Searcher, learn
 from .verify import Verdict, verify
 
 TIMED = 8  # candidates timed per workload, where a device is
@@ -78,19 +79,24 @@ class ClassRun:
         """Every workload's kernel, each as soon as it is verified."""
         founds = self._walk([Request(w, self.arch, self.options.seed, self.options.graph) for w in self.workloads])
         pool = Pool(self.workloads)
-        spaces = [space_for(workload, self.arch) for workload in self.workloads]
-        for space, found in zip(spaces, founds, strict=True):
-            pool.add(space, [program for program, _ in found.best])
-        self._compile(pool, finalists(pool, pool.seconds(spaces), self.options.top))
+        self._gather(pool, founds)
+        self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
         founds = self._walk_again(founds)
-        spaces = self._spaces()
-        for space, found in zip(spaces, founds, strict=True):
-            pool.add(space, [program for program, _ in found.best])
-        spaces, seconds, picks = self._choose(pool, spaces)
+        self._gather(pool, founds)
+        seconds, picks = self._choose(pool)
         predicted = seconds
         if self.timer is not None:
             seconds, picks = self._measure(pool, seconds)
         yield from self._verified(pool, predicted, seconds, picks, founds)
+
+    @cached_property
+    def spaces(self) -> list[Space]:
+        """The space of each workload; what the compiler says is folded in as it comes."""
+        return [Space(workload, self.arch) for workload in self.workloads]
+
+    def _gather(self, pool: Pool, founds: Sequence[Found]) -> None:
+        for space, found in zip(self.spaces, founds, strict=True):
+            pool.add(space, [program for program, _ in found.best])
 
     # ---- walking
 
@@ -121,9 +127,6 @@ class ClassRun:
         ]
         return self._walk(requests)
 
-    def _spaces(self) -> list[Space]:
-        return [space_for(workload, self.arch, tuple(self.facts.values())) for workload in self.workloads]
-
     # ---- compiling
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
@@ -150,7 +153,10 @@ class ClassRun:
         if each.program in self.facts:
             return
         entry = binary.entries[each.entry]
-        self.facts[each.program] = Facts(each.program, entry.registers, entry.spill_bytes, None)
+        facts = Facts(each.program, entry.registers, entry.spill_bytes, None)
+        self.facts[each.program] = facts
+        for space in self.spaces:
+            learn(space, facts)
 
     @staticmethod
     def _binary_key(each: Candidate) -> tuple[str, str]:
@@ -158,18 +164,17 @@ class ClassRun:
 
     # ---- choosing
 
-    def _choose(self, pool: Pool, spaces: list[Space]) -> tuple[list[Space], np.ndarray, np.ndarray]:
+    def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Cover the workloads, compile what the cover asks for, and again while compiling changes the picture."""
         for attempt in range(ROUNDS + 1):
-            seconds = pool.seconds(spaces)
+            seconds = pool.seconds(self.spaces)
             if attempt == ROUNDS:
                 compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
                 seconds[:, ~np.array(compiled, bool)] = np.inf
             picks = assign(seconds, cover(seconds, pool.names)[: self.options.top], pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
-            spaces = self._spaces()
-        return spaces, seconds, picks
+        return seconds, picks
 
     # ---- measuring
 

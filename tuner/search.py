@@ -62,15 +62,19 @@ def walk_seed(seed: int, workload: Workload) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
+def learn(space: Space, facts: Facts) -> None:
+    """Fold what the compiler said of a Program into the potential of a space."""
+    hot_loop = {"instructions": facts.instructions} if facts.instructions else None
+    # A compile-time epilogue's binary is none of a workload without one: not on its lattice.
+    with suppress(KeyError, ValueError):
+        space.family(facts.program.family).add_feedback(facts.program, facts.registers, facts.spill_bytes, hot_loop)
+
+
 def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:
     """The space of a workload with the compiler's facts folded in."""
     space = Space(workload, arch)
-    known = {family.family.name: family for family in space.families}
     for facts in feedback:
-        hot_loop = {"instructions": facts.instructions} if facts.instructions else None
-        # A compile-time epilogue's binary is none of a workload without one: not on its lattice.
-        with suppress(KeyError, ValueError):
-            known[facts.program.family].add_feedback(facts.program, facts.registers, facts.spill_bytes, hot_loop)
+        learn(space, facts)
     return space
 
 

@@ -23,7 +23,8 @@ from .search import Searcher
 from .shapes import Row
 
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
-GRID = (16, 64, 256, 1024, 4096)  # sizes of m, n and k the portfolio is chosen over, beside the run's own
+# Sizes of m and n, and of k, that a portfolio is chosen over, beside the run's own.
+GRID, GRID_K = (16, 128, 1024, 4096), (64, 512, 4096)
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Run:
             return
         programs = {stored.kernel.digest: Program.from_json(stored.kernel.program) for stored in kernels}
         usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
-        sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID)])
+        sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID_K)])
         shapes = [sample.with_sizes(batch=b, m=m, n=n, k=k) for b, m, n, k in sizes]
         spaces = [Space(shape, self.arch) for shape in shapes]
         pool = Pool(shapes)
