@@ -40,9 +40,9 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
         binary = store.binary(kernel)
         entry = json.loads(binary.facts).get(kernel.family) if binary is not None else None
         if entry is not None:
-            instructions = sum(entry.get("hot_loop", {}).values()) or None
+            loop = tuple(sorted(entry.get("hot_loop", {}).items()))
             program = Program.from_json(kernel.program)
-            known = Facts(program, entry["registers"], entry["spill_bytes"], instructions)
+            known = Facts(program, entry["registers"], entry["spill_bytes"], loop)
             found.setdefault(kernel.class_key, []).append(known)
     return found
 

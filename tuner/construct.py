@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary, compile_many
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
@@ -28,6 +29,7 @@ from .pool import Candidate, Pool, finalists
 from .search import Facts, Found, Request, Searcher, learn
 from .verify import Verdict, verify
 
+READ = 8  # binaries per class whose hot loops are read
 TIMED = 8  # candidates timed per workload, where a device is
 TIE_BAND = 1.01  # timings within 1 % are equal
 ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
@@ -71,6 +73,7 @@ class ClassRun:
     timer: Timer | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     binaries: dict[tuple[str, str], Binary] = field(default_factory=dict)
+    loops: dict[tuple[str, str], dict[str, resources.Sass]] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     facts: dict[Program, Facts] = field(default_factory=dict)
     timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
@@ -131,29 +134,31 @@ class ClassRun:
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
         """Compile what is not compiled yet; how many binaries that were. Failures leave the pool."""
-        wanted = {
-            self._binary_key(each): each
-            for each in (pool.candidates[column] for column in columns)
-            if self._binary_key(each) not in self.binaries
-        }
+        chosen = [pool.candidates[column] for column in columns]
+        wanted = {self._binary_key(each): each for each in chosen if self._binary_key(each) not in self.binaries}
         with self._timed("compile"):
             requests = [(each.source(), self.arch.target) for each in wanted.values()]
-            for key, binary in zip(wanted, compile_many(requests, self.options.jobs), strict=True):
-                self.binaries[key] = binary
-                self.progress("compile", 1)
-            for each in (pool.candidates[column] for column in columns):
+            made = compile_many(requests, self.options.jobs, lambda *_: self.progress("compile", 1))
+            self.binaries.update(zip(wanted, made, strict=True))
+            # A disassembly takes as long as a compilation, so only the first few teach about instruction counts.
+            read = [key for key in list(wanted)[: READ - len(self.loops)] if self.binaries[key].error is None]
+            found = resources.disassemble_many([self.binaries[key].cubin for key in read], self.options.jobs)
+            self.loops.update((key, sass or {}) for key, sass in zip(read, found, strict=True))
+            for each in chosen:
                 self._learn(pool, each)
         return len(wanted)
 
     def _learn(self, pool: Pool, each: Candidate) -> None:
-        binary = self.binaries[self._binary_key(each)]
+        key = self._binary_key(each)
+        binary = self.binaries[key]
         if binary.error is not None:
             pool.dead[each.name] = f"not compiled: {binary.error.splitlines()[0]}"
             return
         if each.program in self.facts:
             return
-        entry = binary.entries[each.entry]
-        facts = Facts(each.program, entry.registers, entry.spill_bytes, None)
+        entry, sass = binary.entries[each.entry], self.loops.get(key, {}).get(each.entry)
+        loop = tuple(sass.hot_loop.items()) if sass else ()
+        facts = Facts(each.program, entry.registers, entry.spill_bytes, loop)
         self.facts[each.program] = facts
         for space in self.spaces:
             learn(space, facts)
@@ -171,10 +176,13 @@ class ClassRun:
             if attempt == ROUNDS:
                 compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
                 seconds[:, ~np.array(compiled, bool)] = np.inf
-            picks = assign(seconds, cover(seconds, pool.names)[: self.options.top], pool.names)
+            picks = assign(pool.preferring_wide(seconds), self._cover(pool, seconds), pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks
+
+    def _cover(self, pool: Pool, seconds: np.ndarray) -> list[int]:
+        return cover(pool.preferring_wide(seconds), pool.names)[: self.options.top]
 
     # ---- measuring
 

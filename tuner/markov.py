@@ -90,6 +90,7 @@ class Chains:
     def __init__(self, region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator):
         """`starts`: evaluated ids, the most promising first; chains take them in this order."""
         self.region = region
+        region.parent[starts] = NOWHERE
         self.starts = starts
         self.used = min(plan.chains, starts.size)
         self.at = np.resize(starts, plan.chains).astype(np.int32)
@@ -102,7 +103,6 @@ class Chains:
     def run(self) -> int:
         """Take every chain's steps, or stop where the budget ends; returns the steps taken in all."""
         region = self.region
-        region.parent[self.starts] = NOWHERE
         while not region.exhausted:
             known = region.row[self.at] >= 0
             moving = self.taken < self.plan.steps

@@ -53,9 +53,7 @@ class PaperRegion(Region):
         rows = self._keep(ids, targets)
         self.benefit = grown(self.benefit, self.rows)
         self.benefit[rows] = 0
-        self.benefit[rows[edges.row], 1 + edges.move] = benefits(
-            self.graph, points[edges.row], edges.whole, edges.move
-        )
+        self.benefit[rows[edges.row], 1 + edges.move] = benefits(self.graph, points[edges.row], edges.whole, edges.move)
 
     def settle(self) -> None:
         """Evaluate every complete point that was visited, as far as the budget goes."""

@@ -14,7 +14,7 @@ from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .cover import cover, regrets
+from .cover import WITHIN, cover, regrets
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,32 @@ class Pool:
         self.candidates: list[Candidate] = []
         self.dead: dict[str, str] = {}  # name -> why it must not be used
         self._names: set[str] = set()
+        self._wide: set[str] = set()
 
-    def add(self, space: Space, programs: Iterable[Program]) -> None:
-        """Take in Programs found for the workload of `space`."""
+    def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
+        """Take in Programs found for the workload of `space`, and their `siblings` with the widest accesses."""
         families = {family.family.name: family.family for family in space.families}
         for program in programs:
-            found = candidate(families[program.family], program, space.workload)
-            if found.name not in self._names:
-                self._names.add(found.name)
-                self.candidates.append(found)
+            family = families[program.family]
+            widest = family.widest(program, space.workload)
+            for each in dict.fromkeys((program, widest) if siblings else (program,)):
+                found = candidate(family, each, space.workload)
+                if found.name not in self._names:
+                    self._names.add(found.name)
+                    self.candidates.append(found)
+                if each == widest:
+                    self._wide.add(found.name)
         self.candidates.sort(key=lambda each: each.name)
+
+    def preferring_wide(self, seconds: np.ndarray) -> np.ndarray:
+        """`seconds` where candidates with narrow accesses are out wherever a wide one is within the tie band.
+
+        The potential cannot tell the two apart that finely, and narrow accesses have costs it does not model.
+        """
+        wide = np.array([each.name in self._wide for each in self.candidates], bool)
+        ratio = regrets(seconds)
+        can_be_wide = (ratio[:, wide] <= WITHIN).any(axis=1)
+        return np.where(can_be_wide[:, None] & ~wide[None], np.inf, seconds)
 
     @property
     def names(self) -> list[str]:
@@ -119,7 +135,7 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
     ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
     chosen: dict[str, int] = {}
-    for column in cover(seconds, pool.names)[: max(1, top // 2)]:
+    for column in cover(pool.preferring_wide(seconds), pool.names)[: max(1, top // 2)]:
         chosen.setdefault(_binary(pool, column), column)
     strata: dict[tuple, int] = {}
     for column in ranked:

@@ -25,13 +25,13 @@ PARALLEL_FROM = 6  # below this many walks, starting processes costs more than i
 
 @dataclass(frozen=True)
 class Facts:
-    """What the compiler said of one Program: registers per thread, spilled bytes, and warp instructions of one
-    iteration of the main loop (None where nothing could disassemble it)."""
+    """What the compiler said of one Program: registers per thread, spilled bytes, and the instructions of one
+    iteration of the main loop by opcode (empty where it was not disassembled)."""
 
     program: Program
     registers: int
     spill_bytes: int
-    instructions: int | None
+    hot_loop: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,11 @@ def walk_seed(seed: int, workload: Workload) -> int:
 
 def learn(space: Space, facts: Facts) -> None:
     """Fold what the compiler said of a Program into the potential of a space."""
-    hot_loop = {"instructions": facts.instructions} if facts.instructions else None
     # A compile-time epilogue's binary is none of a workload without one: not on its lattice.
     with suppress(KeyError, ValueError):
-        space.family(facts.program.family).add_feedback(facts.program, facts.registers, facts.spill_bytes, hot_loop)
+        space.family(facts.program.family).add_feedback(
+            facts.program, facts.registers, facts.spill_bytes, dict(facts.hot_loop)
+        )
 
 
 def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:

@@ -110,7 +110,7 @@ class Run:
         shapes = [sample.with_sizes(batch=b, m=m, n=n, k=k) for b, m, n, k in sizes]
         spaces = [Space(shape, self.arch) for shape in shapes]
         pool = Pool(shapes)
-        pool.add(spaces[0], programs.values())
+        pool.add(spaces[0], programs.values(), siblings=False)
         digest_of = {program: digest for digest, program in programs.items()}
         best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
         self.store.replace_portfolio(

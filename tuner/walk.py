@@ -119,6 +119,7 @@ def _begin(
         points = _start_points(region.graph, start, scattered // len(space.families) + 1, rng)
         ids = np.unique(region.add(points[family.legal(points)]))
         ids = ids[np.isfinite(region.log_phi[ids])]
+        region.parent[ids] = NOWHERE
         if ids.size:
             ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
             if start is None and (minimal := _minimal(family)):
@@ -160,7 +161,8 @@ def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
     best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
     weight = (best.min() / best) ** 2
     shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)
-    shares[np.argmax(weight)] += chains - shares.sum()
+    first = int(np.argmax(weight))
+    shares[first] = max(shares[first] + chains - shares.sum(), 1)
     return [int(share) for share in shares]
 
 

@@ -90,6 +90,10 @@ class ContractionFamily(Family):
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         return {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
 
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with accesses as wide as the alignment class of each operand."""
+        return program.replace(**{f"vector_{operand}": workload.align[operand] for operand in "abc"})
+
     #: block tiles whose default completions are the starters
     starter_blocks: tuple[tuple[int, int], ...] = ()
 

@@ -179,6 +179,10 @@ class ContractionMma(ContractionFamily):
 
     # ---- one Program
 
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
+        return super().widest(program, workload).replace(epilogue_staged=1)
+
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}

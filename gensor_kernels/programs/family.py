@@ -124,6 +124,10 @@ class Family:
         """m, n, k, stages, split, raster: what the runtime and the verifier need to know of a Program."""
         raise NotImplementedError
 
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with the widest global accesses the class's alignment allows; it may not be legal."""
+        return program
+
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """At most 8 good, legal, complete Programs that differ in kind."""
         raise NotImplementedError
