@@ -77,7 +77,7 @@ def test_strides_reproduce_the_product(call):
     try:
         found = problem.make(view(a), view(b), view(out), operands, steps, "ieee")
     except problem.TooManyAxesError:
-        assert out.ndim > 5
+        assert out.ndim - (a.ndim > 1) - (b.ndim > 1) > problem.BATCH_AXES
         return
     w = found.workload
     assert (w.size["m"], w.size["n"], w.size["k"]) == found.sizes and w.size["batch"] == np.prod(found.batch)
