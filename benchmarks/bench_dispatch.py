@@ -48,12 +48,13 @@ def nothing(grid, block, arguments, shared):
     """Stands for cupy.cuda.Function."""
 
 
-def kernels():
+def kernels(split):
+    """Default Programs; with a split they need a workspace, which is an allocation."""
     for dtype in ("float16", "float32"):
         wanted = operator.workload(512, 512, 512, dtype=dtype)
         for family in Space(wanted, ARCH).families:
             for program in family.family.starters(wanted, ARCH):
-                yield library.generate(program, wanted, ARCH)
+                yield library.generate(program.replace(split_k=2 if split else 1), wanted, ARCH)
 
 
 @pytest.fixture
@@ -71,13 +72,17 @@ def allocator():
     cupy.cuda.set_allocator(before)
 
 
+def made_current(monkeypatch, split):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    made = Runtime(without_gpu(), library.Library(library.Contents({k.digest: k for k in kernels(split)})))
+    monkeypatch.setattr(api, "_current", lambda: made)
+    return made
+
+
 @pytest.fixture
 def runtime(allocator, monkeypatch):
     """The Runtime public calls use."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    made = Runtime(without_gpu(), library.Library(library.Contents({k.digest: k for k in kernels()})))
-    monkeypatch.setattr(api, "_current", lambda: made)
-    return made
+    return made_current(monkeypatch, split=False)
 
 
 def calls(dtype):
@@ -124,6 +129,18 @@ def test_warm_call_with_epilogue(benchmark, runtime):
 
     timed(benchmark, run, lambda: list(calls("float16")))
     assert len(runtime.plans) == KEYS
+
+
+def test_warm_call_with_workspace(benchmark, allocator, monkeypatch):
+    """Split-K: two launches, and a workspace from the (here: Python) allocator."""
+    made_current(monkeypatch, split=True)
+    matmul = gensor_kernels.matmul
+
+    def run(arguments):
+        for a, b, out, _ in arguments:
+            matmul(a, b, out)
+
+    timed(benchmark, run, lambda: list(calls("float16")))
 
 
 def test_warm_call_that_allocates(benchmark, runtime):

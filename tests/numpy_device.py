@@ -21,12 +21,14 @@ class NumpyDevice(Device):
     unsupported = ""
     refusals = (ZeroDivisionError,)
     where = None
+    tf32 = True
 
     def __init__(self):
         self.arch = ARCH
         self.is_capturing = False
         self.loaded, self.launched = [], []
         self.failure = None
+        self.switch = lambda dtype: False
         self.pointer = lambda x: x.ctypes.data
         self.local = type("Local", (), {"arguments": (bytearray(592), None)})()
 
@@ -44,9 +46,6 @@ class NumpyDevice(Device):
 
     def capturing(self):
         return self.is_capturing
-
-    def tf32(self):
-        return False
 
     def load(self, code, launches):
         if self.failure:

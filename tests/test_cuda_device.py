@@ -88,9 +88,6 @@ class DeviceWithoutGpu(cuda.CudaDevice):
     def capturing(self):
         return self.is_capturing
 
-    def tf32(self):
-        return False
-
     def _current(self):
         return nullcontext()
 
@@ -240,6 +237,26 @@ def test_public_functions_use_the_current_device(device, monkeypatch):
     assert why.tier == 4 and "h200" in why.arch
     with pytest.raises(TypeError, match=r"a must be a cupy array, not numpy\.ndarray"):
         gensor_kernels.matmul(np.zeros((4, 4)), a)
+
+
+def test_tf32_follows_cupys_switch(runtime, monkeypatch):
+    from cupy._core import _routines_linalg
+
+    device = runtime.device
+    assert device.switch(np.dtype(np.float32)) != device.tf32 and runtime.precision(None) == "ieee"
+    a = cupy.empty((64, 64), np.float32)
+    seen = []
+    monkeypatch.setattr(cupy, "matmul", lambda *_, **__: seen.append(state[0]))
+    state = [device.tf32]
+    monkeypatch.setattr(device, "switch", lambda dtype: state[0])
+    monkeypatch.setattr(runtime, "switch", device.switch)
+    monkeypatch.setattr(device, "_set_switch", lambda on: state.__setitem__(0, device.tf32 if on else "ieee"))
+    assert runtime.precision(None) == "tf32" and runtime.precision("ieee") == "ieee"
+    device.product(a, a, "ieee")
+    device.product(a, a, "tf32")
+    device.product(a.astype(np.float64, copy=False) if cupy.is_available() else cupy.empty((4, 4)), a, "ieee")
+    assert seen == ["ieee", device.tf32, device.tf32] and state == [device.tf32]
+    assert device.tf32 == _routines_linalg.COMPUTE_TYPE_TF32
 
 
 @pytest.mark.skipif(cupy.is_available(), reason="there is a GPU")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -94,7 +93,7 @@ class CudaDevice(Device):
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._math = _ComputeType(cupy)
+        self.switch, self.tf32, self._set_switch = _compute_types()
 
     def _identify(self) -> None:
         cupy = self.cupy
@@ -138,10 +137,6 @@ class CudaDevice(Device):
         if zero:
             memory.memset_async(0, nbytes)
         return memory, memory.ptr
-
-    def tf32(self) -> bool:
-        """CuPy's own switch: `CUPY_TF32`, or `cupy._core.set_compute_type`."""
-        return self._math.is_tf32()
 
     # ---- kernels
 
@@ -202,10 +197,14 @@ class CudaDevice(Device):
     # ---- the library's own operations
 
     def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
-        """cupy.matmul; without TF32 where the call asks for IEEE products."""
-        if math == "ieee" and self.tf32():
-            with self._lock, self._math.ieee():
-                return self.cupy.matmul(a, b, out=out)
+        """cupy.matmul; without TF32 where a call asks for IEEE products."""
+        if math == "ieee" and self.switch(FLOAT32) == self.tf32 and np.promote_types(a.dtype, b.dtype) == FLOAT32:
+            with self._lock:
+                self._set_switch(False)
+                try:
+                    return self.cupy.matmul(a, b, out=out)
+                finally:
+                    self._set_switch(True)
         return self.cupy.matmul(a, b, out=out)
 
     def erfc(self, x: Any) -> Any:
@@ -215,32 +214,15 @@ class CudaDevice(Device):
         return erfc(x)
 
 
-class _ComputeType:
-    """CuPy's switch for TF32: `set_compute_type`, or the environment where a CuPy has no such function."""
+def _compute_types() -> tuple[Callable[[Any], Any], Any, Callable[[bool], None]]:
+    """(CuPy's query of its switch, the state that means TF32, a function that sets it).
 
-    def __init__(self, cupy: Any):
-        from cupy import _core
-        from cupy._core import _routines_linalg as constants
+    A CuPy without that query has the environment variable only, which nothing can be set against.
+    """
+    from cupy import _core
+    from cupy._core import _routines_linalg as constants
 
-        self._get = getattr(_core, "get_compute_type", None)
-        self._set = getattr(_core, "set_compute_type", None)
-        self._tf32 = getattr(constants, "COMPUTE_TYPE_TF32", 7)
-        self._default = getattr(constants, "COMPUTE_TYPE_DEFAULT", 1)
-
-    def is_tf32(self) -> bool:
-        """Whether float32 products may use TF32."""
-        if self._get is None:
-            return os.environ.get("CUPY_TF32", "0").strip() not in ("", "0")
-        return bool(self._get(FLOAT32) == self._tf32)
-
-    @contextmanager
-    def ieee(self) -> Iterator[None]:
-        """A context in which they may not."""
-        if self._set is None:
-            yield
-            return
-        self._set(FLOAT32, self._default)
-        try:
-            yield
-        finally:
-            self._set(FLOAT32, self._tf32)
+    if not hasattr(_core, "get_compute_type"):
+        return lambda dtype: os.environ.get("CUPY_TF32", "0").strip() not in ("", "0"), True, lambda on: None
+    states = {True: constants.COMPUTE_TYPE_TF32, False: constants.COMPUTE_TYPE_DEFAULT}
+    return _core.get_compute_type, states[True], lambda on: _core.set_compute_type(FLOAT32, states[on])

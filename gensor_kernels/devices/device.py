@@ -51,6 +51,9 @@ class Device:
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
+    #: `switch(float32)` is the state of the library's own switch for TF32; `tf32` the state that allows it
+    switch: Callable[[Any], Any]
+    tf32: Any
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
     #: what `launch` raises for a launch the device refuses at once
@@ -74,10 +77,6 @@ class Device:
 
     def capturing(self) -> bool:
         """Whether the current stream records a graph: nothing may be compiled, loaded, measured or allocated."""
-        raise NotImplementedError
-
-    def tf32(self) -> bool:
-        """Whether the library's own switch allows TF32 for float32 products."""
         raise NotImplementedError
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:

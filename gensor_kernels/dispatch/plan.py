@@ -134,6 +134,7 @@ class LaunchPlan:
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         self.runtime, self.device, self.call = runtime, runtime.device, call
+        self.local = runtime.device.local
         self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
         self.workspace = bound.workspace if bound.workspace[0] else None
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
@@ -146,17 +147,16 @@ class LaunchPlan:
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Writes this call's addresses and scalars into Params, and launches."""
-        device = self.device
         result = out
         if out is None:
-            result = device.empty(self.call.shape, self.call.dtype)
-            pc = device.pointer(result)
+            result = self.device.empty(self.call.shape, self.call.dtype)
+            pc = self.device.pointer(result)
         elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
             return self._through_temporary(a, b, out, steps)
         owner = None
         if self.workspace is not None:
-            owner, address = device.workspace(*self.workspace)
-        arguments = device.local.arguments
+            owner, address = self.device.workspace(*self.workspace)
+        arguments = self.local.arguments
         if self.swapped:
             write_call(arguments[0], 0, pb, pa, pc, self.rest)
         else:

@@ -36,7 +36,9 @@ class Runtime:
     def __init__(self, device: Device, library: Library):
         self.device, self.library = device, library
         self.pointer, self.where = device.pointer, device.where
+        self.switch = device.switch
         self.plans: dict[tuple[Any, ...], Plan] = {}
+        self.find = self.plans.get
         self.lock = threading.RLock()
         self.tuned: set[str] = set()
         self.loaded: set[str] = set()
@@ -45,25 +47,24 @@ class Runtime:
         """`a @ b` with the epilogue `steps`, into `out` or a new array."""
         pointer, pc = self.pointer, 0
         try:
-            pa, pb, type_a = pointer(a), pointer(b), a.dtype
-            if precision is None and type_a is FLOAT32:
-                precision = self.precision(None)
-            # One flat tuple: nested ones, and anything cleverer, cost more to build and to hash.
+            pa, pb, type_a, type_b = pointer(a), pointer(b), a.dtype, b.dtype
+            mode: Any = self.switch(type_a) if precision is None and type_a is FLOAT32 else precision
+            # One flat, short tuple: each entry costs time to build, to hash and to compare. So equal types stand
+            # there once, and alignments only where an address is not a multiple of 16.
             if out is None:
-                key: tuple[Any, ...] = (
-                    a.shape, a.strides, type_a, pa & 15, b.shape, b.strides, b.dtype, pb & 15, dtype, precision,
-                )  # fmt: skip
+                types = type_a if type_b is type_a else (type_a, type_b)
+                odd = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
+                key: tuple[Any, ...] = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, mode)
             else:
-                pc = pointer(out)
-                key = (
-                    a.shape, a.strides, type_a, pa & 15, b.shape, b.strides, b.dtype, pb & 15,
-                    out.shape, out.strides, out.dtype, pc & 15, dtype, precision,
-                )  # fmt: skip
+                pc, type_c = pointer(out), out.dtype
+                types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
+                odd = (pa & 15, pb & 15, pc & 15) if (pa | pb | pc) & 15 else 0
+                key = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, mode, out.shape, out.strides)
             if steps:
                 key += about(steps, pointer)
             if self.where is not None:
                 key += places((a, b, out, *(step.operand for step in steps)), self.where)
-            plan = self.plans.get(key)
+            plan = self.find(key)
         except (AttributeError, TypeError):
             self.check(a, b, out, steps, precision)
             raise
@@ -73,7 +74,7 @@ class Runtime:
 
     def precision(self, asked: str | None) -> str:
         """The math mode of float32 products: what was asked for, else the library's own switch."""
-        return asked or ("tf32" if self.device.tf32() else "ieee")
+        return asked or ("tf32" if self.switch(FLOAT32) == self.device.tf32 else "ieee")
 
     def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
         """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""

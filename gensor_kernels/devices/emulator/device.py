@@ -27,10 +27,12 @@ class EmulatorDevice(Device):
     unsupported = ""
     refusals = ()
     where = None
+    tf32 = True
 
     def __init__(self, arch: Arch):
         self.arch = arch
         self.pointer = attrgetter("ctypes.data")
+        self.switch = lambda dtype: False  # IEEE products, unless the call says precision="tf32"
         self.local = Arguments()
         self._libraries: dict[str, Path] = {}
 
@@ -57,10 +59,6 @@ class EmulatorDevice(Device):
 
     def capturing(self) -> bool:
         """No graphs here."""
-        return False
-
-    def tf32(self) -> bool:
-        """Float32 products are IEEE ones unless the call says precision="tf32"."""
         return False
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
