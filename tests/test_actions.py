@@ -7,11 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from .synthetic import COORDINATES, ToySpace
+from benchmarks.sublattice import reduced_space
 
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_tuner import actions
 from gensor_tuner.graph import Graph, compact, expanded
+
+from .synthetic import COORDINATES, ToySpace
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +55,7 @@ def test_a_coordinate_that_no_action_moves_is_an_error():
 
 
 def test_targets_are_legal_and_the_inverse_leads_home(graph):
-    points = graph.space.all_legal()
+    points = graph.space.all_legal()[::4]
     targets, found = graph.neighbours(points)
     row, move = np.nonzero(found)
     assert graph.space.legal(targets[row, move]).all()
@@ -96,13 +101,17 @@ def test_a_tile_carries_its_block_by_the_same_ratio(graph):
     assert (after["thread_m"] > before["thread_m"]).all()
 
 
-def test_uncache_exists_exactly_where_cache_leads_back(graph):
-    points = graph.space.all_legal()
-    _, exist = graph.levels(points)
-    home = (graph.space.descend(graph.space.ascend(points)) == points).all(axis=1)
-    assert np.array_equal(exist[:, 1], home & (points[:, 0] > 0))
-    assert np.array_equal(exist[:, 0], points[:, 0] < 2)
-    assert 0 < exist[:, 1].sum() < len(points)
+def test_cache_and_uncache_exist_exactly_where_they_undo_each_other(graph):
+    points, space = graph.space.all_legal(), graph.space
+    targets, found = graph.neighbours(points)
+    down, up = graph.level_moves
+    assert [graph.moves[i].action for i in (down, up)] == ["Cache", "Uncache"]
+    home = (space.descend(space.ascend(points)) == points).all(axis=1)
+    assert np.array_equal(found[:, up], home & (points[:, 0] > 0))
+    assert np.array_equal(found[:, down], points[:, 0] < 2)
+    assert 0 < found[:, up].sum() < len(points)
+    assert np.array_equal(targets[found[:, down], down], space.descend(points[found[:, down]]))
+    assert np.array_equal(targets[found[:, up], up], space.ascend(points[found[:, up]]))
 
 
 def test_choices_of_levels_not_reached_have_no_actions(graph):
@@ -137,3 +146,73 @@ def test_compact_paths_round_trip():
     assert compact(tokens) == "a+*2 b- a+*3 c+"
     assert expanded(compact(tokens)) == tokens
     assert expanded(compact([])) == []
+
+
+CORE = {
+    "contraction_mma": {"block_m", "block_n", "warp_m", "warp_n", "stages", "copy"},
+    "contraction_simt": {"block_m", "block_n", "thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"},
+}
+
+
+def _real(name: str, arch: str, dtype: str, whole: set[str], single: set[str] | None = None) -> Graph:
+    """A family's graph with all values up to 128 of the coordinates in `whole`, one value of those in `single`
+    (None: of all others) and two of the rest."""
+    family, part = FAMILIES[name], lookup(arch)
+    workload = matmul.workload(300, 300, 300, dtype=dtype, trans_b=True, epilogue="bias_relu")
+    kept = {}
+    for c in family.coordinates(workload, part):
+        if c.name in whole:
+            kept[c.name] = tuple(v for v in c.values if v <= 128)
+        elif c.name != "level":
+            most = 1 if single is None or c.name in single else 2
+            kept[c.name] = c.values[-most:] if c.kind == "copy_width" else c.values[:most]
+    return Graph(reduced_space(family, workload, part, kept))
+
+
+def _legal_codes(graph: Graph) -> np.ndarray:
+    """Sorted codes of every legal point, partial ones included."""
+    found = []
+    for begin in range(0, graph.size, 1 << 17):
+        points = graph.decode(np.arange(begin, min(begin + (1 << 17), graph.size)))
+        found.append(graph.encode(points[graph.space.legal(points)]))
+    return np.sort(np.concatenate(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "dtype"),
+    [
+        ("contraction_mma", "sm_87", "float16"),
+        ("contraction_mma", "sm_75", "float16"),
+        ("contraction_simt", "sm_90", "float32"),
+    ],
+)
+def test_every_tile_of_a_family_is_reachable(name, arch, dtype):
+    graph = _real(name, arch, dtype, CORE[name])
+    everything = _legal_codes(graph)
+    assert everything.size > 500
+    assert np.array_equal(graph.reachable(graph.decode(everything[-1:])), everything)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "dtype", "extents", "single"),
+    [
+        ("contraction_mma", "sm_87", "float16", {"warp_m", "block_m"}, {"block_n", "warp_n", "raster", "vector_b"}),
+        ("contraction_mma", "sm_75", "float16", {"warp_n", "block_n"}, {"block_m", "warp_m", "epilogue_fixed"}),
+        ("contraction_simt", "sm_87", "float32", {"block_n", "lanes_m"}, {"thread_m", "vthread_m", "raster", "stages"}),
+        ("contraction_simt", "sm_75", "float64", {"block_n"}, {"thread_m", "vector_b", "epilogue_fixed", "vthread_m"}),
+    ],
+)
+def test_every_choice_of_a_family_is_reachable_and_reversible(name, arch, dtype, extents, single):
+    graph = _real(name, arch, dtype, extents, single)
+    everything = _legal_codes(graph)
+    assert everything.size > 1000
+    points = graph.decode(everything)
+    assert np.array_equal(graph.reachable(points[-1:]), everything)
+    sample = points[np.random.default_rng(0).choice(len(points), 400, replace=False)]
+    targets, found = graph.neighbours(sample)
+    row, move = np.nonzero(found)
+    number = {m.token: i for i, m in enumerate(graph.moves)}
+    inverse = np.array([number[m.inverse] for m in graph.moves])[move]
+    back, exists = graph.neighbours(targets[row, move])
+    assert exists[np.arange(row.size), inverse].all()
+    assert np.array_equal(back[np.arange(row.size), inverse], sample[row])

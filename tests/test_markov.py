@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from .synthetic import ToySpace
 
 from gensor_tuner.graph import Graph
-from gensor_tuner.markov import Chains, choose, probabilities, schedule, transition_matrix
+from gensor_tuner.markov import Chains, Schedule, choose, probabilities, schedule, transition_matrix
 from gensor_tuner.memo import CodeTable
-from gensor_tuner.region import NOWHERE, Region
+from gensor_tuner.region import NOWHERE, TIE, Region
+
+from .synthetic import ToySpace
 
 
 @pytest.fixture(scope="module")
@@ -84,23 +85,29 @@ def test_probabilities_never_overflow():
     assert choose(weights, np.array([0.0, 0.999], np.float32)).tolist() == [1, 1]
 
 
-def test_a_frozen_chain_rests_at_a_local_minimum(small):
+def test_a_chain_rests_at_a_local_minimum(small):
     graph, _ = small
     region = Region(graph)
-    plan = schedule(None, len(graph.moves), chains=8, steps=300)
+    plan = Schedule(chains=8, steps=300, hot=0.05, cycle=300)
     chains = Chains(region, np.repeat(region.add(graph.space.start()[None]), 8), plan, np.random.default_rng(3))
     assert chains.run() == 8 * 300
-    region.expand(np.unique(chains.best[region.row[chains.best] < 0]))
-    around = region.log_phi[region.edges[region.row[chains.best]]]
-    assert (around[:, 0] <= around.min(axis=1) + 1e-6).all()
+    around = region.log_phi[region.edges[region.row[chains.at]]]
+    assert (around[:, 0] <= around.min(axis=1)).all()
 
 
-def test_schedule_shrinks_with_the_budget():
-    plans = [schedule(budget, 24) for budget in (200, 1_000, 5_000, 100_000, None)]
-    assert [plan.chains for plan in plans] == sorted(plan.chains for plan in plans)
-    assert plans[0].chains < 8 and plans[-1].chains == 64 and plans[-1].chains * plans[-1].steps == 16_000
-    taus = 1 / plans[-1].inverse_taus()
-    assert np.allclose(taus[[0, -1]], [plans[-1].hot, plans[-1].cold]) and (np.diff(taus) < 0).all()
+def test_equal_predictions_are_decided_by_plainness():
+    space = ToySpace()
+    plain = space.potential
+    space.potential = lambda points: np.ones(len(plain(points)))
+    region = Region(Graph(space))
+    chains = Chains(region, region.add(space.start()[None]), Schedule(4, 400, 0.05, 400), np.random.default_rng(0))
+    chains.run()
+    final = region.points(chains.at)
+    names = [c.name for c in space.coordinates]
+    assert (final[:, 0] == 2).all()
+    for name in ("vthread_m", "stages", "split"):
+        assert (final[:, names.index(name)] == 0).all(), name
+    assert 0 < TIE * sum(len(c.values) for c in space.coordinates) < 0.01
 
 
 def test_region_counts_distinct_programs_and_keeps_the_budget(small):
@@ -108,7 +115,7 @@ def test_region_counts_distinct_programs_and_keeps_the_budget(small):
     space = ToySpace(shared=8_000)
     region = Region(Graph(space), budget=100)
     start = region.add(space.start()[None])
-    Chains(region, start, schedule(None, len(graph.moves), 1, 250), np.random.default_rng(0)).run()
+    Chains(region, start, Schedule(1, 250, 0.5, 250), np.random.default_rng(0)).run()
     codes = np.concatenate(space.evaluated)
     assert region.exhausted and region.evaluations == codes.size == np.unique(codes).size == 100
 
