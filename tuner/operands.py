@@ -21,6 +21,7 @@ from gensor_kernels.operators.dtypes import encode, facts
 from gensor_kernels.operators.epilogue import OPERATIONS
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs import params
+from gensor_kernels.programs.params import Step
 
 from .pool import Candidate
 
@@ -168,6 +169,7 @@ class Operands:
     def params(self, kernel: Candidate, workspace: int) -> bytes:
         """The packed Params of one launch."""
         m, n, k = (self.workload.size[axis] for axis in "mnk")
+        a, b, c = (self.address(self.blocks[name]) for name in "abc")
         return params.pack(
             **{name: _packed_strides(block) for name, block in self.blocks.items()},
             sizes=(m, n, k),
@@ -175,14 +177,14 @@ class Operands:
             tiles=params.tiling(kernel.family.tile(kernel.program), m, n, k),
             steps=[self._packed(*step) for step in self.steps],
             integer_steps=self.integer_steps,
-            pointers=(*(self.address(self.blocks[name]) for name in "abc"), workspace),
+            pointers=(a, b, c, workspace),
         )
 
-    def _packed(self, name: str, block: Block | None, scalar: float) -> params.Step:
+    def _packed(self, name: str, block: Block | None, scalar: float) -> Step:
         code = OPERATIONS[name].code
         if block is None:
-            return params.Step(code, scalar)
-        return params.Step(code, scalar, block.dtype, _packed_strides(block), self.address(block))
+            return Step(code, scalar)
+        return Step(code, scalar, block.dtype, _packed_strides(block), self.address(block))
 
     def launcher(
         self, kernel: Candidate, code: Code, change: Callable[[bytes], bytes] = lambda packed: packed

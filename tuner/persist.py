@@ -67,7 +67,7 @@ def _disassembled(cubin: bytes) -> dict[str, resources.Sass]:
 
 def _facts(compiled: Compiled) -> str:
     sass = _disassembled(compiled.cubin)
-    facts = {}
+    facts: dict[str, dict[str, object]] = {}
     for name, entry in compiled.entries.items():
         facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
         if name in sass:

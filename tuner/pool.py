@@ -78,7 +78,7 @@ class Pool:
         """
         wide = np.array([each.name in self._wide for each in self.candidates], bool)
         ratio = regrets(seconds)
-        can_be_wide = (ratio[:, wide] <= WITHIN).any(axis=1)
+        can_be_wide = np.any(ratio[:, wide] <= WITHIN, axis=1)
         return np.where(can_be_wide[:, None] & ~wide[None], np.inf, seconds)
 
     @property

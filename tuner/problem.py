@@ -139,6 +139,7 @@ class Problem:
     ) -> bytes:
         """The packed Params of a launch; `address` tells where a copy of an operand lies."""
         case = self.case
+        a, b, c = (address(self.operands[name]) for name in "abc")
         return params.pack(
             **{name: _strides(self.operands[name]) for name in "abc"},
             sizes=(case.m, case.n, case.k),
@@ -146,7 +147,7 @@ class Problem:
             tiles=params.tiling(candidate.family.tile(candidate.program), case.m, case.n, case.k),
             steps=[_packed(step, placed, address) for step, placed in self.steps],
             integer_steps=self.integer_steps,
-            pointers=(*(address(self.operands[name]) for name in "abc"), workspace),
+            pointers=(a, b, c, workspace),
         )
 
     def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
