@@ -48,6 +48,19 @@ extern "C" __global__ void scalar(const double2* a, double* c, int n) {
     for (int k = 0; k < n; ++k) { double2 v = a[k * 256 + threadIdx.x]; sum = fma(v.x, v.y, sum); }
     c[threadIdx.x] = sum;
 }
+extern "C" __global__ void epilogue(const float* a, float* c, int n) {
+    float sum = 0, *s = (float*)shared_memory;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        s[threadIdx.x] = a[k * 256 + threadIdx.x];
+        __syncthreads();
+        sum = fmaf(s[threadIdx.x ^ 1], s[threadIdx.x ^ 2], sum);
+        __syncthreads();
+    }
+#pragma unroll 1
+    for (int j = 0; j < n; ++j) sum = fmaf(fmaf(fmaf(sum, sum, 3.f), sum, 5.f), sum, a[j]);
+    c[threadIdx.x] = sum;
+}
 extern "C" __global__ void straight(char* c) { c[threadIdx.x] = 1; }
 """
 
@@ -76,6 +89,12 @@ def test_hot_loop_is_the_innermost_with_the_mathematics(sass):
     assert matrix["HMMA"] == 1 and matrix["LDS"] == 2 and "LDG" not in matrix and "BAR" not in matrix
     assert sass["scalar"].hot_loop["DFMA"] == 1 and sass["scalar"].hot_loop["LDG"] == 1
     assert sass["straight"].hot_loop == {}
+
+
+def test_a_loop_with_a_barrier_is_hotter_than_one_with_more_mathematics(sass):
+    hot = sass["epilogue"].hot_loop
+    assert hot["FFMA"] == 1 and hot["BAR"] == 2 and hot["LDS"] == 2
+    assert sass["epilogue"].opcodes["FFMA"] >= 4
 
 
 def test_access_widths_over_the_whole_entry(sass):
@@ -111,7 +130,7 @@ def test_asynchronous_copies_count_by_their_width():
 def test_many_keeps_the_order_and_refuses_what_is_no_cubin():
     cubin = nvrtc.compile_cubin(KERNEL, "sm_87").cubin
     first, refused, again = resources.disassemble_many([cubin, b"not a cubin", cubin], 2)
-    assert set(first) == {"matrix", "scalar", "straight"} and refused is None and again is first
+    assert set(first) == {"epilogue", "matrix", "scalar", "straight"} and refused is None and again is first
 
 
 def test_without_the_tool_there_are_no_counts(monkeypatch):

@@ -35,6 +35,7 @@ _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9
 _TARGET = re.compile(r"\.L_\w+")
 _WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128": 16}
 _MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA"})
+_BARRIER = "BAR"
 _SCALAR = frozenset({"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"})
 GLOBAL_ACCESSES = frozenset({"LDG", "STG", "LDGSTS"})
 SHARED_ACCESSES = frozenset({"LDS", "STS"})
@@ -61,8 +62,8 @@ class Sass:
     """The machine code of one entry point.
 
     `opcodes` and `hot_loop` count instructions by base opcode, over the whole entry and over the innermost loop
-    with the most matrix instructions (without any: with the most multiply-adds); `accesses` counts LDG, STG,
-    LDGSTS, LDS and STS by bytes per thread.
+    with the most matrix instructions (without any: with the most multiply-adds), among those with a block barrier
+    where one has it; `accesses` counts LDG, STG, LDGSTS, LDS and STS by bytes per thread.
     """
 
     opcodes: dict[str, int] = field(default_factory=dict)
@@ -158,20 +159,18 @@ def _parse_entry(lines: list[str]) -> Sass:
 
 
 def _hot_loop(opcodes: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
-    best: dict[str, int] = {}
-    score = (0, 0)
     for kinds in (_MATRIX, _SCALAR):
         holding = [span for span in loops if any(name in kinds for name in opcodes[slice(*span)])]
-        for begin, end in holding:
-            if any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in holding):
-                continue  # not innermost
-            counts = _counts(opcodes[begin:end])
-            found = sum(number for name, number in counts.items() if name in kinds)
-            if (found, -begin) > score:
-                best, score = counts, (found, -begin)
-        if best:
-            return best
-    return best
+        innermost = [_counts(opcodes[slice(*span)]) for span in sorted(holding) if not _holds_another(span, holding)]
+        # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
+        candidates = [counts for counts in innermost if _BARRIER in counts] or innermost
+        if candidates:
+            return max(candidates, key=lambda counts: sum(counts.get(name, 0) for name in kinds))
+    return {}
+
+
+def _holds_another(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(span[0] <= begin and end <= span[1] and (begin, end) != span for begin, end in others)
 
 
 def _accesses(code: list[str]) -> dict[str, dict[int, int]]:
