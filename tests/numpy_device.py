@@ -21,14 +21,13 @@ class NumpyDevice(Device):
     unsupported = ""
     refusals = (ZeroDivisionError,)
     where = None
-    tf32 = True
 
     def __init__(self):
         self.arch = ARCH
         self.is_capturing = False
         self.loaded, self.launched = [], []
         self.failure = None
-        self.switch = lambda dtype: False
+        self.allows_tf32 = False
         self.pointer = lambda x: x.ctypes.data
         self.local = type("Local", (), {"arguments": (bytearray(592), None)})()
 
@@ -47,6 +46,9 @@ class NumpyDevice(Device):
     def capturing(self):
         return self.is_capturing
 
+    def tf32(self):
+        return self.allows_tf32
+
     def load(self, code, launches):
         if self.failure:
             raise self.failure
@@ -57,7 +59,7 @@ class NumpyDevice(Device):
         self.launched.append((bytes(arguments[0]), arrays))
         arrays[0][...] = 55
 
-    def product(self, a, b, math, out=None):
+    def product(self, a, b, precision=None, out=None):
         return np.matmul(a, b, out=out)
 
     def erfc(self, x):

@@ -208,7 +208,7 @@ def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(device, monkeypat
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     several = DeviceWithoutGpu(several=True)
     made = Runtime(several, library.Library(library.Contents(kernels())))
-    monkeypatch.setattr(several, "product", lambda a, b, math, out=None: "cupy")
+    monkeypatch.setattr(several, "product", lambda a, b, precision, out=None: "cupy")
     a = cupy.empty((64, 64), np.float32)
     far = cupy.ndarray((64, 64), np.float32, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(4096, 16384, None, 1), 0))
     assert isinstance(made.call(a, a, None, (), None, None), cupy.ndarray)
@@ -242,21 +242,18 @@ def test_public_functions_use_the_current_device(device, monkeypatch):
 def test_tf32_follows_cupys_switch(runtime, monkeypatch):
     from cupy._core import _routines_linalg
 
-    device = runtime.device
-    assert device.switch(np.dtype(np.float32)) != device.tf32 and runtime.precision(None) == "ieee"
-    a = cupy.empty((64, 64), np.float32)
-    seen = []
-    monkeypatch.setattr(cupy, "matmul", lambda *_, **__: seen.append(state[0]))
-    state = [device.tf32]
-    monkeypatch.setattr(device, "switch", lambda dtype: state[0])
-    monkeypatch.setattr(runtime, "switch", device.switch)
-    monkeypatch.setattr(device, "_set_switch", lambda on: state.__setitem__(0, device.tf32 if on else "ieee"))
-    assert runtime.precision(None) == "tf32" and runtime.precision("ieee") == "ieee"
-    device.product(a, a, "ieee")
-    device.product(a, a, "tf32")
-    device.product(a.astype(np.float64, copy=False) if cupy.is_available() else cupy.empty((4, 4)), a, "ieee")
-    assert seen == ["ieee", device.tf32, device.tf32] and state == [device.tf32]
-    assert device.tf32 == _routines_linalg.COMPUTE_TYPE_TF32
+    device, state, seen = runtime.device, [_routines_linalg.COMPUTE_TYPE_TF32], []
+    assert not device.tf32() and runtime.precision(None) == "ieee"
+    monkeypatch.setattr(device, "_switch", lambda dtype: state[0])
+    monkeypatch.setattr(device, "_set_switch", lambda on: state.__setitem__(0, device._tf32 if on else 0))
+    monkeypatch.setattr(cupy, "matmul", lambda *_, **__: seen.append(device.tf32()))
+    assert device.tf32() and runtime.precision(None) == "tf32" and runtime.precision("ieee") == "ieee"
+    single, double = cupy.empty((64, 64), np.float32), cupy.empty((4, 4))
+    device.product(single, single, "ieee")
+    device.product(single, single, "tf32")
+    device.product(single, single)
+    device.product(double, double, "ieee")
+    assert seen == [False, True, True, True] and device.tf32()
 
 
 @pytest.mark.skipif(cupy.is_available(), reason="there is a GPU")

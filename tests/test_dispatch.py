@@ -136,6 +136,20 @@ def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, 
     assert len(device.launched) == 3 and len(set(device.loaded)) == 1
 
 
+def test_tf32_kernels_serve_only_while_the_switch_is_on(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    made = runtime(library.Contents({k.digest: k for k in starters(workload(math="tf32"))}))
+    device, a = made.device, aligned((64, 64))
+    device.allows_tf32 = True
+    assert made.call(a, a, None, (), None, None)[0, 0] == 55
+    device.allows_tf32 = False  # no IEEE kernel is stored
+    assert made.call(a, a, None, (), None, None)[0, 0] == 0 and len(device.launched) == 1
+    device.allows_tf32 = True
+    assert made.call(a, a, None, (), None, None)[0, 0] == 55
+    assert made.call(a, a, None, (), None, "tf32")[0, 0] == 55
+    assert made.call(a, a, None, (), None, "ieee")[0, 0] == 0
+
+
 def test_what_the_device_refuses_goes_to_the_library(stocked_runtime, caplog):
     a = aligned((64, 64))
     stocked_runtime.device.failure = BuildError("no image for this device")

@@ -93,7 +93,7 @@ class CudaDevice(Device):
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self.switch, self.tf32, self._set_switch = _compute_types()
+        self._switch, self._tf32, self._set_switch = _compute_types()
 
     def _identify(self) -> None:
         cupy = self.cupy
@@ -196,9 +196,13 @@ class CudaDevice(Device):
 
     # ---- the library's own operations
 
-    def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
-        """cupy.matmul; without TF32 where a call asks for IEEE products."""
-        if math == "ieee" and self.switch(FLOAT32) == self.tf32 and np.promote_types(a.dtype, b.dtype) == FLOAT32:
+    def tf32(self) -> bool:
+        """CuPy's own switch: `CUPY_TF32`, or `cupy._core.set_compute_type`."""
+        return bool(self._switch(FLOAT32) == self._tf32)
+
+    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+        """cupy.matmul; with `precision` "ieee" without TF32, whatever CuPy's switch says."""
+        if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) == FLOAT32:
             with self._lock:
                 self._set_switch(False)
                 try:

@@ -51,9 +51,6 @@ class Device:
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
-    #: `switch(float32)` is the state of the library's own switch for TF32; `tf32` the state that allows it
-    switch: Callable[[Any], Any]
-    tf32: Any
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
     #: what `launch` raises for a launch the device refuses at once
@@ -79,6 +76,10 @@ class Device:
         """Whether the current stream records a graph: nothing may be compiled, loaded, measured or allocated."""
         raise NotImplementedError
 
+    def tf32(self) -> bool:
+        """Whether the library's own switch allows TF32 for float32 products."""
+        raise NotImplementedError
+
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Makes the kernel callable; BuildError where the device refuses it.
 
@@ -87,8 +88,8 @@ class Device:
         """
         raise NotImplementedError
 
-    def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
-        """The library's own matmul."""
+    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+        """The library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
         raise NotImplementedError
 
     def erfc(self, x: Any) -> Any:

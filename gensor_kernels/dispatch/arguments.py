@@ -39,6 +39,7 @@ class Call:
 
     `shape` and `dtype` are the result's; `inputs` is the dtype both operands are brought to; `sizes` is
     (m, n, k) with 1 for the axis a one-dimensional operand lacks; `batch` the broadcast leading axes.
+    `math` is the mode of float32 products, None where the library's own switch is to decide (tier 4 only).
     `plain`: the array library's matmul gives this result as it stands; `one_call`: without converting operands.
     """
 
@@ -48,7 +49,7 @@ class Call:
     inputs: np.dtype[Any]
     dtype: np.dtype[Any]
     operations: tuple[Operation, ...]
-    math: str
+    math: str | None
     plain: bool
     one_call: bool
 

@@ -57,8 +57,9 @@ class FallbackPlan:
     must not pay for. Inside a capture only kernels that are loaded already can stand by.
     """
 
-    def __init__(self, runtime: Runtime, call: Call, reason: str, standby: bool = False):
+    def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
         self.runtime, self.device, self.call, self.reason = runtime, runtime.device, call, reason
+        self.library_call = replace(call, math=precision)
         self.runs_to_wait = 1 if standby else -1
         self.standby: Plan | None = None
 
@@ -77,12 +78,28 @@ class FallbackPlan:
             if capturing and self.standby is not None:
                 return self.standby.run(a, b, out, steps, pa, pb, pc)
         if call.plain:
-            return device.product(a, b, call.math, out)
-        value = evaluate(device, replace(call, operations=steps), a, b)
+            return device.product(a, b, self.library_call.math, out)
+        value = evaluate(device, replace(self.library_call, operations=steps), a, b)
         if out is None:
             return value
         out[...] = value
         return out
+
+
+class SwitchedPlan:
+    """A plan with TF32 products because the library's switch allowed them: asked again at every run.
+
+    The other way round nothing is asked: products that are more precise than allowed are never wrong.
+    """
+
+    def __init__(self, runtime: Runtime, call: Call, plan: Plan):
+        self.runtime, self.call, self.plan = runtime, call, plan
+
+    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+        """Runs the plan while the switch is on."""
+        if self.runtime.device.tf32():
+            return self.plan.run(a, b, out, steps, pa, pb, pc)
+        return self.runtime.call(a, b, out, steps, self.call.dtype, "ieee")
 
 
 class StagedPlan:

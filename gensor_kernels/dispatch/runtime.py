@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import config
 from ..devices.device import Device
 from ..errors import BuildError, UnsupportedError
@@ -20,12 +18,11 @@ from . import tiers
 from .arguments import PRECISIONS, Call, Operation, resolve
 from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
-from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan
+from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, SwitchedPlan
 from .problem import LARGEST_EXTENT, Problem
 from .staging import Staging, problem_of
 from .tierup import improve
 
-FLOAT32 = np.dtype(np.float32)
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
 
@@ -36,7 +33,6 @@ class Runtime:
     def __init__(self, device: Device, library: Library):
         self.device, self.library = device, library
         self.pointer, self.where = device.pointer, device.where
-        self.switch = device.switch
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.find = self.plans.get
         self.lock = threading.RLock()
@@ -48,18 +44,17 @@ class Runtime:
         pointer, pc = self.pointer, 0
         try:
             pa, pb, type_a, type_b = pointer(a), pointer(b), a.dtype, b.dtype
-            mode: Any = self.switch(type_a) if precision is None and type_a is FLOAT32 else precision
             # One flat, short tuple: each entry costs time to build, to hash and to compare. So equal types stand
             # there once, and alignments only where an address is not a multiple of 16.
             if out is None:
                 types = type_a if type_b is type_a else (type_a, type_b)
                 odd = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
-                key: tuple[Any, ...] = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, mode)
+                key: tuple[Any, ...] = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, precision)
             else:
                 pc, type_c = pointer(out), out.dtype
                 types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
                 odd = (pa & 15, pb & 15, pc & 15) if (pa | pb | pc) & 15 else 0
-                key = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, mode, out.shape, out.strides)
+                key = (a.shape, a.strides, b.shape, b.strides, types, odd, out.shape, out.strides, dtype, precision)
             if steps:
                 key += about(steps, pointer)
             if self.where is not None:
@@ -74,7 +69,7 @@ class Runtime:
 
     def precision(self, asked: str | None) -> str:
         """The math mode of float32 products: what was asked for, else the library's own switch."""
-        return asked or ("tf32" if self.switch(FLOAT32) == self.device.tf32 else "ieee")
+        return asked or ("tf32" if self.device.tf32() else "ieee")
 
     def check(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], precision: str | None) -> None:
         """TypeError or ValueError, in words, for arguments of another kind than this device's arrays."""
@@ -107,7 +102,7 @@ class Runtime:
             # A launch the driver refuses at once has done nothing: the library can still serve the call.
             config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
             call = resolve(a, b, out, steps, dtype, self.precision(precision))
-            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}")
+            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}", precision)
             return plan.run(a, b, out, steps, pa, pb, pc)
 
     # ---- planning
@@ -119,24 +114,26 @@ class Runtime:
             return EmptyPlan(self, call), True
         capturing = self.device.capturing()
         try:
-            return self._kernel_plan(call, a, b, out, capturing), not capturing
+            plan = self._kernel_plan(call, a, b, out, precision, capturing)
         except Exception as error:
             if self.device.emulated:
                 raise
             # Whatever went wrong in choosing or loading, the library would have worked.
             config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
-            return FallbackPlan(self, call, f"no kernel could be prepared: {error}"), not capturing
+            plan = FallbackPlan(self, call, f"no kernel could be prepared: {error}", precision)
+        return plan, not capturing
 
-    def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan:
+    def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, precision: str | None, capturing: bool) -> Plan:
         choice, problem, staging = self.choose(call, a, b, out, capturing, improving=True)
         reason = choice.reason
         if choice.kernel is not None and problem is not None:
             try:
-                return self._bind(choice.kernel, problem, call, staging, (a, b, out))
+                plan = self._bind(choice.kernel, problem, call, staging, (a, b, out))
+                return SwitchedPlan(self, call, plan) if precision is None and call.math == "tf32" else plan
             except BuildError as error:
                 reason = f"kernel {choice.kernel.digest[:12]} cannot be used here: {error}"
                 config.logger().warning("%s", reason)
-        return FallbackPlan(self, call, reason, choice.standby)
+        return FallbackPlan(self, call, reason, precision, choice.standby)
 
     def standby(self, call: Call, a: Any, b: Any, out: Any, capturing: bool) -> Plan | None:
         """The Plan for this call inside graph capture; outside of one its kernel is loaded. None: there is none."""

@@ -88,7 +88,7 @@ def _as_staged(call: Call, a: Any, b: Any, out: Any, staging: Staging | None, po
         for s in call.operations
     ]
     views = view(a, call.inputs, whole(a)), view(b, call.inputs, whole(b))
-    return make(*views, c, operands, call.operations, call.math)
+    return make(*views, c, operands, call.operations, call.math or "ieee")
 
 
 def byte_range(array: Any) -> tuple[int, int]:

@@ -27,12 +27,10 @@ class EmulatorDevice(Device):
     unsupported = ""
     refusals = ()
     where = None
-    tf32 = True
 
     def __init__(self, arch: Arch):
         self.arch = arch
         self.pointer = attrgetter("ctypes.data")
-        self.switch = lambda dtype: False  # IEEE products, unless the call says precision="tf32"
         self.local = Arguments()
         self._libraries: dict[str, Path] = {}
 
@@ -61,6 +59,10 @@ class EmulatorDevice(Device):
         """No graphs here."""
         return False
 
+    def tf32(self) -> bool:
+        """Float32 products are IEEE ones unless the call says precision="tf32"."""
+        return False
+
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Builds the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
         library = self._libraries.get(code.digest)
@@ -68,7 +70,7 @@ class EmulatorDevice(Device):
             library = self._libraries[code.digest] = build(code.source)
         return partial(_launch, library, tuple(launches))
 
-    def product(self, a: Any, b: Any, math: str, out: Any = None) -> Any:
+    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
         """There is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
