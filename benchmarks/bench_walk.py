@@ -29,7 +29,9 @@ def both_walks(workload, arch, graph: str = "full") -> tuple[Walk, Walk]:
     first = walk(space, chains=48, steps=200, graph=graph, keep=16)
     elites = [program for program, _ in first.best]
     for program in elites[:8]:
-        space.family(program.family).add_feedback(program, registers=128, spill_bytes=0)
+        family = space.family(program.family)
+        wanted = family.explain(family.point(program))["registers"]
+        family.add_feedback(program, registers=int(wanted) + 12, spill_bytes=0)
     return first, walk(space, chains=32, steps=200, graph=graph, start=elites, keep=16)
 
 

@@ -90,9 +90,7 @@ def spaces(count: int, seed: int = 0) -> Iterator[tuple[FamilySpace, NDArray[np.
         dtype, math = DTYPES[name][rng.integers(4)]
         trans_a, trans_b = (bool(bit) for bit in rng.integers(2, size=2))
         epilogue = EPILOGUES[rng.integers(len(EPILOGUES))] if dtype != "int8" else "none"
-        workload = matmul.workload(
-            m, n, k, dtype=dtype, math=math, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue
-        )
+        workload = matmul.workload(m, n, k, dtype=dtype, math=math, trans_a=trans_a, trans_b=trans_b, epilogue=epilogue)
         arch = lookup(ARCHS[rng.integers(len(ARCHS))])
         family = FAMILIES[name]
         if family.serves(workload, arch) is not None:
@@ -128,7 +126,8 @@ def measure(space: FamilySpace, phi: NDArray[np.float64], seed: int, baselines: 
     first = walk(alone, seed=seed, start="random", budget=1).best[0]
     single = paper = float("nan")
     if baselines:
-        single = walk(alone, seed=seed, start=[first[0]], chains=1, steps=16_000, budget=budget).best[0][1] / optimum - 1
+        lone = walk(alone, seed=seed, start=[first[0]], chains=1, steps=16_000, budget=budget)
+        single = lone.best[0][1] / optimum - 1
         paper = paper_regret(alone, seed, budget, optimum)
     return Row(
         family=space.family.name,
@@ -202,7 +201,8 @@ def main() -> int:
     print("\n".join(f"{name:28} {value:.4f}" for name, value in figures.items()))
     if given.json:
         given.json.write_text(json.dumps({"summary": figures, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
-    return 0 if figures["walk within 2 %"] >= 0.95 and figures["walk mean regret"] < figures["random mean regret"] else 1
+    good = figures["walk within 2 %"] >= 0.95 and figures["walk mean regret"] < figures["random mean regret"]
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

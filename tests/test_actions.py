@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.sublattice import reduced_space
 
+from benchmarks.sublattice import reduced_space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.programs.families import FAMILIES
@@ -86,7 +86,8 @@ def test_an_absent_edge_has_nothing_legal_on_its_ray(graph):
 
 def test_a_tile_carries_its_block_by_the_same_ratio(graph):
     space = graph.space
-    here = space.point(Program("toy", dict(level=2, block_m=48, block_n=32, thread_m=4, vthread_m=1, stages=2, split=1)))
+    values = {"level": 2, "block_m": 48, "block_n": 32, "thread_m": 4, "vthread_m": 1, "stages": 2, "split": 1}
+    here = space.point(Program("toy", tuple(values.items())))
     there = space.program(graph.follow(here, "thread_m&block_m+"))
     assert (there["thread_m"], there["block_m"]) == (8, 96)
     with pytest.raises(ValueError, match="does not exist"):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.walk_vs_brute_force import SHARE, measure, random_search, spaces, summary
 
+from benchmarks.walk_vs_brute_force import SHARE, measure, random_search, spaces, summary
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.programs.space import Space
@@ -87,8 +87,8 @@ def test_same_arguments_same_walk_in_any_process(real):
     texts = []
     for hash_seed, threads in (("0", "1"), ("123", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads}
-        run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-        texts.append(run.stdout)
+        command = [sys.executable, "-c", script]
+        texts.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     here = walk(real, seed=5, chains=8, steps=40)
     programs = [(program.to_json(), seconds.hex()) for program, seconds in here.best]
     assert texts[0] == texts[1] == f"{here.to_json()} {here.evaluations} {programs}\n"
@@ -107,10 +107,11 @@ def test_walking_on_from_elites_never_loses_ground(real):
 def test_feedback_moves_the_walk_away_from_spilling_programs():
     space = Space(matmul.workload(2048, 2048, 2048, dtype="float16", trans_b=True), lookup("sm_87"))
     first = walk(space, chains=16, steps=100).best[0][0]
-    space.family(first.family).add_feedback(first, registers=255, spill_bytes=4096)
+    family = space.family(first.family)
+    family.add_feedback(first, registers=255, spill_bytes=4096)
     again = walk(space, chains=16, steps=100, start=[first])
     assert again.best[0][0] != first
-    assert again.best[0][1] < float(space.family(first.family).potential(space.family(first.family).point(first)[None])[0])
+    assert again.best[0][1] < family.potential(family.point(first)[None])[0]
 
 
 def test_chains_walk_in_every_family_that_is_near():

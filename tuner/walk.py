@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,8 @@ def _begin(
     space: Any, graph: str, start: Sequence[Any] | str | None, budget: int | None, rng: np.random.Generator, chains: int
 ) -> tuple[list[Region], list[Ids]]:
     """A region with its evaluated start ids, best first, for each family that has somewhere to start."""
-    regions, starts = [], []
+    regions: list[Region] = []
+    starts: list[Ids] = []
     scattered = SCATTER if budget is None else min(int(budget * SCATTER_SHARE) + 1, 4096)
     for family in space.families:
         kind = Region if graph == "full" else PaperRegion
@@ -148,10 +150,11 @@ def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: in
     elif start is None:
         starters = family.family.starters(family.workload, family.arch)
         rows = [*_minimal(family), *(family.point(program) for program in starters), *graph.scatter(scattered, rng)]
-    elif isinstance(start, str):
+    elif start == "random":
         rows = list(graph.scatter(scattered, rng))
     else:
-        rows = [family.point(program) for program in start if program.family == family.family.name]
+        programs: list[Any] = list(start)
+        rows = [family.point(program) for program in programs if program.family == family.family.name]
     return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
 
 
@@ -168,7 +171,7 @@ def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
 
 def _result(regions: list[Region], taken: int, seed: int, graph: str, keep: int) -> Walk:
     """Merge the families' best Programs and trace the way to the very best."""
-    ranked = []
+    ranked: list[tuple[float, int, int, Numbers]] = []
     for i, region in enumerate(regions):
         ids = region.best(keep)
         ranked.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
@@ -195,4 +198,4 @@ def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
     while (before := region.before(way[-1])) != NOWHERE:
         way.append(before)
     way.reverse()
-    return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in zip(way[:-1], way[1:], strict=True)]
+    return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]
