@@ -47,8 +47,8 @@ class Runtime:
             # One flat, short tuple: each entry costs time to build, to hash and to compare. So equal types stand
             # there once, and alignments only where an address is not a multiple of 16.
             if out is None:
-                types = type_a if type_b is type_a else (type_a, type_b)
-                odd = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
+                types: Any = type_a if type_b is type_a else (type_a, type_b)
+                odd: Any = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
                 key: tuple[Any, ...] = (a.shape, a.strides, b.shape, b.strides, types, odd, dtype, precision)
             else:
                 pc, type_c = pointer(out), out.dtype

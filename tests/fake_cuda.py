@@ -1,0 +1,76 @@
+"""CudaDevice without a GPU: a module, functions and a driver that write down what they are asked for."""
+
+import ctypes
+import struct
+from contextlib import nullcontext
+
+import cupy
+
+from gensor_kernels.devices import cuda
+from gensor_kernels.machine.arch import lookup
+
+
+class Refused(RuntimeError):
+    """What the driver raises."""
+
+
+class FakeModule:
+    """Accepts images that begin with an ELF mark."""
+
+    loads = 0
+
+    def load(self, image):
+        FakeModule.loads += 1
+        if not image.startswith(b"\x7fELF"):
+            raise Refused("CUDA_ERROR_NO_BINARY_FOR_GPU")
+
+    def get_function(self, name):
+        return FakeFunction(name)
+
+
+class FakeFunction:
+    """Writes down what it is launched with, reading the argument where the driver would."""
+
+    calls = []  # noqa: RUF012
+
+    def __init__(self, name):
+        self.name, self.ptr = name, len(name)
+
+    def __call__(self, grid, block, arguments, shared=0):
+        (argument,) = arguments
+        FakeFunction.calls.append((self.name, grid, block, shared, ctypes.string_at(address(argument), 592)))
+
+
+def address(argument):
+    """The address a CPointer holds; its field is not visible from Python, its memory is."""
+    size = type(argument).__basicsize__
+    body = ctypes.string_at(id(argument), size)
+    return struct.unpack_from("<Q", body, size - 8)[0]
+
+
+class FakeDriver:
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+    allowed = {}  # noqa: RUF012
+
+    @staticmethod
+    def funcSetAttribute(function, attribute, value):
+        FakeDriver.allowed[function] = value
+
+
+class DeviceWithoutGpu(cuda.CudaDevice):
+    """Everything of CudaDevice but the calls that need a driver."""
+
+    def __init__(self, part="h200", several=False):
+        self.xp = self.cupy = cupy
+        self.number = 0
+        self.arch, self.unsupported = lookup(part), ""
+        self._prepare(several)
+        self.refusals = (Refused,)
+        self._driver = FakeDriver
+        self.is_capturing = False
+
+    def capturing(self):
+        return self.is_capturing
+
+    def _current(self):
+        return nullcontext()
