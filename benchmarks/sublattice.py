@@ -1,39 +1,13 @@
-"""A family on fewer coordinate values: the same rules and potential, few enough Programs to enumerate."""
+"""Families on fewer coordinate values: the same rules and potential, few enough Programs to enumerate."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.family import Coordinate, Family
+from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.space import FamilySpace
-
-
-class Sublattice:
-    """`family` with only the values in `kept` (by coordinate name; coordinates not named keep all of theirs)."""
-
-    def __init__(self, family: Family, kept: Mapping[str, tuple[int, ...]]):
-        self._family = family
-        self._kept = dict(kept)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._family, name)
-
-    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """The family's coordinates, their values reduced."""
-        return tuple(
-            replace(c, values=tuple(v for v in c.values if v in self._kept[c.name])) if c.name in self._kept else c
-            for c in self._family.coordinates(workload, arch)
-        )
-
-    def starters(self, workload: Workload, arch: Arch) -> list[Any]:
-        """None: the family's own may not be on the reduced lattice."""
-        return []
 
 
 def reduce_to(
@@ -50,12 +24,6 @@ def reduce_to(
         name = names[rng.choice(len(names), p=room / room.sum())]
         del kept[name][rng.integers(1, len(kept[name]))]
     return {name: tuple(values) for name, values in kept.items()}
-
-
-def reduced_space(family: Family, workload: Workload, arch: Arch, kept: Mapping[str, tuple[int, ...]]) -> FamilySpace:
-    """The FamilySpace of a family on fewer values."""
-    reduced: Any = Sublattice(family, kept)
-    return FamilySpace(reduced, workload, arch)
 
 
 class OneFamily:

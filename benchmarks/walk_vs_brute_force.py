@@ -27,7 +27,7 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.walk import walk
 
-from .sublattice import OneFamily, reduce_to, reduced_space
+from .sublattice import OneFamily, reduce_to
 
 LEAST, LATTICE, SHARE = 20_000, 1_000_000, 0.05
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
@@ -95,7 +95,7 @@ def spaces(count: int, seed: int = 0) -> Iterator[tuple[FamilySpace, NDArray[np.
         family = FAMILIES[name]
         if family.serves(workload, arch) is not None:
             continue
-        space = reduced_space(family, workload, arch, reduce_to(family, workload, arch, LATTICE, rng))
+        space = FamilySpace(family, workload, arch, restrict=reduce_to(family, workload, arch, LATTICE, rng))
         found = [space.potential(points) for points in space.enumerate()]
         if sum(map(len, found)) >= LEAST:
             made += 1

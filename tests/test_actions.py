@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.sublattice import reduced_space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner import actions
 from gensor_tuner.graph import Graph, compact, expanded
 
@@ -167,7 +167,7 @@ def _real(name: str, arch: str, dtype: str, whole: set[str], single: set[str] | 
         elif c.name != "level":
             most = 1 if single is None or c.name in single else 2
             kept[c.name] = c.values[-most:] if c.kind == "copy_width" else c.values[:most]
-    return Graph(reduced_space(family, workload, part, kept))
+    return Graph(FamilySpace(family, workload, part, restrict=kept))
 
 
 def _legal_codes(graph: Graph) -> np.ndarray:

@@ -82,10 +82,14 @@ class Graph:
     def edges(self, points: Points) -> Edges:
         """Every edge from these points (n, d). Actions on coordinates of levels not reached yet do not exist."""
         row, move, ahead = self._along_rays(points)
-        # One completion for all partial points: those we stand on (Cache needs it) and those ahead.
-        whole = np.asarray(self.space.complete(np.concatenate([points, ahead])), np.int64)
-        here, beyond = whole[: len(points)], whole[len(points) :]
-        legal = np.flatnonzero(self.space.legal(beyond))
+        here, beyond = points, ahead
+        if (points[:, 0] < self.top).any():
+            # One completion for all partial points: those we stand on (Cache needs it) and those ahead.
+            whole = np.asarray(self.space.complete(np.concatenate([points, ahead])), np.int64)
+            here, beyond = whole[: len(points)], whole[len(points) :]
+        # Rays stay on the lattice and canonical, which leaves the family's own rules to ask for.
+        space = self.space
+        legal = np.flatnonzero(space.family.legal(space.columns(beyond), space.workload, space.arch))
         # Far candidates of a ray come first: written in this order, the nearest one stays.
         nearest = np.full((len(points), len(self.moves)), -1)
         nearest[row[legal], move[legal]] = legal
