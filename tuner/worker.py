@@ -16,8 +16,8 @@ from typing import Any
 
 from gensor_database.store import Store, StoreError
 from gensor_kernels.build.parallel import usable_cores
-from gensor_kernels.errors import GensorError
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.errors import GensorError, UnknownArchError
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.workload import Workload
 
 from .construct import Options
@@ -30,7 +30,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Tune what `request` asks for; errors are answers."""
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
-        arch = lookup(request["arch"])
+        arch = _arch(request["arch"])
         with Store.open(Path(request["db"])) as store:
             run = Run(arch, store, Options(jobs=usable_cores()), timer=_timer(arch))
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
@@ -39,7 +39,20 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
 
 
-def _timer(arch: Any) -> Timer | None:
+def _arch(name: str) -> Arch:
+    """The arch called `name`; a part that archs.toml does not list is the one of the GPU here, which asked."""
+    try:
+        return lookup(name)
+    except UnknownArchError:
+        from gensor_kernels.devices import cuda
+
+        found = cuda.CudaDevice(cuda.current_device()()).arch
+        if found is None or found.part != name:
+            raise
+        return found
+
+
+def _timer(arch: Arch) -> Timer | None:
     try:
         return open_timer(arch)
     except MeasureError:
