@@ -165,7 +165,8 @@ def values(dtype) -> np.ndarray:
     if dtype == np.int32:
         edges = [0, 1, -1, 127, 128, -128, -129, 2**31 - 1, -(2**31), 16777217, 33554435]
         random = [rng.integers(-(2**31), 2**31, 5000), rng.integers(-300, 300, 600)]
-        return np.concatenate([np.array(edges), *random]).astype(np.int32)
+        ties = rng.integers(-(2**15), 2**15, 3000) * 2**16 + rng.integers(-2, 3, 3000)  # of bfloat16, and beside them
+        return np.concatenate([np.array(edges), *random, ties.clip(-(2**31), 2**31 - 1)]).astype(np.int32)
     narrow = np.arange(65536, dtype=np.uint16)
     with np.errstate(all="ignore"):
         bases = np.concatenate([narrow[::7].view(t).astype(np.float64) for t in (np.float16, ml_dtypes.bfloat16)])

@@ -4,7 +4,8 @@
 // Placement `place(group)` that says where each group lies. Include this header after the family's parameter
 // block: it uses EPILOGUE_CODES, 0 for the list in Params or a compile-time list of 5 bits per operation, the
 // first operation lowest (EPILOGUE_NONE as first entry: no operations). Operands and scalars always come from
-// Params. Arithmetic is float, double for double accumulators, int32 for the leading integer_steps of int32 ones.
+// Params. Arithmetic is float, double for double accumulators, int32 for the leading integer_steps of int32 ones, whose
+// operands are integers.
 #pragma once
 #include "epilogue_operand.cuh"
 
@@ -47,11 +48,10 @@ DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T sca
     case EPILOGUE_MUL:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] *= x[i];
         break;
+    case EPILOGUE_RELU6:
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] > T(6) ? T(6) : v[i]; // falls through
     case EPILOGUE_RELU:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i];
-        break;
-    case EPILOGUE_RELU6:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i] > T(6) ? T(6) : v[i];
         break;
     case EPILOGUE_MASK:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T(0) ? scalar : v[i];
@@ -60,17 +60,6 @@ DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T sca
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = convert<T>(convert<Out>(v[i]));
         break;
     }
-}
-
-template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void apply_arithmetic_step(const Params &params, const EpilogueStep &step, i32 code, const Batch &batch,
-                                  T (&v)[COUNT], const Placement &place) {
-    T x[COUNT] = {};
-    if constexpr (FIXED == 0 || takes_operand(FIXED)) {
-        if (takes_operand(code))
-            load_operand<WIDTH>(params, step, batch, x, place);
-    }
-    apply_arithmetic<Out>(code, v, x, (T)step.scalar);
 }
 
 // Operations of tens of instructions. Those that share a function share its code.
@@ -88,55 +77,84 @@ DEVICE T curve(i32 code, T v) {
 }
 
 // The loop over values is rolled, because all operations of a run-time list are in every kernel, and rotating the
-// values keeps every register index a constant. A compile-time list has room for more at a time.
+// values keeps every register index a constant. A compile-time list has room for a group at a time.
 template <int WIDTH, class T, int COUNT>
 DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
-    constexpr int STEP = EPILOGUE_CODES ? WIDTH : COUNT % 2 == 0 ? 2 : 1;
+    constexpr int STEP = EPILOGUE_CODES ? WIDTH : 1;
     ROLLED for (int g = 0; g < COUNT / STEP; ++g) {
         UNROLL for (int i = 0; i < STEP; ++i) v[i] = curve(code, v[i]);
         rotate<STEP>(v);
     }
 }
 
-// FIXED is the operation's code where it is known at compile time, else 0.
-template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void run_step(const Params &params, const EpilogueStep &step, const Batch &batch, T (&v)[COUNT],
-                     const Placement &place) {
-    cover("epilogue_step");
-    const i32 code = FIXED ? FIXED : step.code;
-    if constexpr (same_type<T, i32> || (FIXED != 0 && !is_curve(FIXED))) {
-        apply_arithmetic_step<FIXED, Out, WIDTH>(params, step, code, batch, v, place);
-    } else {
+// One operation in float or double on v, with its operand x. FIXED is its code where that is known at compile time.
+template <i32 FIXED, class Out, int WIDTH, class T, int COUNT>
+DEVICE void run_real(const EpilogueStep &step, i32 code, T (&v)[COUNT], const T (&x)[COUNT]) {
+    if constexpr (FIXED == 0) {
         if (is_curve(code))
             apply_curve<WIDTH>(code, v);
         else
-            apply_arithmetic_step<FIXED, Out, WIDTH>(params, step, code, batch, v, place);
+            apply_arithmetic<Out>(code, v, x, (T)step.scalar);
+    } else if constexpr (is_curve(FIXED)) {
+        apply_curve<WIDTH>(code, v);
+    } else {
+        apply_arithmetic<Out>(code, v, x, (T)step.scalar);
+    }
+}
+
+DEVICE bool is_integer(i32 dtype) {
+    return dtype >= OPERAND_INT8;
+}
+
+// Operation number s. Int32 values become the bits of floats behind the last operation in int32.
+template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_step(const Params &params, i32 s, const Batch &batch, T (&v)[COUNT], const Placement &place) {
+    cover("epilogue_step");
+    const EpilogueStep &step = params.step[s];
+    const i32 code = FIXED ? FIXED : step.code;
+    T x[COUNT] = {};
+    if constexpr (FIXED == 0 || takes_operand(FIXED)) {
+        if (takes_operand(code))
+            load_operand<WIDTH>(params, step, batch, x, place);
+    }
+    if constexpr (!same_type<T, i32>) {
+        run_real<FIXED, Out, WIDTH>(step, code, v, x);
+    } else if (s < params.integer_steps) {
+        apply_arithmetic<Out>(code, v, x, (i32)step.scalar);
+    } else {
+        const bool first = s == params.integer_steps, whole = is_integer(step.dtype);
+        float real[COUNT], operand[COUNT];
+        UNROLL for (int i = 0; i < COUNT; ++i) real[i] = first ? (float)v[i] : bit_cast<float>(v[i]);
+        UNROLL for (int i = 0; i < COUNT; ++i) operand[i] = whole ? (float)x[i] : bit_cast<float>(x[i]);
+        run_real<FIXED, Out, WIDTH>(step, code, real, operand);
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = bit_cast<i32>(real[i]);
     }
 }
 
 #if EPILOGUE_CODES
-// Runs those of the compile-time operations INDEX.. that lie in first..last-1.
+// Runs the compile-time operations from number INDEX on.
 template <int INDEX, class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void run_fixed_steps(const Params &params, i32 first, i32 last, const Batch &batch, T (&v)[COUNT],
-                            const Placement &place) {
+DEVICE void run_steps(const Params &params, const Batch &batch, T (&v)[COUNT], const Placement &place) {
     constexpr i32 CODE = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(EPILOGUE_CODES) >> (5 * INDEX) & 31) : 0;
     if constexpr (CODE != 0 && CODE != EPILOGUE_NONE) {
-        if (INDEX >= first && INDEX < last)
-            run_step<CODE, Out, WIDTH>(params, params.step[INDEX], batch, v, place);
-        run_fixed_steps<INDEX + 1, Out, WIDTH>(params, first, last, batch, v, place);
+        run_step<CODE, Out, WIDTH>(params, INDEX, batch, v, place);
+        run_steps<INDEX + 1, Out, WIDTH>(params, batch, v, place);
     }
+}
+#else
+template <int FIRST, class Out, int WIDTH, class T, int COUNT, class Placement>
+DEVICE void run_steps(const Params &params, const Batch &batch, T (&v)[COUNT], const Placement &place) {
+    ROLLED for (i32 s = FIRST; within(s, params.steps); ++s) run_step<0, Out, WIDTH>(params, s, batch, v, place);
 }
 #endif
 
-// Runs operations first..last-1 of the list.
-template <class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void run_steps(const Params &params, i32 first, i32 last, const Batch &batch, T (&v)[COUNT],
-                      const Placement &place) {
-#if EPILOGUE_CODES
-    run_fixed_steps<0, Out, WIDTH>(params, first, last, batch, v, place);
-#else
-    ROLLED for (i32 s = first; within(s, last); ++s) run_step<0, Out, WIDTH>(params, params.step[s], batch, v, place);
-#endif
+// The output of a value that the epilogue has left.
+template <class Out, class T>
+DEVICE Out finished(const Params &params, T v) {
+    if constexpr (same_type<T, i32>)
+        return params.integer_steps == params.steps ? convert<Out>(v) : convert<Out>(bit_cast<float>(v));
+    else
+        return convert<Out>(v);
 }
 
 // Converts and stores every group: WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
@@ -148,7 +166,7 @@ DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)
         const Place at = place(g);
         UNROLL for (int s = 0; s < STORES; ++s) {
             Vec<BYTES> packed = Vec<BYTES>::zero();
-            UNROLL for (int i = 0; i < EACH; ++i) packed.set(i, convert<Out>(v[g * WIDTH + s * EACH + i]));
+            UNROLL for (int i = 0; i < EACH; ++i) packed.set(i, finished<Out>(params, v[g * WIDTH + s * EACH + i]));
             const i64 column = at.column + s * EACH;
             const bool inside = at.valid && within(at.row, params.m) && within(column, (i64)params.n);
             store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)), packed, inside);
@@ -161,18 +179,6 @@ DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void finish_outputs(const Params &params, const Batch &batch, T (&values)[COUNT], const Placement &place) {
     static_assert(COUNT % WIDTH == 0, "Outputs come in whole groups.");
-    if constexpr (same_type<T, i32>) {
-        run_steps<Out, WIDTH>(params, 0, params.integer_steps, batch, values, place);
-        if (params.integer_steps == params.steps) {
-            store_outputs<Out, WIDTH, UNIT>(params, batch, values, place);
-        } else {
-            float real[COUNT];
-            UNROLL for (int i = 0; i < COUNT; ++i) real[i] = (float)values[i];
-            run_steps<Out, WIDTH>(params, params.integer_steps, params.steps, batch, real, place);
-            store_outputs<Out, WIDTH, UNIT>(params, batch, real, place);
-        }
-    } else {
-        run_steps<Out, WIDTH>(params, 0, params.steps, batch, values, place);
-        store_outputs<Out, WIDTH, UNIT>(params, batch, values, place);
-    }
+    run_steps<0, Out, WIDTH>(params, batch, values, place);
+    store_outputs<Out, WIDTH, UNIT>(params, batch, values, place);
 }

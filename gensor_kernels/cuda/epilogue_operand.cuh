@@ -52,74 +52,81 @@ DEVICE void rotate(T (&v)[COUNT]) {
     UNROLL for (int i = 0; i < BY; ++i) v[COUNT - BY + i] = head[i];
 }
 
-DEVICE bool inside_output(const Params &params, const Place &at) {
-    return at.valid && within(at.row, params.m) && within(at.column, params.n);
-}
-
-// Byte addresses of x; the batch entry's part is computed once.
-struct OperandAddress {
-    gptr<u8> base;
-    i64 m_bytes, n_bytes;
-    MEMBER OperandAddress(const EpilogueStep &step, const Batch &batch) {
-        const i32 bytes = operand_bytes(step.dtype);
-        base = gptr<u8>(step.pointer) + batch_offset(step.batch_stride, batch) * bytes;
-        m_bytes = step.m_stride * bytes;
-        n_bytes = step.n_stride * bytes;
-    }
-    MEMBER gptr<u8> operator()(const Place &at) const { return base + (at.row * m_bytes + at.column * n_bytes); }
+// Where the operand's elements for a group of outputs begin, and whether the group lies in C.
+struct Run {
+    gptr<u8> from;
+    bool inside;
 };
 
+// Whether every group's WIDTH elements of x are adjacent and aligned to the vectors that load them.
+template <int WIDTH>
+DEVICE bool in_vectors(const EpilogueStep &step, i32 bytes) {
+    const u32 strides = (u32)(step.m_stride | step.batch_stride[0] | step.batch_stride[1] | step.batch_stride[2]);
+    const u32 low_bits = (u32)step.pointer | strides * (u32)bytes;
+    return (low_bits & (u32)(minimum(16, WIDTH * bytes) - 1)) == 0 && (WIDTH == 1 || step.n_stride == 1);
+}
+
+// An element of x as T. In int32 arithmetic, which may turn into float before it needs x, floats stay as their bits.
 template <class T, class S>
-DEVICE T convert_operand(S value) {
+DEVICE T operand_value(S value) {
     if constexpr (same_type<S, u8>)
         return convert<T>((i32)value);
+    else if constexpr (same_type<T, i32> && !same_type<S, i8> && !same_type<S, i32>)
+        return bit_cast<i32>(convert<float>(value));
     else
         return convert<T>(value);
 }
 
-// Groups whose WIDTH elements of type S (or Other, of the same size) are adjacent and aligned: vector loads, all
-// issued before the first use.
-template <int WIDTH, class S, class T, int COUNT>
-DEVICE void convert_runs(const Vec<minimum(16, WIDTH *(int)sizeof(S))> *raw, T (&x)[COUNT]) {
-    constexpr int EACH = minimum(16, WIDTH * (int)sizeof(S)) / (int)sizeof(S);
-    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = convert_operand<T>(raw[i / EACH].template get<S>(i % EACH));
+template <int SIZE, class S, class T, int COUNT>
+DEVICE void convert_runs(const Vec<SIZE> *raw, T (&x)[COUNT]) {
+    constexpr int EACH = SIZE / (int)sizeof(S);
+    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = operand_value<T>(raw[i / EACH].template get<S>(i % EACH));
 }
 
-template <int WIDTH, class S, class Other, class T, int COUNT, class Placement>
-DEVICE void load_runs(const Params &params, const OperandAddress &address, bool other, T (&x)[COUNT],
-                      const Placement &place) {
+// Groups in vectors of elements of type S, or Other where `other`: all loads are issued before the first use.
+template <int WIDTH, class S, class Other, class T, int COUNT>
+DEVICE void load_runs(const Run (&runs)[COUNT / WIDTH], bool other, T (&x)[COUNT]) {
     constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(S)), PIECES = WIDTH * (int)sizeof(S) / BYTES;
     Vec<BYTES> raw[COUNT / WIDTH * PIECES];
-    UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
-        const Place at = place(g);
-        const gptr<u8> from = address(at);
-        const bool inside = inside_output(params, at);
-        UNROLL for (int p = 0; p < PIECES; ++p) raw[g * PIECES + p] = load_global<BYTES>(from + p * BYTES, inside);
-    }
+    UNROLL for (int i = 0; i < COUNT / WIDTH * PIECES; ++i) raw[i] =
+        load_global<BYTES>(runs[i / PIECES].from + i % PIECES * BYTES, runs[i / PIECES].inside);
     if (other)
-        convert_runs<WIDTH, Other>(raw, x);
+        convert_runs<BYTES, Other>(raw, x);
     else
-        convert_runs<WIDTH, S>(raw, x);
+        convert_runs<BYTES, S>(raw, x);
 }
 
 // One element of any dtype.
 template <class T>
-DEVICE T load_element(gptr<u8> from, i32 dtype, bool inside) {
-    switch (dtype) {
-    case OPERAND_FLOAT64:
-        return convert<T>(load_global<8>(from, inside).template get<double>(0));
-    case OPERAND_FLOAT32:
-        return convert<T>(load_global<4>(from, inside).template get<float>(0));
-    case OPERAND_FLOAT16:
-        return convert<T>(load_global<2>(from, inside).template get<half_t>(0));
-    case OPERAND_BFLOAT16:
-        return convert<T>(load_global<2>(from, inside).template get<bfloat16_t>(0));
-    case OPERAND_INT8:
-        return convert<T>(load_global<1>(from, inside).template get<i8>(0));
-    case OPERAND_INT32:
-        return convert<T>(load_global<4>(from, inside).template get<i32>(0));
-    default: // OPERAND_BOOL
-        return convert_operand<T>(load_global<1>(from, inside).template get<u8>(0));
+DEVICE T load_element(gptr<u8> from, i32 dtype, i32 bytes, bool inside) {
+    if (bytes == 8)
+        return operand_value<T>(load_global<8>(from, inside).template get<double>(0));
+    if (bytes == 4) {
+        const Vec<4> raw = load_global<4>(from, inside);
+        return dtype == OPERAND_INT32 ? operand_value<T>(raw.get<i32>(0)) : operand_value<T>(raw.get<float>(0));
+    }
+    if (bytes == 2) {
+        const Vec<2> raw = load_global<2>(from, inside);
+        return dtype == OPERAND_BFLOAT16 ? operand_value<T>(raw.get<bfloat16_t>(0))
+                                         : operand_value<T>(raw.get<half_t>(0));
+    }
+    const Vec<1> raw = load_global<1>(from, inside);
+    return dtype == OPERAND_BOOL ? operand_value<T>(raw.get<u8>(0)) : operand_value<T>(raw.get<i8>(0));
+}
+
+// x one by one in a rolled loop, as in apply_curve; columns that share a value load it once per group.
+template <int WIDTH, class T, int COUNT>
+DEVICE void load_elements(const EpilogueStep &step, i32 bytes, Run (&runs)[COUNT / WIDTH], T (&x)[COUNT]) {
+    Run run = runs[0];
+    ROLLED for (int i = 0; i < COUNT; ++i) {
+        const bool first = i % WIDTH == 0;
+        if (first) {
+            run = runs[0];
+            rotate<1>(runs);
+        }
+        x[0] = step.n_stride == 0 && !first ? x[COUNT - 1] : load_element<T>(run.from, step.dtype, bytes, run.inside);
+        run.from = run.from + step.n_stride * bytes;
+        rotate<1>(x);
     }
 }
 
@@ -128,30 +135,25 @@ template <int WIDTH, class T, int COUNT, class Placement>
 DEVICE void load_operand(const Params &params, const EpilogueStep &step, const Batch &batch, T (&x)[COUNT],
                          const Placement &place) {
     const i32 bytes = operand_bytes(step.dtype);
-    const i64 strides = (step.m_stride | step.batch_stride[0] | step.batch_stride[1] | step.batch_stride[2]) * bytes;
-    const bool aligned = (((i64)step.pointer | strides) & (minimum(16, WIDTH * bytes) - 1)) == 0;
-    const OperandAddress address(step, batch);
-    if (aligned && (WIDTH == 1 || step.n_stride == 1)) {
+    const gptr<u8> base = gptr<u8>(step.pointer) + batch_offset(step.batch_stride, batch) * bytes;
+    Run runs[COUNT / WIDTH];
+    UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
+        const Place at = place(g);
+        runs[g].from = base + (at.row * step.m_stride + at.column * step.n_stride) * bytes;
+        runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
+    }
+    if (in_vectors<WIDTH>(step, bytes)) {
         if (bytes == 4)
-            return load_runs<WIDTH, float, i32>(params, address, step.dtype == OPERAND_INT32, x, place);
+            return load_runs<WIDTH, float, i32>(runs, step.dtype == OPERAND_INT32, x);
         if constexpr (same_type<T, double>) {
             if (bytes == 8)
-                return load_runs<WIDTH, double, double>(params, address, false, x, place);
+                return load_runs<WIDTH, double, double>(runs, false, x);
         } else {
             if (bytes == 2)
-                return load_runs<WIDTH, half_t, bfloat16_t>(params, address, step.dtype == OPERAND_BFLOAT16, x, place);
+                return load_runs<WIDTH, half_t, bfloat16_t>(runs, step.dtype == OPERAND_BFLOAT16, x);
             if (bytes == 1)
-                return load_runs<WIDTH, i8, u8>(params, address, step.dtype == OPERAND_BOOL, x, place);
+                return load_runs<WIDTH, i8, u8>(runs, step.dtype == OPERAND_BOOL, x);
         }
     }
-    // The others one by one in a rolled loop, as in apply_curve; columns that share a value load it once per group.
-    ROLLED for (int i = 0; i < COUNT; ++i) {
-        Place at = place(i / WIDTH);
-        at.column += i % WIDTH;
-        if (step.n_stride == 0 && i % WIDTH != 0)
-            x[0] = x[COUNT - 1];
-        else
-            x[0] = load_element<T>(address(at), step.dtype, inside_output(params, at));
-        rotate<1>(x);
-    }
+    load_elements<WIDTH>(step, bytes, runs, x);
 }

@@ -11,8 +11,9 @@ constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_
 constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_WIDTH);
 static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
-// Outputs of a lane that are worked on together: more would spill, since the accumulators are still there.
-constexpr int BATCH_VALUES = WIDTH > 16 ? WIDTH : 16;
+// Outputs of a lane that are worked on together. More would spill, since the accumulators are still there; fewer make
+// less code, but leave narrow loads of operands with little to overlap.
+constexpr int BATCH_VALUES = EPILOGUE_STAGED && WIDTH == 8 ? 8 : 16;
 
 DEVICE constexpr int largest_divisor(int of, int limit) {
     return limit <= 1 ? 1 : of % limit == 0 ? limit : largest_divisor(of, limit - 1);

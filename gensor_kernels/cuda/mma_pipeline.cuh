@@ -2,6 +2,7 @@
 #pragma once
 #include "contraction.cuh"
 #include "mma_fragments.cuh"
+#include "unrolled.cuh"
 
 using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_VECTOR>;
 using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_VECTOR>;
@@ -80,7 +81,7 @@ struct WarpMath {
 
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one.
     MEMBER void compute(Pipeline &pipeline) {
-        UNROLL for (int k = 0; k < K_STEPS; ++k) {
+        unrolled<K_STEPS>([&](int k) {
             const bool last = k == K_STEPS - 1;
             // The next fragments go into the other buffer before these are multiplied, except where registers have to
             // be stored first, or where the buffers would not be back in turn after the last step.
@@ -95,6 +96,6 @@ struct WarpMath {
             load(next, last ? 0 : k + 1);
             if (ahead)
                 multiply_all(now);
-        }
+        });
     }
 };

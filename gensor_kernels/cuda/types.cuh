@@ -99,6 +99,13 @@ DEVICE float to_float_odd(double value) {
     return bit_cast<float>((bits - (away ? 1u : 0u)) | 1u);
 }
 
+// Exact up to 2^24. Above, the low 8 bits are folded into the next one, which lies below the bit that decides how
+// either 16-bit type is rounded; the rest fits a float.
+DEVICE float to_float_odd(i32 value) {
+    const bool exact = (u32)value + 0x1000000u <= 0x2000000u || (value & 0xff) == 0;
+    return (float)(exact ? value : (value & ~0xff) | 0x100);
+}
+
 // Truncates towards zero and saturates; NaN gives 0. (A plain cast is undefined outside int's range.)
 DEVICE i32 to_int(double value) {
     if (value != value)
@@ -153,13 +160,13 @@ template <>
 struct Narrow<half_t> {
     static MEMBER half_t from(float value) { return half_from_float(value); }
     static MEMBER half_t from(double value) { return half_from_float(to_float_odd(value)); }
-    static MEMBER half_t from(i32 value) { return from((double)value); }
+    static MEMBER half_t from(i32 value) { return from((float)value); } // exact below 2^24, infinite above 2^16
 };
 template <>
 struct Narrow<bfloat16_t> {
     static MEMBER bfloat16_t from(float value) { return bfloat16_from_float(value); }
     static MEMBER bfloat16_t from(double value) { return bfloat16_from_float(to_float_odd(value)); }
-    static MEMBER bfloat16_t from(i32 value) { return from((double)value); }
+    static MEMBER bfloat16_t from(i32 value) { return from(to_float_odd(value)); }
 };
 template <>
 struct Narrow<i32> {
