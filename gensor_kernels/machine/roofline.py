@@ -77,7 +77,8 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
     """
     # A warp's registers come from one sub-core's file.
     file = arch.regs_per_sm / SUBCORES / 32 / 8
-    by_registers = np.floor(file / np.ceil(registers * (1 / 8))) * SUBCORES
+    # Corrected estimates can fall below what any kernel has; 16 is the least ptxas gives.
+    by_registers = np.floor(file / np.maximum(np.ceil(registers * (1 / 8)), 2.0)) * SUBCORES
     by_warps = np.minimum(by_registers, arch.threads_per_sm / 32) / warps
     shared = np.ceil(shared_bytes * (1 / 128) + arch.smem_reserved / 128)
     by_shared = arch.smem_per_sm / 128 / np.maximum(shared, 1.0)
