@@ -1,6 +1,6 @@
 """The sizes a Program is verified on.
 
-A verification case must exercise every branch a Program has (docs/design: verified means executed): at least
+A verification case must exercise every branch a Program has (docs/verification.md): at least
 two full blocks plus a partial one on each axis, more k-iterations per split than stages + 2 with a partial last
 one, splits that are non-empty and unequal, a second batch, k = 0, and a single partial block. Sizes are
 multiples of what the workload's alignment class promises, and of nothing more.

@@ -44,7 +44,9 @@ def tune(
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
-    verify: Annotated[str, typer.Option(help="emulator, device or none: where kernels are executed.")] = "emulator",
+    verify: Annotated[
+        str, typer.Option(help="emulator or none: where kernels are executed; device is reserved.")
+    ] = "emulator",
     graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,

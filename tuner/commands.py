@@ -38,6 +38,14 @@ def database(path: Path | None) -> Path:
     return path if path is not None else config.user_database()
 
 
+def existing(path: Path | None) -> Store:
+    """The database to read; ConfigError that says how to get one where there is none."""
+    file = database(path)
+    if not file.exists():
+        raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
+    return Store.open(file, readonly=True)
+
+
 class Progress:
     """Bars on stderr, one per stage, where stderr is a terminal; silent elsewhere."""
 
@@ -80,7 +88,7 @@ def tune(
     print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
     results: list[report.Result] = []
     progress = Progress(quiet)
-    lines = json_path.open("w", encoding="utf-8") if json_path is not None else None
+    lines = _json_lines(json_path)
     try:
         with Store.open(path) as store:
             run = Run(arch, store, options, budget, progress, timer)
@@ -98,6 +106,20 @@ def tune(
     return 1 if any(result.status == "failed" for result in results) else 0
 
 
+def _json_lines(path: Path | None) -> TextIO | None:
+    """The file behind `--json`; ConfigError where it cannot be written."""
+    try:
+        return path.open("w", encoding="utf-8") if path is not None else None
+    except OSError as error:
+        raise ConfigError(f"--json {path}: cannot be written: {error.strerror or error}") from None
+
+
+def _capability(arch: str | None) -> str | None:
+    """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
+    that archs.toml does not list can be asked for by their capability."""
+    return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
+
+
 def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progress) -> None:
     text = report.table_line(row, result)
     if progress.on:
@@ -113,6 +135,11 @@ def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progr
 
 def _check_tools(options: Options) -> None:
     """Fail before any work where a compiler is missing, with the sentence that says what to install."""
+    if options.verify == "device":
+        raise ConfigError(
+            "--verify device is not in this version: leave it out to verify on the emulator, and verify a database on "
+            "a GPU with python -m benchmarks.device --db FILE"
+        )
     nvrtc.toolchain()
     if options.verify == "emulator":
         compiler()
@@ -136,13 +163,13 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
     """Print records, or one kernel."""
     from .show import kernel_lines, record_lines
 
-    with Store.open(database(db), readonly=True) as store:
+    with existing(db) as store:
         if kernel is not None:
             lines = list(kernel_lines(store, kernel))
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, arch, as_json))
+            lines = list(record_lines(store, _capability(arch), as_json))
     print("\n".join(lines))
     return 0
 
@@ -162,13 +189,18 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
     """Write records as CSV or JSON lines, or a compact database."""
     from .show import write_records
 
-    with Store.open(database(db), readonly=True) as store:
+    capability = _capability(arch)
+    with existing(db) as store:
         if out.suffix == ".db":
-            if arch is None:
-                raise ConfigError("export to a database needs --arch: a shipped database serves one capability")
-            print(", ".join(f"{n} {table}" for table, n in sorted(export_store(store, out, arch).items())))
+            if capability is None:
+                raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
+            counts = export_store(store, out, capability)
+            print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {capability}")
         else:
-            print(f"{write_records(store, out, arch)} records in {out}")
+            try:
+                print(f"{write_records(store, out, capability)} records in {out}")
+            except OSError as error:
+                raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
     return 0
 
 
@@ -176,11 +208,12 @@ def verify(db: Path | None, arch: str | None, jobs: int) -> int:
     """Rebuild and execute every kernel of a database again."""
     from .recheck import recheck
 
-    bad = 0
-    with Store.open(database(db), readonly=True) as store:
-        for digest, problem in recheck(store, arch, jobs):
+    checked = bad = 0
+    with existing(db) as store:
+        for digest, problem in recheck(store, _capability(arch), jobs):
             print(f"{digest[:12]} {problem or 'ok'}")
-            bad += problem is not None
+            checked, bad = checked + 1, bad + (problem is not None)
+        print(f"gensor-tune: {checked} kernels of {store.path} checked, {bad} of them bad", file=sys.stderr)
     return 1 if bad else 0
 
 
