@@ -183,7 +183,9 @@ def test_spills_are_penalised_not_forbidden():
 def test_facts_of_a_binary_replace_the_estimates():
     lattice, program = base(workload(4096, 4096, 4096))
     before = lattice.explain(lattice.point(program))
-    lattice.add_feedback(program, registers=255, spill_bytes=400, hot_loop={"HMMA": 128, "LDSM": 372})
+    multiplies = before["multiplies"]
+    unrolled = {"HMMA": 2 * multiplies, "LDSM": 1000 - 2 * multiplies}  # two iterations of 500 instructions
+    lattice.add_feedback(program, registers=255, spill_bytes=400, hot_loop=unrolled)
     for twin in (program, program.replace(raster=8)):
         after = lattice.explain(lattice.point(twin))
         assert after["registers"] == 255

@@ -183,6 +183,13 @@ class ContractionMma(ContractionFamily):
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
         return super().widest(program, workload).replace(epilogue_staged=1)
 
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
+        choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
+        needed = next(each.needed for each in choices if each.code == program["instruction"])
+        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).bytes_a // (16 * 8 * 32)
+        return frozenset({"HMMA", "IMMA"}), units * needed
+
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}

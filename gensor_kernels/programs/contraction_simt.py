@@ -163,6 +163,12 @@ class ContractionSimt(ContractionFamily):
 
     # ---- one Program
 
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Multiply-adds of a thread's outputs; addresses use IMAD too, so int8 counts are a little high."""
+        count = program["thread_m"] * program["thread_n"] * program["block_k"]
+        opcode = {"float32": "FFMA", "float64": "DFMA"}.get(workload.accumulator, "IMAD")
+        return frozenset({opcode}), count
+
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")

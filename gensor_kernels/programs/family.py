@@ -128,6 +128,10 @@ class Family:
         """The same Program with the widest global accesses the class's alignment allows; it may not be legal."""
         return program
 
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """The SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop."""
+        raise NotImplementedError
+
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """At most 8 good, legal, complete Programs that differ in kind."""
         raise NotImplementedError

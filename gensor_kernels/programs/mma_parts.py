@@ -177,7 +177,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "chain": latency + BARRIER + READ_LATENCY * steps,
             "chain_saved": BARRIER + READ_LATENCY * steps - double,
             "multiplies": outputs * steps / 128 * count,
-            "step_issue": steps + 38,
+            "step_issue": steps + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
             "double_needs": outputs / 32 + 2 * fragments + 48,
             "base_registers": outputs / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),

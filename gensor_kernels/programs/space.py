@@ -140,12 +140,16 @@ class FamilySpace(Lattice):
         """Fold what the compiler said of one Program into the potential.
 
         Programs that share its compile-time coordinates get these facts, the others a correction of the register
-        estimate fitted over all facts.  ``hot_loop`` are instructions of one iteration of the main loop by
-        opcode (resources.Sass.hot_loop); empty or None where the binary was not disassembled.
+        estimate fitted over all facts.  ``hot_loop`` are the main loop's instructions by opcode
+        (resources.Sass.hot_loop), of as many iterations as the compiler unrolled; empty or None where the binary
+        was not disassembled.
         """
         point = self.point(program)[None]
         estimate = float(self.family.registers(self.columns(point), self.workload, self.arch)[0])
-        issue = float(sum(hot_loop.values())) if hot_loop else np.nan
+        opcodes, wanted = self.family.multiplies(program, self.workload)
+        multiplies = sum((hot_loop or {}).get(opcode, 0) for opcode in opcodes)
+        # The share of an iteration: compilers unroll short loops.
+        issue = sum(hot_loop.values()) * wanted / multiplies if hot_loop and multiplies else np.nan
         self.feedback.add(int(self._binary_codes(point)[0]), estimate, registers, spill_bytes, issue)
 
     def _binary_codes(self, points: np.ndarray) -> np.ndarray:
