@@ -142,8 +142,11 @@ def main() -> None:
     """Entry point of `gensor-tune`: errors are sentences on stderr, never tracebacks."""
     try:
         app(prog_name="gensor-tune")
-    except (GensorError, StoreError) as error:
+    except GensorError as error:
         print(f"gensor-tune: {error}", file=sys.stderr)
+        sys.exit(2)
+    except StoreError as error:
+        print(f"gensor-tune: {error} (another database: --db FILE, or GENSOR_DB)", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(141)  # the reader of a pipe left, as `gensor-tune show | head` does
