@@ -26,6 +26,8 @@ def pytest_configure(config):
     os.chmod(cache, 0o700)
     for name in [name for name in os.environ if name.startswith("GENSOR_") and name != "GENSOR_TEST_CACHE"]:
         del os.environ[name]
+    # CuPy's TF32 switch asks a device for its compute capability; tests that are about it set it themselves.
+    os.environ.pop("CUPY_TF32", None)
     os.environ["GENSOR_CACHE_DIR"] = str(cache)
     os.environ["GENSOR_DB"] = str(cache / "no-such-folder" / "user.db")
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))
@@ -47,6 +49,17 @@ def _why_no_gpu() -> str | None:
     except ImportError as error:
         return f"CuPy cannot be imported: {error}"
     return None if cupy.is_available() else "no CUDA device: cupy.is_available() is false"
+
+
+@pytest.fixture(autouse=True)
+def _environment_restored():
+    """No test leaves environment variables to the next one of its worker: what CuPy reads at first use, say."""
+    before = dict(os.environ)
+    yield
+    # pytest's own variable names the running phase and is gone at teardown.
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
 
 
 @pytest.fixture
