@@ -56,7 +56,7 @@ CREATE TABLE record (
     bound_us REAL,                    -- roofline bound of the Workload, microseconds
     outcome TEXT NOT NULL,            -- ok, not_compiled, wrong, failed or timeout
     error TEXT,                       -- reason where outcome is not ok
-    walk TEXT NOT NULL,               -- JSON: seed, graph and loop-erased path of the walk
+    walk TEXT NOT NULL,               -- JSON: start, and the loop-erased legs of the walks that led to the Program
     provenance TEXT NOT NULL,         -- JSON: versions, options and notes of the run
     created INTEGER NOT NULL          -- seconds since 1970; among records of one key the newest counts
 );

@@ -14,7 +14,8 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner import actions
-from gensor_tuner.graph import Graph, compact, expanded
+from gensor_tuner.graph import Graph
+from gensor_tuner.trail import compact, expanded
 
 from .synthetic import COORDINATES, ToySpace
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,15 +18,19 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary, compile_many
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
+from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
 from .cover import assign, cover
+from .graph import Graph
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
 from .search import Facts, Found, Request, Searcher, learn
+from .trail import Leg, Trail, route, start_of
 from .verify import Verdict, verify
 
 READ = 8  # binaries per class whose hot loops are read
@@ -55,7 +59,7 @@ class Chosen:
     predicted: float
     binary: Binary | None
     verdict: Verdict | None
-    found: Found
+    trail: Trail | None
     error: str | None = None
     timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
     vendor: Timed | None = None
@@ -77,9 +81,12 @@ class ClassRun:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     facts: dict[Program, Facts] = field(default_factory=dict)
     timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
+    trails: dict[Program, Trail] = field(default_factory=dict)
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
+        if not self._skips():
+            prepare()
         founds = self._walk([Request(w, self.arch, self.options.seed, self.options.graph) for w in self.workloads])
         pool = Pool(self.workloads)
         self._gather(pool, founds)
@@ -90,7 +97,7 @@ class ClassRun:
         predicted = seconds
         if self.timer is not None:
             seconds, picks = self._measure(pool, seconds)
-        yield from self._verified(pool, predicted, seconds, picks, founds)
+        yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
     def spaces(self) -> list[Space]:
@@ -98,8 +105,16 @@ class ClassRun:
         return [Space(workload, self.arch) for workload in self.workloads]
 
     def _gather(self, pool: Pool, founds: Sequence[Found]) -> None:
-        for space, found in zip(self.spaces, founds, strict=True):
-            pool.add(space, [program for program, _ in found.best])
+        # In the order of keys, so that a kernel that several walks found has the same trail whatever the rows' order.
+        order = sorted(range(len(founds)), key=lambda row: self.workloads[row].key())
+        for row in order:
+            programs = [program for program, _ in founds[row].best]
+            pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
+            for program, trail in zip(programs, founds[row].trails, strict=True):
+                if program not in self.trails:
+                    root = Program(trail.family, tuple(zip(FAMILIES[trail.family].names, trail.start, strict=True)))
+                    before = self.trails.get(root) or replace(trail, legs=())
+                    self.trails[program] = before.then(*trail.legs)
 
     # ---- walking
 
@@ -212,7 +227,7 @@ class ClassRun:
     # ---- verifying
 
     def _verified(
-        self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray, founds: Sequence[Found]
+        self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray
     ) -> Iterator[Chosen]:
         """Verify the picks; a workload whose kernel fails gets the next best compiled one, until none is left."""
         todo = list(range(len(self.workloads)))
@@ -226,7 +241,7 @@ class ClassRun:
                 each = pool.candidates[column] if column >= 0 else None
                 verdict = self.verdicts.get(each.name) if each else None
                 if each is None or (verdict is not None and verdict.outcome == "ok") or self._skips():
-                    yield self._chosen(row, each, predicted[row, column], verdict, founds[row], pool)
+                    yield self._chosen(row, each, predicted[row, column], verdict, pool)
                 else:
                     seconds[row, column] = np.inf
                     picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
@@ -253,15 +268,30 @@ class ClassRun:
                 self.progress("verify", 1)
 
     def _chosen(
-        self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, found: Found, pool: Pool
+        self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, pool: Pool
     ) -> Chosen:
         workload = self.workloads[row]
         if each is None:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
-            return Chosen(workload, None, np.inf, None, None, found, "; ".join(reasons[:3]))
+            return Chosen(workload, None, np.inf, None, None, None, "; ".join(reasons[:3]))
         timings, vendor = self.timed.get(row, ([], None))
         binary = self.binaries[self._binary_key(each)]
-        return Chosen(workload, each, float(seconds), binary, verdict, found, None, tuple(timings), vendor)
+        trail = self._trail(pool, each.program, row)
+        return Chosen(workload, each, float(seconds), binary, verdict, trail, None, tuple(timings), vendor)
+
+    def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
+        """How a walk, and for a sibling a few actions more, led to a Program."""
+        if program not in self.trails:
+            trail = self.trails[pool.origin[program]]
+            where = (trail.legs[-1].workload if trail.legs else None) or self.workloads[row]
+            space = self.spaces[self.workloads.index(where)].family(program.family)
+            try:
+                path = route(Graph(space, trail.graph), pool.origin[program], program)
+                trail = trail.then(Leg(self.options.seed, path, where))
+            except ValueError:  # some sibling is out of reach one action at a time
+                trail = start_of(program, trail.graph)
+            self.trails[program] = trail
+        return self.trails[program]
 
     def _timed(self, stage: str) -> _Stopwatch:
         return _Stopwatch(self.seconds, stage)

@@ -6,7 +6,6 @@ legal lies between the two ends of an edge, so the same ray backwards leads home
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,22 +194,3 @@ class Graph:
         """Distinct codes of all neighbours of the points with these codes."""
         targets, found = self.neighbours(self.decode(codes))
         return np.unique(self.encode(targets[found]))
-
-
-def compact(tokens: list[str]) -> str:
-    """A path as one short string, repeats counted: ["k+", "k+", "m-"] -> "k+*2 m-"."""
-    return " ".join(token if count == 1 else f"{token}*{count}" for token, count in _runs(tokens))
-
-
-def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
-    begin = 0
-    for end in range(1, len(tokens) + 1):
-        if end == len(tokens) or tokens[end] != tokens[begin]:
-            yield tokens[begin], end - begin
-            begin = end
-
-
-def expanded(text: str) -> list[str]:
-    """The tokens of a compact path."""
-    words = [word.partition("*") for word in text.split()]
-    return [token for token, _, count in words for _ in range(int(count or 1))]

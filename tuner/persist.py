@@ -111,7 +111,7 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
             bound_us(chosen.workload, arch),
             outcome,
             error,
-            chosen.found.walk,
+            chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
             provenance(options),
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,8 @@ from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
 from .cover import WITHIN, cover, regrets
+
+FEWEST, PER_WORKLOAD = 4, 3  # finalists of a class: 4, and 3 more for each of its workloads, up to the run's limit
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Candidate:
         return bind(flatten(self.family.source), json.loads(self.constants))
 
     @property
+    def main_loop(self) -> Hashable:
+        """Equal for Programs that differ in how results leave only."""
+        return self.family.main_loop(self.program)
+
+    @property
     def entry(self) -> str:
         """Entry point of the main launch: the one whose registers and hot loop matter."""
         return self.program.family
@@ -53,21 +60,25 @@ class Pool:
         self.workloads = list(workloads)
         self.candidates: list[Candidate] = []
         self.dead: dict[str, str] = {}  # name -> why it must not be used
+        self.origin: dict[Program, Program] = {}  # sibling -> the Program it is one of
         self._names: set[str] = set()
         self._wide: set[str] = set()
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
-        """Take in Programs found for the workload of `space`, and their `siblings` with the widest accesses."""
+        """Take in Programs found for the workload of `space`, and siblings of them that may serve more or better:
+        with the widest accesses, and with nothing that ties a binary to one epilogue."""
         families = {family.family.name: family.family for family in space.families}
         for program in programs:
             family = families[program.family]
             widest = family.widest(program, space.workload)
-            for each in dict.fromkeys((program, widest) if siblings else (program,)):
+            kin = (program, widest, family.shared(program), family.shared(widest)) if siblings else (program,)
+            for each in dict.fromkeys(kin):
                 found = candidate(family, each, space.workload)
                 if found.name not in self._names:
                     self._names.add(found.name)
                     self.candidates.append(found)
-                if each == widest:
+                    self.origin.setdefault(each, program)
+                if each == family.widest(each, space.workload):
                     self._wide.add(found.name)
         self.candidates.sort(key=lambda each: each.name)
 
@@ -126,17 +137,18 @@ class Pool:
 
 
 def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
-    """At most `top` columns with distinct binaries: half of them a cover, the rest the best of each stratum.
+    """At most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
 
     Strata are combinations of family, instruction, split and stages, so that what the compiler says of them
-    teaches the potential about more than one corner of the space.
+    teaches the potential about more than one corner of the space. Few workloads have few finalists.
     """
+    top = min(top, FEWEST + PER_WORKLOAD * len(pool.workloads))
     ratio = regrets(seconds)
     mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
     ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
-    chosen: dict[str, int] = {}
+    chosen: dict[Hashable, int] = {}
     for column in cover(pool.preferring_wide(seconds), pool.names)[: max(1, top // 2)]:
-        chosen.setdefault(_binary(pool, column), column)
+        chosen.setdefault(pool.candidates[column].main_loop, column)
     strata: dict[tuple, int] = {}
     for column in ranked:
         if np.isfinite(seconds[:, column]).any():
@@ -145,13 +157,8 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
         if len(chosen) >= top:
             break
         if np.isfinite(seconds[:, column]).any():
-            chosen.setdefault(_binary(pool, column), column)
+            chosen.setdefault(pool.candidates[column].main_loop, column)
     return list(chosen.values())
-
-
-def _binary(pool: Pool, column: int) -> str:
-    each = pool.candidates[column]
-    return f"{each.program.family} {each.constants}"
 
 
 def _stratum(program: Program) -> tuple:

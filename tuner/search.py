@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
+from .trail import Trail
 from .walk import walk
 
 KEEP = 12  # Programs a walk hands on; the cover of a run chooses among them
@@ -48,10 +50,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Found:
-    """What a walk brought home: Programs with predicted seconds, best first, and how to get to the best again."""
+    """What a walk brought home: Programs with different main loops, best first, each with its trail."""
 
     best: tuple[tuple[Program, float], ...]
-    walk: str
+    trails: tuple[Trail, ...]
     evaluations: int
     seconds: float = field(compare=False)
 
@@ -91,8 +93,11 @@ def search(request: Request) -> Found:
         graph=request.graph,
         start=request.start or None,
         keep=KEEP,
+        traced=KEEP,
+        alike=lambda program: FAMILIES[program.family].main_loop(program),
     )
-    return Found(tuple(taken.best[:KEEP]), taken.to_json(), taken.evaluations, time.perf_counter() - began)
+    trails = tuple(trail.within(request.workload) for trail in taken.trails)
+    return Found(tuple(taken.best), trails, taken.evaluations, time.perf_counter() - began)
 
 
 class Searcher:

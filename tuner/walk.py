@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,13 +11,16 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 
-from .graph import Graph, Numbers, Points, compact, expanded
+from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, schedule
 from .paper import PaperChains, PaperRegion, paper_schedule
 from .region import NOWHERE, Ids, Region
+from .trail import Leg, Trail, compact
 
 #: Random legal Programs that chains may start from: share of a budget, and number without one.
 SCATTER_SHARE, SCATTER = 0.1, 64
+#: Programs looked at for each one that is kept, where alike ones count once.
+SIFTED = 16
 
 
 @dataclass(frozen=True)
@@ -26,42 +28,14 @@ class Walk:
     """What a walk found.
 
     `best`: distinct complete Programs with predicted seconds, best first; the plainer of two equals comes first.
-    `path`: the actions from `start` (coordinate values of `family`) to `best[0]`, without loops.
+    `trails`: for the first of them, the actions from a start to the Program, without loops.
     `evaluations`: distinct complete Programs whose potential was computed. `steps`: chain-steps taken.
     """
 
     best: list[tuple[Any, float]]
+    trails: list[Trail]
     evaluations: int
     steps: int
-    family: str
-    start: tuple[int, ...]
-    path: str
-    seed: int
-    graph: str
-
-    def to_json(self) -> str:
-        """Everything a replay needs, as canonical JSON."""
-        kept = {name: getattr(self, name) for name in ("family", "graph", "path", "seed")}
-        return json.dumps({**kept, "start": list(self.start)}, sort_keys=True, separators=(",", ":"))
-
-
-def replay(space: Any, walk: Walk | str) -> Any:
-    """The Program that the walk's path leads to: `walk` is a Walk or its JSON.
-
-    Raises ValueError if the family, its start or an action of the path does not exist in this space.
-    """
-    record = json.loads(walk.to_json() if isinstance(walk, Walk) else walk)
-    family = next((f for f in space.families if f.family.name == record["family"]), None)
-    if family is None:
-        raise ValueError(f"no family {record['family']!r} in this space")
-    graph = Graph(family, record["graph"])
-    axes = zip(family.coordinates, record["start"], strict=True)
-    point = np.array([axis.values.index(value) for axis, value in axes], np.int64)
-    if not family.legal(point[None])[0]:
-        raise ValueError(f"the start {record['start']} is not legal in this space")
-    for token in expanded(record["path"]):
-        point = graph.follow(point, token)
-    return family.program(point)
 
 
 def walk(
@@ -74,13 +48,16 @@ def walk(
     start: Sequence[Any] | str | None = None,
     budget: int | None = None,
     keep: int = 256,
+    traced: int = 1,
+    alike: Callable[[Any], Hashable] | None = None,
 ) -> Walk:
     """Walk the construction graph of `space` (a Space) and return the Programs of lowest predicted time.
 
     `chains` x `steps` steps in all; fewer, longer chains where `budget` (distinct complete Programs evaluated, over
     all families) is small. `start`: Programs to start from; None for the minimal Program at memory level 0 of each
     family, its starters, and random legal Programs; "random" for the last alone. The paper's graph always starts
-    from the minimal Program. `keep`: how many Programs to return. The same arguments give the same Walk.
+    from the minimal Program. `keep`: how many Programs to return, `traced` of them with trails; of Programs for which
+    `alike` gives equal keys only the best is returned. The same arguments give the same Walk.
     Raises ValueError if there is nowhere to start and for an unknown graph.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -95,7 +72,10 @@ def walk(
             region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
         if shares[i]:
             taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
-    return _result(regions, taken, seed, graph, keep)
+    ranked = _ranked(regions, keep, alike)
+    trails = [_trail(regions[i], ident, seed) for _, _, i, ident in ranked[:traced]]
+    best = [(program, seconds) for program, seconds, _, _ in ranked]
+    return Walk(best, trails, sum(region.evaluations for region in regions), taken)
 
 
 def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
@@ -169,27 +149,30 @@ def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
     return [int(share) for share in shares]
 
 
-def _result(regions: list[Region], taken: int, seed: int, graph: str, keep: int) -> Walk:
-    """Merge the families' best Programs and trace the way to the very best."""
-    ranked: list[tuple[float, int, int, Numbers]] = []
+def _ranked(
+    regions: list[Region], keep: int, alike: Callable[[Any], Hashable] | None
+) -> list[tuple[Any, float, int, int]]:
+    """The families' best Programs merged: (Program, seconds, number of the region, id there), best first."""
+    merged: list[tuple[float, int, int, Numbers]] = []
     for i, region in enumerate(regions):
-        ids = region.best(keep)
-        ranked.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
-    ranked.sort(key=lambda entry: entry[0])
-    del ranked[keep:]
-    _, i, winner, _ = ranked[0]
-    start, tokens = _trace(regions[i], winner)
-    family = regions[i].graph.space
-    return Walk(
-        best=[(regions[i].graph.space.program(point), seconds) for seconds, i, _, point in ranked],
-        evaluations=sum(region.evaluations for region in regions),
-        steps=taken,
-        family=family.family.name,
-        start=tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True)),
-        path=compact(tokens),
-        seed=seed,
-        graph=graph,
-    )
+        ids = region.best(keep if alike is None else SIFTED * keep)
+        merged.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
+    merged.sort(key=lambda entry: entry[0])
+    ranked: dict[Hashable, tuple[Any, float, int, int]] = {}
+    for seconds, i, ident, point in merged:
+        program = regions[i].graph.space.program(point)
+        ranked.setdefault(program if alike is None else alike(program), (program, seconds, i, ident))
+        if len(ranked) == keep:
+            break
+    return list(ranked.values())
+
+
+def _trail(region: Region, ident: int, seed: int) -> Trail:
+    """How the walk got to a point."""
+    family = region.graph.space
+    start, tokens = _trace(region, ident)
+    values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
+    return Trail(family.family.name, region.graph.name, values, (Leg(seed, compact(tokens)),))
 
 
 def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:

@@ -16,6 +16,7 @@
 //   THREADS % 32 == 0, 32 <= THREADS <= 1024
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
 //   THREAD_M * THREAD_N * word <= 768 (accumulators must fit the register file)
+//   THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction caches)
 //   STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
 //   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
 //   global loads per thread, operand and step (LOADS below) <= 32
@@ -132,6 +133,7 @@ static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffer
 static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
 static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
 static_assert(THREAD_M * THREAD_N * sizeof(ACC_TYPE) <= 768, "A thread's accumulators must fit its registers.");
+static_assert(THREAD_M * THREAD_N * BLOCK_K <= 1024, "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
 

@@ -6,7 +6,7 @@ contraction_kernel.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,6 +93,16 @@ class ContractionFamily(Family):
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""
         return program.replace(**{f"vector_{operand}": workload.align[operand] for operand in "abc"})
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        return program.replace(epilogue_fixed=0, min_blocks=0)
+
+    def main_loop(self, program: Program) -> Hashable:
+        """Whether k is split, and every coordinate but those of the epilogue, the launch bounds and the grid's order."""
+        rest = ("raster", "split_k", *EPILOGUE_NAMES)
+        values = tuple(value for name, value in program.values if name not in rest)
+        return program.family, program["split_k"] > 1, values
 
     #: block tiles whose default completions are the starters
     starter_blocks: tuple[tuple[int, int], ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -126,6 +126,14 @@ class Family:
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with the widest global accesses the class's alignment allows; it may not be legal."""
+        return program
+
+    def shared(self, program: Program) -> Program:
+        """The same Program without what ties its binary to one epilogue or one launch bound; it may not be legal."""
+        return program
+
+    def main_loop(self, program: Program) -> Hashable:
+        """What Programs with the same main loop have in common: they differ in how results leave, if at all."""
         return program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:

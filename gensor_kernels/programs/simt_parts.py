@@ -24,6 +24,9 @@ VTHREADS = (1, 2, 4, 8)
 LANES = (1, 2, 4, 8, 16, 32)
 #: Bytes of accumulators a thread may hold.
 ACCUMULATOR_BYTES = 768
+#: Multiply-adds of a thread's unrolled step: 16 KB of code, about what an SM's innermost instruction cache holds
+#: (12 KB on Volta, 16 KB on Turing: Jia et al., arXiv 1903.07486), and half a second of compilation.
+STEP_MULTIPLIES = 1024
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
 
@@ -115,7 +118,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             # Fitted to what NVRTC 12.9 allocated for 130 Programs of every type: median error 10 registers.
             "base_registers": (1.2 * tall * wide + 0.65 * (tall + wide)) * word / 4 + 39,
             "outputs": tall * wide * 32,
-            "fits_sums": tall * wide * word <= ACCUMULATOR_BYTES,
+            "fits_sums": (tall * wide * word <= ACCUMULATOR_BYTES) & (tall * wide * v["block_k"] <= STEP_MULTIPLIES),
             "row_words": store_rows(tall, wide, word) * word,
             "row_rounds": tall / store_rows(tall, wide, word),
             "steps": v["block_k"],

@@ -15,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from ...config import cache_dir
@@ -29,6 +31,7 @@ COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
 EMULATOR_FLAGS = (*COMMON_FLAGS, "-O2")
 # A frame too large for a fiber's stack must not get as far as running.
 KERNEL_FLAGS = (*COMMON_FLAGS, "-O1", "-fno-exceptions", "-fno-rtti", "-Werror=frame-larger-than=65536")
+_object_lock = threading.Lock()  # several threads may need the emulator's object at once; it is compiled once
 
 
 @functools.cache
@@ -87,9 +90,23 @@ def _compile(arguments: list[str], target: Path, source: str | None = None) -> P
 
 def _emulator_object() -> Path:
     target = _folder() / f"{_emulator_digest()}.o"
-    if target.exists():
-        return target
-    return _compile([*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], target)
+    with _object_lock:
+        if target.exists():
+            return target
+        return _compile([*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], target)
+
+
+def prepare() -> None:
+    """Starts compiling the emulator itself, two seconds that need not be waited for when the first kernel is built.
+
+    What goes wrong is left for `build` to raise.
+    """
+
+    def compile_object() -> None:
+        with suppress(ToolMissingError, BuildError, OSError):
+            _emulator_object()
+
+    threading.Thread(target=compile_object, name="gensor-emulator").start()
 
 
 def build(source: str) -> Path:
