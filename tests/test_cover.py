@@ -1,4 +1,5 @@
 import numpy as np
+
 from gensor_tuner.cover import assign, cover, portfolio, regrets, single_kernel_regret
 
 NAMES = ["c", "a", "b", "d"]

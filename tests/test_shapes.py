@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from gensor_tuner.shapes import ShapesError, read_shapes
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gensor_tuner.shapes import ShapesError, read_shapes
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "workloads"
 

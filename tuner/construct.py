@@ -226,9 +226,7 @@ class ClassRun:
 
     # ---- verifying
 
-    def _verified(
-        self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray
-    ) -> Iterator[Chosen]:
+    def _verified(self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray) -> Iterator[Chosen]:
         """Verify the picks; a workload whose kernel fails gets the next best compiled one, until none is left."""
         todo = list(range(len(self.workloads)))
         compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
@@ -267,9 +265,7 @@ class ClassRun:
                 self.verdicts[key] = verdict
                 self.progress("verify", 1)
 
-    def _chosen(
-        self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, pool: Pool
-    ) -> Chosen:
+    def _chosen(self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, pool: Pool) -> Chosen:
         workload = self.workloads[row]
         if each is None:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]

@@ -99,7 +99,7 @@ class ContractionFamily(Family):
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of the epilogue, the launch bounds and the grid's order."""
+        """Whether k is split, and every coordinate but those of epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", *EPILOGUE_NAMES)
         values = tuple(value for name, value in program.values if name not in rest)
         return program.family, program["split_k"] > 1, values
