@@ -1,4 +1,4 @@
-"""Seconds per kernel from bound source to cubin, on every core, and for one disassembly.
+"""Seconds per kernel from bound source to cubin, on every core, and for the disassembly of one and of twelve.
 
     pytest benchmarks/bench_compile.py
 
@@ -52,10 +52,15 @@ def test_compile(benchmark, dtype, arch_name):
     print(f"\n{dtype} {arch_name}: {wall:.3f} s wall, {cpu:.3f} s processor per kernel, over {len(pairs)}")
 
 
-def test_disassemble(benchmark):
-    (pair, *_) = requests("float16", "sm_87")
-    cubin = nvrtc.compile_cubin(*pair).cubin
+@pytest.mark.parametrize("count", [1, 12])
+def test_disassemble(benchmark, count):
     if resources.find_nvdisasm() is None:
         pytest.skip("nvdisasm is not installed")
-    sass = benchmark.pedantic(resources.disassemble, (cubin,), rounds=3)
-    assert sass is not None
+    binaries = nvrtc.compile_many(requests("float16", "sm_87")[:count])
+    cubins = [(binary.cubin, binary.target) for binary in binaries]
+
+    def forget():
+        resources._remembered.clear()
+
+    sass = benchmark.pedantic(resources.disassemble_many, (cubins,), setup=forget, rounds=3)
+    assert len(sass) == count and None not in sass

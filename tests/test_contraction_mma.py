@@ -3,7 +3,8 @@
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import GLOBAL_ACCESSES, disassemble
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
 from tests.contraction_harness import Case, Problem, mma
@@ -125,7 +126,7 @@ def test_compiles_for_every_target_without_spills():
 def test_hot_loop_and_access_widths_in_sass(tile, most):
     (binary,) = compile_many([(mma(**tile, EPILOGUE_CODES=31).source(), "sm_87")])
     assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
-    sass = disassemble(binary.cubin)
+    sass = disassemble(binary.cubin, binary.target)
     if sass is None:
         pytest.skip("nvdisasm is not installed")
     entry = sass["contraction_mma"]

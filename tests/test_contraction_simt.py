@@ -5,7 +5,8 @@ import re
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.build.resources import SHARED_ACCESSES, disassemble
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.build.sass import SHARED_ACCESSES
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
 from tests.contraction_harness import Case, Problem, simt
@@ -90,7 +91,7 @@ def test_compiles_for_every_target_without_spills():
 
 def test_hot_loop_of_sgemm_is_multiply_adds():
     binary = compile_many([(simt(**SGEMM, EPILOGUE_CODES=31).source(), "sm_87")])[0]
-    sass = disassemble(binary.cubin)
+    sass = disassemble(binary.cubin, binary.target)
     if sass is None:
         pytest.skip("nvdisasm is not installed")
     entry = sass["contraction_simt"]

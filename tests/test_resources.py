@@ -1,10 +1,17 @@
-"""The ptxas report and the disassembly, from real output of both tools."""
+"""The ptxas report, and nvdisasm on many cubins: how many processes, what is remembered, damaged files."""
 
 from __future__ import annotations
 
+import random
+import subprocess
+from collections import Counter
+
 import pytest
 
-from gensor_kernels.build import nvrtc, resources
+from gensor_kernels.build import resources
+from gensor_kernels.build.elf import code_sections
+
+from .disassembled import compiled
 
 REPORT = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'second' for 'sm_87'
@@ -15,53 +22,6 @@ ptxas info    : Compiling entry function 'kernel' for 'sm_87'
 ptxas info    : Function properties for kernel
 ptxas         .     112 bytes stack frame, 208 bytes spill stores, 160 bytes spill loads
 ptxas info    : Used 255 registers, used 1 barriers, 112 bytes cumulative stack size, 380 bytes cmem[0]
-"""
-
-# One loop of each kind: an outer one around a copy, matrix and scalar loop, and accesses of every width.
-KERNEL = """
-struct alignas(16) Vector { float x, y, z, w; };
-extern __shared__ __align__(16) unsigned char shared_memory[];
-extern "C" __global__ void matrix(const Vector* a, const unsigned short* h, float* c, int n) {
-    float d[4] = {};
-    Vector* s = (Vector*)shared_memory;
-    unsigned short* t = (unsigned short*)(shared_memory + 4096);
-#pragma unroll 1
-    for (int k = 0; k < n; ++k) {
-        s[threadIdx.x] = a[k * 256 + threadIdx.x];
-        t[threadIdx.x] = h[k * 256 + threadIdx.x];
-        __syncthreads();
-#pragma unroll 1
-        for (int j = 0; j < n; ++j) {
-            Vector v = s[threadIdx.x ^ j];
-            unsigned u = t[threadIdx.x ^ j];
-            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                : "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(u));
-        }
-        __syncthreads();
-    }
-    c[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
-}
-extern "C" __global__ void scalar(const double2* a, double* c, int n) {
-    double sum = 0;
-#pragma unroll 1
-    for (int k = 0; k < n; ++k) { double2 v = a[k * 256 + threadIdx.x]; sum = fma(v.x, v.y, sum); }
-    c[threadIdx.x] = sum;
-}
-extern "C" __global__ void epilogue(const float* a, float* c, int n) {
-    float sum = 0, *s = (float*)shared_memory;
-#pragma unroll 1
-    for (int k = 0; k < n; ++k) {
-        s[threadIdx.x] = a[k * 256 + threadIdx.x];
-        __syncthreads();
-        sum = fmaf(s[threadIdx.x ^ 1], s[threadIdx.x ^ 2], sum);
-        __syncthreads();
-    }
-#pragma unroll 1
-    for (int j = 0; j < n; ++j) sum = fmaf(fmaf(fmaf(sum, sum, 3.f), sum, 5.f), sum, a[j]);
-    c[threadIdx.x] = sum;
-}
-extern "C" __global__ void straight(char* c) { c[threadIdx.x] = 1; }
 """
 
 needs_nvdisasm = pytest.mark.skipif(resources.find_nvdisasm() is None, reason="nvdisasm is not installed")
@@ -75,64 +35,100 @@ def test_report():
     assert resources.parse_ptxas("ptxas info    : 0 bytes gmem") == {}
 
 
-@pytest.fixture(scope="module", params=["sm_75", "sm_87", "sm_90a", "sm_120"])
-def sass(request):
-    if resources.find_nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    binary = nvrtc.compile_cubin(KERNEL, request.param)
-    assert binary.error is None
-    return resources.disassemble(binary.cubin)
+@pytest.fixture
+def processes(monkeypatch):
+    """The sizes of the streams that processes were started for, with nothing remembered from before."""
+    started, run = [], subprocess.run
+    monkeypatch.setattr(resources, "_remembered", {})
 
+    def counting(command, **options):
+        with open(command[-1], "rb") as file:
+            started.append(len(file.read()))
+        return run(command, **options)
 
-def test_hot_loop_is_the_innermost_with_the_mathematics(sass):
-    matrix = sass["matrix"].hot_loop
-    assert matrix["HMMA"] == 1 and matrix["LDS"] == 2 and "LDG" not in matrix and "BAR" not in matrix
-    assert sass["scalar"].hot_loop["DFMA"] == 1 and sass["scalar"].hot_loop["LDG"] == 1
-    assert sass["straight"].hot_loop == {}
-
-
-def test_a_loop_with_a_barrier_is_hotter_than_one_with_more_mathematics(sass):
-    hot = sass["epilogue"].hot_loop
-    assert hot["FFMA"] == 1 and hot["BAR"] == 2 and hot["LDS"] == 2
-    assert sass["epilogue"].opcodes["FFMA"] >= 4
-
-
-def test_access_widths_over_the_whole_entry(sass):
-    matrix = sass["matrix"]
-    assert matrix.accesses == {
-        "LDG": {2: 1, 16: 1},
-        "LDS": {2: 1, 8: 1},  # half of the vector is never used
-        "STG": {4: 1},
-        "STS": {2: 1, 16: 1},
-    }
-    assert matrix.widths(resources.GLOBAL_ACCESSES) == {2: 1, 4: 1, 16: 1}
-    assert matrix.widths(resources.SHARED_ACCESSES) == {2: 2, 8: 1, 16: 1}
-    assert sass["scalar"].accesses == {"LDG": {16: 1}, "STG": {8: 1}}
-    assert sass["straight"].accesses == {"STG": {1: 1}}
-
-
-def test_asynchronous_copies_count_by_their_width():
-    text = (
-        '\t.section .text.k,"ax",@progbits\n.text.k:\n'
-        "        /*0010*/                   LDGSTS.E.BYPASS.LTC128B.128 [R3], [R4.64], P0 ;\n"
-        "        /*0020*/               @P1 LDGSTS.E.LTC128B [R3], [R4.64] ;\n"
-        "        /*0030*/              @!P2 LDG.E.64.CONSTANT R8, [R4.64] ;\n"
-        "        /*0040*/                   STG.E.U16 [R4.64], R5 ;\n"
-    )
-    assert resources.parse_sass(text)["k"].accesses == {
-        "LDG": {8: 1},
-        "LDGSTS": {4: 1, 16: 1},
-        "STG": {2: 1},
-    }
+    monkeypatch.setattr(resources.subprocess, "run", counting)
+    return started
 
 
 @needs_nvdisasm
-def test_many_keeps_the_order_and_refuses_what_is_no_cubin():
-    cubin = nvrtc.compile_cubin(KERNEL, "sm_87").cubin
-    first, refused, again = resources.disassemble_many([cubin, b"not a cubin", cubin], 2)
-    assert set(first) == {"epilogue", "matrix", "scalar", "straight"} and refused is None and again is first
+def test_processes_are_as_many_as_there_is_code_for(processes, monkeypatch):
+    cubins = compiled("sm_87")
+    together = resources.disassemble_many(cubins, 2)
+    (size,) = processes
+    assert size == sum(len(section) for cubin, _ in cubins for _, section in code_sections(cubin))
+    assert resources.disassemble_many(cubins[::-1], 2) == together[::-1] and len(processes) == 1
+    assert resources.disassemble(*cubins[1]) is together[1] and len(processes) == 1
+    monkeypatch.setattr(resources, "_remembered", {})
+    monkeypatch.setattr(resources, "SHARE_BYTES", size // 2)
+    assert resources.disassemble_many(cubins, 2) == together and len(processes) == 3
+    assert sum(processes[1:]) == size and min(processes[1:]) >= size // 4
+
+
+@needs_nvdisasm
+def test_only_the_latest_are_remembered(processes, monkeypatch):
+    monkeypatch.setattr(resources, "REMEMBERED", 1)
+    first, *_, last = cubins = compiled("sm_75")
+    assert None not in resources.disassemble_many(cubins) and len(processes) == 1
+    resources.disassemble(*last)
+    assert len(processes) == 1
+    resources.disassemble(*first)
+    assert len(processes) == 2
+
+
+@needs_nvdisasm
+def test_a_damaged_cubin_takes_no_other_down(processes):
+    (first, target), *_, (last, _) = compiled("sm_87")
+    code = dict(code_sections(first))["matrix"]
+    illegal = first.replace(code, bytes(len(code)))
+    cubins = [first, b"not a cubin", illegal, last, first[: len(first) // 2], first]
+    found = resources.disassemble_many([(cubin, target) for cubin in cubins], 2)
+    assert [read is None for read in found] == [False, True, True, False, True, False]
+    assert "matrix" in found[0] and "contraction_simt" in found[3] and found[5] is found[0]
+    started = len(processes)
+    assert resources.disassemble(illegal, target) is None and len(processes) == started
+    assert resources.disassemble(first, "sm_33") is None
+
+
+@needs_nvdisasm
+def test_a_disassembler_that_hangs_is_ended(processes, monkeypatch):
+    monkeypatch.setattr(resources, "TIMEOUT", 0.01)
+    assert resources.disassemble_many(compiled("sm_87")[:2]) == [None, None]
+
+
+@needs_nvdisasm
+def test_a_cubin_it_hangs_on_takes_no_other_down(processes, monkeypatch):
+    (first, target), (hanging, _), (last, _) = compiled("sm_87")
+    marker, run = code_sections(hanging)[0][1], resources.subprocess.run
+
+    def hang(command, **options):
+        with open(command[-1], "rb") as file:
+            if marker in file.read():
+                raise subprocess.TimeoutExpired(command, options["timeout"])
+        return run(command, **options)
+
+    monkeypatch.setattr(resources.subprocess, "run", hang)
+    found = resources.disassemble_many([(first, target), (hanging, target), (last, target)])
+    assert [read is None for read in found] == [False, True, False]
+
+
+def test_sections_of_a_damaged_file_are_refused_or_whole():
+    ((cubin, _), *_) = compiled("sm_87")
+    sound = code_sections(cubin)
+    assert [name for name, _ in sound] == ["copies", "epilogue", "matrix", "scalar", "straight"]
+    assert code_sections(cubin[:40]) is None and code_sections(cubin[:-300]) is None
+    generator = random.Random(1)
+    start = int.from_bytes(cubin[40:48], "little")  # of the section headers
+    outcomes = Counter()
+    for _ in range(2000):
+        damaged = bytearray(cubin)
+        place = generator.choice([generator.randrange(64), generator.randrange(start, len(cubin))])
+        damaged[place] ^= 1 << generator.randrange(8)
+        found = code_sections(bytes(damaged))
+        outcomes[found is None] += 1
+        assert found is None or all(code in cubin or code in damaged for _, code in found)
+    assert min(outcomes.values()) > 100
 
 
 def test_without_the_tool_there_are_no_counts(monkeypatch):
     monkeypatch.setattr(resources, "find_nvdisasm", lambda: None)
-    assert resources.disassemble(b"\x7fELF") is None
+    assert resources.disassemble(b"\x7fELF", "sm_87") is None

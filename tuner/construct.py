@@ -33,7 +33,6 @@ from .search import Facts, Found, Request, Searcher, learn
 from .trail import Leg, Trail, route, start_of
 from .verify import Verdict, verify
 
-READ = 8  # binaries per class whose hot loops are read
 TIMED = 8  # candidates timed per workload, where a device is
 TIE_BAND = 1.01  # timings within 1 % are equal
 ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
@@ -155,9 +154,9 @@ class ClassRun:
             requests = [(each.source(), self.arch.target) for each in wanted.values()]
             made = compile_many(requests, self.options.jobs, lambda *_: self.progress("compile", 1))
             self.binaries.update(zip(wanted, made, strict=True))
-            # A disassembly takes as long as a compilation, so only the first few teach about instruction counts.
-            read = [key for key in list(wanted)[: READ - len(self.loops)] if self.binaries[key].error is None]
-            found = resources.disassemble_many([self.binaries[key].cubin for key in read], self.options.jobs)
+            read = [key for key in wanted if self.binaries[key].error is None]
+            cubins = [(self.binaries[key].cubin, self.binaries[key].target) for key in read]
+            found = resources.disassemble_many(cubins, self.options.jobs)
             self.loops.update((key, sass or {}) for key, sass in zip(read, found, strict=True))
             for each in chosen:
                 self._learn(pool, each)

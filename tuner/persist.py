@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cache
 from importlib import metadata
 
 from gensor_database.digest import canonical
@@ -60,13 +60,8 @@ def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch:
     return source, binary, kernel
 
 
-@lru_cache(maxsize=256)  # a class's rows share binaries, and a disassembly takes 0.4 s
-def _disassembled(cubin: bytes) -> dict[str, resources.Sass]:
-    return resources.disassemble(cubin) or {}
-
-
 def _facts(compiled: Compiled) -> str:
-    sass = _disassembled(compiled.cubin)
+    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # the class run has read it already
     facts: dict[str, dict[str, object]] = {}
     for name, entry in compiled.entries.items():
         facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}

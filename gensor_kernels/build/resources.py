@@ -2,24 +2,34 @@
 
 `parse_ptxas` needs nothing. `disassemble` needs nvdisasm (the `nvidia-cuda-nvdisasm` wheel or a CUDA toolkit) and
 gives None without it: instruction counts refine the potential and prove access widths, nothing depends on them.
+
+nvdisasm takes 0.25 to 0.4 s for the tables of its target before the first instruction, and then 15 us for each. So
+the code of many cubins goes through it as one stream.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
-from .parallel import ordered_map
+from .elf import Code, code_sections
+from .parallel import ordered_map, usable_cores
+from .sass import Sass, read_listing
 
 NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
+TIMEOUT = 60.0  # seconds for one process
+SHARE_BYTES = 1 << 18  # of code: takes nvdisasm about as long as its start, so less is not worth another process
+REMEMBERED = 1024  # cubins
 
 _ENTRY = re.compile(r"Function properties for (\S+)")
 _FIELDS = {
@@ -29,16 +39,8 @@ _FIELDS = {
     "registers": re.compile(r"Used (\d+) registers"),
     "shared_bytes": re.compile(r"(\d+) bytes smem"),
 }
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
-_LABEL = re.compile(r"^\s*(\.L_\w+):")
-_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)([^;]*)")
-_TARGET = re.compile(r"\.L_\w+")
-_WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128": 16}
-_MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA"})
-_BARRIER = "BAR"
-_SCALAR = frozenset({"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"})
-GLOBAL_ACCESSES = frozenset({"LDG", "STG", "LDGSTS"})
-SHARED_ACCESSES = frozenset({"LDS", "STS"})
+_remembered: dict[tuple[bytes, str], dict[str, Sass] | None] = {}  # by SHA-256 of the cubin, and target
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -55,27 +57,6 @@ class EntryResources:
     def spill_bytes(self) -> int:
         """Bytes of spill stores plus spill loads."""
         return self.spill_stores + self.spill_loads
-
-
-@dataclass(frozen=True)
-class Sass:
-    """The machine code of one entry point.
-
-    `opcodes` and `hot_loop` count instructions by base opcode, over the whole entry and over the innermost loop
-    with the most matrix instructions (without any: with the most multiply-adds), among those with a block barrier
-    where one has it; `accesses` counts LDG, STG, LDGSTS, LDS and STS by bytes per thread.
-    """
-
-    opcodes: dict[str, int] = field(default_factory=dict)
-    hot_loop: dict[str, int] = field(default_factory=dict)
-    accesses: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    def widths(self, kinds: frozenset[str]) -> dict[int, int]:
-        """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""
-        total: Counter[int] = Counter()
-        for kind in sorted(kinds):
-            total.update(self.accesses.get(kind, {}))
-        return dict(sorted(total.items()))
 
 
 def parse_ptxas(log: str) -> dict[str, EntryResources]:
@@ -102,87 +83,83 @@ def find_nvdisasm() -> str | None:
     return shutil.which("nvdisasm")
 
 
-def disassemble(cubin: bytes, timeout: float = 60.0) -> dict[str, Sass] | None:
-    """Machine code of each entry point of a cubin; None without nvdisasm, or where it refuses the cubin.
+def disassemble(cubin: bytes, target: str) -> dict[str, Sass] | None:
+    """Machine code of each function of a cubin for `target` such as "sm_87"; None as in `disassemble_many`."""
+    return disassemble_many([(cubin, target)])[0]
 
-    `timeout` is in seconds: a damaged cubin can send the disassembler into an endless loop.
+
+def disassemble_many(cubins: Sequence[tuple[bytes, str]], jobs: int | None = None) -> list[dict[str, Sass] | None]:
+    """Machine code of each function of (cubin, target) pairs, on `jobs` processes at a time (default: every core).
+
+    None for all without nvdisasm, and for a cubin that it or the reader of its sections refuses. Both are remembered
+    by the cubin's bytes: the next call for them costs nothing and gives the same objects.
     """
-    tool = find_nvdisasm()
-    if tool is None:
-        return None
+    if find_nvdisasm() is None:
+        return [None] * len(cubins)
+    keys = [(hashlib.sha256(cubin).digest(), target) for cubin, target in cubins]
+    with _lock:
+        found = {key: _remembered[key] for key in keys if key in _remembered}
+    new = {key: cubin for key, (cubin, _) in zip(keys, cubins, strict=True) if key not in found}
+    if new:
+        read = _read_all(new, jobs or usable_cores())
+        found |= read
+        with _lock:
+            _remembered.update(read)
+            for key in list(_remembered)[:-REMEMBERED]:
+                del _remembered[key]
+    return [found[key] for key in keys]
+
+
+def _read_all(cubins: dict[tuple[bytes, str], bytes], jobs: int) -> dict[tuple[bytes, str], dict[str, Sass] | None]:
+    """The functions of each cubin, by (anything, target); one stream or more per target."""
+    found: dict[tuple[bytes, str], dict[str, Sass] | None] = {}
+    streams: dict[str, dict[tuple[bytes, str], Code]] = {}
+    for key, cubin in cubins.items():
+        code = code_sections(cubin)
+        found[key] = None if code is None else {}
+        if code:
+            streams.setdefault(key[1], {})[key] = code
+    shares = [(target, share) for target, codes in streams.items() for share in _shares([*codes.values()], jobs)]
+    read = chain.from_iterable(ordered_map(_read, shares, jobs))
+    found.update(zip(chain.from_iterable(streams.values()), read, strict=True))
+    return found
+
+
+def _shares(codes: Sequence[Code], jobs: int) -> list[tuple[Code, ...]]:
+    """Neighbours for as many processes as are worth their start, with about the same bytes for each."""
+    sizes = [sum(len(section) for _, section in code) for code in codes]
+    count = max(1, min(jobs, sum(sizes) // SHARE_BYTES))
+    shares: list[list[Code]] = [[] for _ in range(count)]
+    before = 0
+    for code, size in zip(codes, sizes, strict=True):
+        shares[before * count // sum(sizes)].append(code)
+        before += size
+    return [tuple(share) for share in shares if share]
+
+
+def _read(stream: tuple[str, tuple[Code, ...]]) -> list[dict[str, Sass] | None]:
+    """The functions of each code of a stream; where nvdisasm refuses it, or hangs, those of its halves."""
+    target, codes = stream
+    sections = [section for code in codes for _, section in code]
+    listing = _listing(b"".join(sections), target)
+    functions = None if listing is None else read_listing(listing, [len(section) for section in sections])
+    if functions is not None:
+        rest = iter(functions)
+        return [{name: next(rest) for name, _ in code} for code in codes]
+    if len(codes) == 1:
+        return [None]
+    middle = len(codes) // 2
+    return [*_read((target, codes[:middle])), *_read((target, codes[middle:]))]
+
+
+def _listing(code: bytes, target: str) -> str | None:
     with tempfile.TemporaryDirectory(prefix="gensor-") as folder:
-        path = Path(folder, "kernel.cubin")
-        path.write_bytes(cubin)
+        path = Path(folder, "code")
+        path.write_bytes(code)
+        # -ndf leaves out a data flow analysis that changes nothing in the listing.
+        command = [str(find_nvdisasm()), "-b", target.replace("sm_", "SM"), "-ndf", str(path)]
         try:
-            # Without its data flow analysis (-ndf) nvdisasm is a third faster and prints the same code.
-            command = [tool, "-c", "-ndf", str(path)]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+            result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         except (OSError, subprocess.TimeoutExpired):
             return None
-    return parse_sass(result.stdout) if result.returncode == 0 else None
-
-
-def disassemble_many(cubins: Sequence[bytes], jobs: int | None = None) -> list[dict[str, Sass] | None]:
-    """`disassemble` of each cubin, on `jobs` processes at a time; most of its 0.4 s is nvdisasm starting up."""
-    return ordered_map(disassemble, cubins, jobs)
-
-
-def parse_sass(text: str) -> dict[str, Sass]:
-    """`Sass` of each `.text` section in the output of `nvdisasm -c`, by entry point."""
-    sections: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in text.splitlines():
-        section = _SECTION.match(line)
-        if section:
-            lines = sections.setdefault(section[1], [])
-        else:
-            lines.append(line)
-    return {name: _parse_entry(sections[name]) for name in sorted(sections)}
-
-
-def _parse_entry(lines: list[str]) -> Sass:
-    labels: dict[str, int] = {}
-    code: list[str] = []  # opcodes with their modifiers, in order
-    jumps: list[tuple[int, str]] = []
-    for line in lines:
-        label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
-        if label:
-            labels[label[1]] = len(code)
-        elif instruction:
-            target = _TARGET.search(instruction[2])
-            if instruction[1].startswith("BRA") and target:
-                jumps.append((len(code), target[0]))
-            code.append(instruction[1])
-    loops = [(labels[name], end + 1) for end, name in jumps if labels.get(name, end + 1) <= end]
-    opcodes = [name.split(".", 1)[0] for name in code]
-    return Sass(_counts(opcodes), _hot_loop(opcodes, loops), _accesses(code))
-
-
-def _hot_loop(opcodes: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
-    for kinds in (_MATRIX, _SCALAR):
-        holding = [span for span in loops if any(name in kinds for name in opcodes[slice(*span)])]
-        innermost = [_counts(opcodes[slice(*span)]) for span in sorted(holding) if not _holds_another(span, holding)]
-        # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
-        candidates = [counts for counts in innermost if _BARRIER in counts] or innermost
-        if candidates:
-            return max(candidates, key=lambda counts: sum(counts.get(name, 0) for name in kinds))
-    return {}
-
-
-def _holds_another(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(span[0] <= begin and end <= span[1] and (begin, end) != span for begin, end in others)
-
-
-def _accesses(code: list[str]) -> dict[str, dict[int, int]]:
-    """Bytes per thread come from the modifiers, 4 where there is none: LDG.E.128 is 16, STS.U16 is 2."""
-    counts: dict[str, Counter[int]] = {}
-    for name in code:
-        opcode, *modifiers = name.split(".")
-        if opcode in GLOBAL_ACCESSES or opcode in SHARED_ACCESSES:
-            width = next((_WIDTHS[modifier] for modifier in modifiers if modifier in _WIDTHS), 4)
-            counts.setdefault(opcode, Counter())[width] += 1
-    return {opcode: dict(sorted(counts[opcode].items())) for opcode in sorted(counts)}
-
-
-def _counts(names: list[str]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items()))
+    return result.stdout if result.returncode == 0 else None

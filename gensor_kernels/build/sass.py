@@ -1,0 +1,105 @@
+"""Counts of instructions, from the listing nvdisasm prints of a stream of instructions (`nvdisasm -b SM87`).
+
+A line is `/*0290*/ @!P0 BRA 0x140 ;`: address, predicate, opcode with modifiers, operands. Addresses start at 0
+and count through all code of the stream.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .elf import INSTRUCTION_BYTES
+
+GLOBAL_ACCESSES = frozenset({"LDG", "STG", "LDGSTS"})
+SHARED_ACCESSES = frozenset({"LDS", "STS"})
+
+_OPCODE = re.compile(r"\*/ +(?:@!?\w+ +)?([^\s;]+)")
+_TARGET = re.compile(r"0x([0-9a-f]+) *;")
+_WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128": 16}
+_MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA"})
+_SCALAR = frozenset({"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"})
+_BARRIER = "BAR"
+
+
+@dataclass(frozen=True)
+class Sass:
+    """The machine code of one entry point.
+
+    `opcodes` and `hot_loop` count instructions by base opcode, over the whole entry and over the innermost loop
+    with the most matrix instructions (without any: with the most multiply-adds), among those with a block barrier
+    where one has it; `accesses` counts LDG, STG, LDGSTS, LDS and STS by bytes per thread.
+    """
+
+    opcodes: dict[str, int] = field(default_factory=dict)
+    hot_loop: dict[str, int] = field(default_factory=dict)
+    accesses: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def widths(self, kinds: frozenset[str]) -> dict[int, int]:
+        """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""
+        total: Counter[int] = Counter()
+        for kind in sorted(kinds):
+            total.update(self.accesses.get(kind, {}))
+        return dict(sorted(total.items()))
+
+
+def read_listing(listing: str, sizes: Sequence[int]) -> list[Sass] | None:
+    """`Sass` of each function of a stream; `sizes` are bytes of code, in the order of the stream.
+
+    None where the listing does not have one line for each instruction.
+    """
+    names = _OPCODE.findall(listing)  # LDG.E.128
+    lines = [line for line in listing.splitlines() if "*/" in line]
+    if not len(names) == len(lines) == sum(sizes) // INSTRUCTION_BYTES:
+        return None
+    functions, begin = [], 0
+    for size in sizes:
+        end = begin + size // INSTRUCTION_BYTES
+        loops = list(_loops(names, lines, begin, end))
+        functions.append(Sass(_by_opcode(names[begin:end]), _hot_loop(names, loops), _accesses(names[begin:end])))
+        begin = end
+    return functions
+
+
+def _loops(names: list[str], lines: list[str], begin: int, end: int) -> Iterable[tuple[int, int]]:
+    """(first, last + 1) of the instructions between each backward branch and its target."""
+    for index in range(begin, end):
+        target = _TARGET.search(lines[index]) if names[index].startswith("BRA") else None
+        if target and begin <= int(target[1], 16) // INSTRUCTION_BYTES <= index:
+            yield int(target[1], 16) // INSTRUCTION_BYTES, index + 1
+
+
+def _hot_loop(names: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
+    counts = {span: _by_opcode(names[slice(*span)]) for span in sorted(loops)}
+    for kinds in (_MATRIX, _SCALAR):
+        holding = [span for span, count in counts.items() if not kinds.isdisjoint(count)]
+        innermost = [counts[span] for span in holding if not _holds_another(span, holding)]
+        # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
+        candidates = [count for count in innermost if _BARRIER in count] or innermost
+        if candidates:
+            return max(candidates, key=lambda count: sum(count.get(name, 0) for name in kinds))
+    return {}
+
+
+def _holds_another(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(span[0] <= begin and end <= span[1] and (begin, end) != span for begin, end in others)
+
+
+def _by_opcode(names: list[str]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for name, count in Counter(names).items():
+        counts[name.partition(".")[0]] += count
+    return dict(sorted(counts.items()))
+
+
+def _accesses(names: list[str]) -> dict[str, dict[int, int]]:
+    """Bytes per thread come from the modifiers, 4 where there is none: LDG.E.128 is 16, STS.U16 is 2."""
+    counts: dict[str, Counter[int]] = {}
+    for name, count in Counter(names).items():
+        opcode, *modifiers = name.split(".")
+        if opcode in GLOBAL_ACCESSES or opcode in SHARED_ACCESSES:
+            width = next((_WIDTHS[modifier] for modifier in modifiers if modifier in _WIDTHS), 4)
+            counts.setdefault(opcode, Counter())[width] += count
+    return {opcode: dict(sorted(counts[opcode].items())) for opcode in sorted(counts)}
