@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch import api, library
+from gensor_kernels.dispatch import api, library, tiers
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul as operator
 from gensor_kernels.programs.space import Space
+from gensor_tuner import cover
 
 cupy = pytest.importorskip("cupy")
 ARCH = lookup("h200")
@@ -73,9 +74,10 @@ def allocator():
     cupy.cuda.set_allocator(before)
 
 
-def made_current(monkeypatch, split):
+def made_current(monkeypatch, stored, portfolio=()):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    made = Runtime(without_gpu(), library.Library(library.Contents({k.digest: k for k in kernels(split)})))
+    contents = library.Contents({k.digest: k for k in stored}, portfolio=frozenset(portfolio))
+    made = Runtime(without_gpu(), library.Library(contents))
     # The way of an emulated device: which device is current is a query, and queries are timed apart.
     monkeypatch.setattr(api, "_emulated", ContextVar("bench", default=made))
     return made
@@ -84,7 +86,7 @@ def made_current(monkeypatch, split):
 @pytest.fixture
 def runtime(allocator, monkeypatch):
     """The Runtime public calls use."""
-    return made_current(monkeypatch, split=False)
+    return made_current(monkeypatch, kernels(split=False))
 
 
 def calls(dtype):
@@ -135,7 +137,7 @@ def test_warm_call_with_epilogue(benchmark, runtime):
 
 def test_warm_call_with_workspace(benchmark, allocator, monkeypatch):
     """Split-K: two launches, and a workspace from the (here: Python) allocator."""
-    made_current(monkeypatch, split=True)
+    made_current(monkeypatch, kernels(split=True))
     matmul = gensor_kernels.matmul
 
     def run(arguments):
@@ -177,6 +179,43 @@ def test_first_call_of_a_shape(benchmark, runtime):
     benchmark.pedantic(run, args=(arguments,), rounds=3)
     benchmark.extra_info["per_call_us"] = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
     print(f"\nfirst call of a shape: {benchmark.extra_info['per_call_us']} us")
+
+
+def stored_class(count):
+    """A class with `count` kernels, defaults with one coordinate changed, and the portfolio of these."""
+    wanted = operator.workload(512, 512, 512, dtype="float16")
+    near = {}
+    for space in Space(wanted, ARCH).families:
+        for program in space.family.starters(wanted, ARCH):
+            changes = [(c.name, value) for c in space.coordinates for value in c.values if c.name != "level"]
+            near |= dict.fromkeys(program.replace(**{name: value}) for name, value in changes)
+    found = [library.generate(program, wanted, ARCH) for program in near if not program["epilogue_fixed"]]
+    legal = np.isfinite(tiers.predict(found, wanted, ARCH))
+    found = [kernel for kernel, fine in zip(found, legal, strict=True) if fine]
+    found = found[:: len(found) // count][:count]
+    sizes = [(m, n, k) for m in (64, 512, 2048) for n in (64, 512, 2048) for k in (256, 4096)]
+    seconds = [tiers.predict(found, wanted.with_sizes(m=m, n=n, k=k), ARCH) for m, n, k in sizes]
+    chosen = cover.portfolio(np.array(seconds), [kernel.digest for kernel in found])
+    return found, [found[column].digest for column in chosen]
+
+
+@pytest.mark.parametrize("covered", [True, False], ids=["portfolio", "without"])
+def test_first_call_of_an_unseen_shape(benchmark, allocator, monkeypatch, covered):
+    """The same among 200 stored kernels of its class, with and without their portfolio of at most 8."""
+    found, portfolio = stored_class(200)
+    runtime = made_current(monkeypatch, found, portfolio if covered else ())
+    arguments = list(calls("float16"))
+
+    def run(arguments):
+        runtime.plans.clear()
+        for a, b, out, _ in arguments:
+            gensor_kernels.matmul(a, b, out)
+
+    benchmark.pedantic(run, args=(arguments,), rounds=3)
+    per_call = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
+    benchmark.extra_info.update(per_call_us=per_call, loaded=len(runtime.loaded))
+    print(f"\n{len(portfolio) if covered else len(found)} candidates: {per_call} us, {len(runtime.loaded)} loaded")
+    assert not covered or runtime.loaded <= set(portfolio)
 
 
 @pytest.mark.skipif(not cupy.is_available(), reason="no CUDA device")

@@ -46,10 +46,12 @@ class Catalog:
         return tuple(self._by_class.get(class_key, ()))
 
     def portfolio(self, class_key: str, part: str | None = None) -> Sequence[StoredKernel]:
-        """The cover of a class for `part`, best first; where part is None, for any (the first by name) that has one."""
+        """The cover of a class for `part`, the first store's that has one: its usable kernels, best first.
+
+        Where part is None, that of any part, again the first store's, and in it of the first part by name.
+        """
         covers = self._portfolios.get(class_key, {})
-        names = sorted(covers) if part is None else [part]
-        return next((covers[name] for name in names if name in covers), ())
+        return next((cover for name, cover in covers.items() if part is None or name == part), ())
 
     def timings(self, key: str, part: str) -> Sequence[Timing]:
         """Every timing of a Workload on a part, oldest first."""
@@ -98,10 +100,10 @@ class Catalog:
             found: dict[tuple[str, str], list[Portfolio]] = {}
             for row in store.rows(Portfolio, arch=self.arch):
                 found.setdefault((row.class_key, row.part), []).append(row)
-            for (class_key, part), rows in found.items():
-                digests = (row.kernel_digest for row in sorted(rows, key=lambda row: row.rank))
-                kernels = tuple(self._kernels[digest] for digest in digests if digest in self._kernels)
-                if kernels:
+            for (class_key, part), rows in sorted(found.items()):
+                ranked = (self._kernels.get(row.kernel_digest) for row in sorted(rows, key=lambda row: row.rank))
+                kernels = tuple(kernel for kernel in ranked if kernel is not None and kernel.usable)
+                if kernels:  # a cover that nothing is left of must not hide that of another store
                     covers.setdefault(class_key, {}).setdefault(part, kernels)
         return covers
 

@@ -1,4 +1,4 @@
-"""Which kernel serves a call: records, timings, the portfolio, and what only the array library may do."""
+"""Which kernel serves a call: records, timings, predictions, and what only the array library may do."""
 
 import pytest
 
@@ -48,11 +48,11 @@ def test_predictions_do_not_replace_one_call(monkeypatch):
     assert tiers.choose(request(wanted), shelf).tier == 2
 
 
-def test_the_portfolio_is_ranked_by_the_potential_times_residuals():
+def test_kernels_are_ranked_by_the_potential_times_residuals():
     wanted = workload()
     shelf, _ = stocked(wanted)
     choice = tiers.choose(request(wanted, one_call=False), shelf)
-    seconds = tiers.predict(shelf.fitting(wanted), wanted, ARCH)
+    seconds = tiers.predict(list(shelf.contents.kernels.values()), wanted, ARCH)
     assert choice.tier == 3 and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
     # Measured elsewhere to take ten times what was predicted, the favourite loses its place.
     other = wanted.with_sizes(m=256)

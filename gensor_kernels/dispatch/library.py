@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,7 +33,7 @@ class Kernel:
         """What a device loads."""
         return self.read()
 
-    @property
+    @cached_property
     def epilogue_codes(self) -> int:
         """The epilogue compiled into it, 0 where that is a list in Params."""
         if not dict(self.program.values).get("epilogue_fixed"):
@@ -47,13 +47,10 @@ class Kernel:
 
     def fits(self, workload: Workload) -> bool:
         """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
-        mine = self.serves
-        if types_of(mine) != types_of(workload):
-            return False
-        for name, layout in mine.layout:
-            same = layout == workload.layouts[name] and mine.align[name] <= workload.align[name]
-            if not (same or layout == "s"):
-                return False
+        return fits_class(self.serves, workload) and self.fits_epilogue(workload)
+
+    def fits_epilogue(self, workload: Workload) -> bool:
+        """Whether this binary has the epilogue of `workload`, a Workload that its class fits."""
         codes = self.epilogue_codes
         return codes == 0 or codes == constants(self.program, workload).get("EPILOGUE_CODES")
 
@@ -65,6 +62,17 @@ class Kernel:
 def types_of(workload: Workload) -> tuple[object, ...]:
     """What two Workloads must share for one binary to serve both."""
     return workload.operator, workload.dtypes, workload.accumulator, workload.math
+
+
+def fits_class(mine: Workload, workload: Workload) -> bool:
+    """Whether binaries for the class of `mine` may read and write the operands of `workload`."""
+    if types_of(mine) != types_of(workload):
+        return False
+    for name, layout in mine.layout:
+        same = layout == workload.layouts[name] and mine.align[name] <= workload.align[name]
+        if not (same or layout == "s"):
+            return False
+    return True
 
 
 def constants(program: Program, workload: Workload) -> dict[str, int | str]:
@@ -89,12 +97,22 @@ class Contents:
     """What the stores hold for one Arch and part.
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
-    part, the array library's own included.
+    part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
+    portfolio: Collection[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The kernels of one class, in the order of their digests: those of its portfolio, and the others."""
+
+    serves: Workload
+    portfolio: list[Kernel] = field(default_factory=list)
+    others: list[Kernel] = field(default_factory=list)
 
 
 class Library:
@@ -109,9 +127,10 @@ class Library:
 
     def _take(self, contents: Contents) -> None:
         self.contents = contents
-        self._by_types: dict[tuple[object, ...], list[Kernel]] = {}
+        self._shelves: dict[str, Shelf] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            self._by_types.setdefault(types_of(kernel.serves), []).append(kernel)
+            shelf = self._shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
+            (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
         #: measured over predicted time by kernel digest, as far as anybody has asked; see tiers.residual
         self.residuals: dict[str, float] = {}
 
@@ -137,9 +156,9 @@ class Library:
         """The kernel with this digest."""
         return self.contents.kernels[name]
 
-    def fitting(self, workload: Workload) -> list[Kernel]:
-        """Every kernel whose binary computes `workload`, in the order of their digests."""
-        return [kernel for kernel in self._by_types.get(types_of(workload), ()) if kernel.fits(workload)]
+    def shelves(self, workload: Workload) -> list[Shelf]:
+        """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
+        return [shelf for shelf in self._shelves.values() if fits_class(shelf.serves, workload)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
         """The Workloads a kernel was measured on, with the median in microseconds."""

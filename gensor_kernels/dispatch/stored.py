@@ -7,6 +7,7 @@ other store the Program and its constants are taken, and the code is made anew f
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 
 import gensor_database as database
@@ -40,18 +41,25 @@ def read(arch: Arch) -> Contents:
 
 
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:
-    """Usable kernels, the records that name them (of this part before any other), and this part's timings."""
+    """Usable kernels, records and portfolios that name them (this part's before another's), this part's timings."""
     best = {entry.record.key: catalog.find(entry.record.key, arch.part) or entry for entry in catalog.entries()}
     records = {key: entry.kernel.digest for key, entry in best.items() if entry.usable}
     rows = {row.digest for store in catalog.stores for row in store.rows(database.Kernel, arch=arch.name)}
     stored = [kernel for digest in sorted(rows) if (kernel := catalog.kernel(digest)) is not None]
     kernels = [_kernel(each, arch) for each in stored if each.usable]
+    classes = {each.kernel.class_key for each in stored}
     timed = {r.key for store in catalog.stores for r in store.rows(database.Timing, arch=arch.name, part=arch.part)}
     return Contents(
         kernels={kernel.digest: kernel for kernel in kernels if kernel is not None},
         records=records,
         timings={key: catalog.timings(key, arch.part) for key in timed},
+        portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
     )
+
+
+def _portfolio(catalog: database.Catalog, class_key: str, arch: Arch) -> Sequence[database.StoredKernel]:
+    """The portfolio of a class: what covers its sizes on one part of the arch does so, if less well, on another."""
+    return catalog.portfolio(class_key, arch.part) or catalog.portfolio(class_key)
 
 
 def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:

@@ -2,7 +2,8 @@
 
 1. a kernel measured on this part for exactly this Workload;
 2. the kernel tuning chose for exactly this Workload, not measured here;
-3. the best of the stored kernels that fit, by the potential and measured residuals;
+3. the best of the portfolios that fit, by the potential and measured residuals; of a class whose portfolio has no
+   kernel for this Workload, all stored kernels that fit;
 4. the array library.
 
 Until a timing shows a win, tiers 2 and 3 serve only what the library cannot do in one call: that is the promise
@@ -33,6 +34,9 @@ from ..programs.space import Space
 from ..programs.tables import Columns, Tables
 from .library import Kernel, Library, generate
 from .problem import Problem
+
+#: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
+Ranked = tuple[float, int, str, Kernel, float]
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def choose(request: Request, library: Library) -> Choice:
     if one_call and not request.emulated and config.tune_mode() != "predicted":
         reason = f"the library does this in one call, and no timing on {arch.part} shows a win yet"
         return Choice(4, reason, standby=True)
-    found = _recorded(request, library) or _portfolio(request, library)
+    found = _recorded(request, library) or _predicted(request, library)
     if found is None and request.emulated:
         found = _starter(workload, arch)
     state = "stored" if request.loaded is None else "loaded"
@@ -117,19 +121,35 @@ def _recorded(request: Request, library: Library) -> Choice | None:
     return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, _predict(kernel, workload, arch))
 
 
-def _portfolio(request: Request, library: Library) -> Choice | None:
+def _predicted(request: Request, library: Library) -> Choice | None:
+    """Tier 3. Class by class: a class that was stored without a portfolio must not lose to a lesser one with one."""
+    chosen: list[Ranked] = []
+    others: list[Ranked] = []
+    for shelf in library.shelves(request.problem.workload):
+        found = _ranked(shelf.portfolio, request, library)
+        chosen += found
+        others += [] if found else _ranked(shelf.others, request, library)
+    if not chosen and not others:
+        return None
+    *_, kernel, seconds = min(chosen + others, key=lambda entry: entry[:3])
+    if not others:
+        among = f"{len(chosen)} portfolio kernels"
+    elif not chosen:
+        among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
+    else:
+        among = f"{len(chosen)} portfolio kernels and {len(others)} of classes whose portfolio has none that fits"
+    return Choice(3, f"best of {among}, by the potential", kernel, seconds * 1e6)
+
+
+def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:
+    """Those that can serve: predicted seconds corrected by measurements, tie breakers, kernel, predicted seconds."""
     workload, arch = request.problem.workload, request.arch
-    kernels = [kernel for kernel in library.fitting(workload) if request.allows(kernel)]
-    ranked = [
+    kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
+    return [
         (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
         for kernel, seconds in zip(kernels, predict(kernels, workload, arch), strict=True)
         if math.isfinite(seconds)
     ]
-    if not ranked:
-        return None
-    *_, kernel, seconds = min(ranked, key=lambda entry: entry[:3])
-    reason = f"best of {len(ranked)} stored kernels that fit, by the potential"
-    return Choice(3, reason, kernel, seconds * 1e6)
 
 
 def _starter(workload: Workload, arch: Arch) -> Choice:
@@ -157,10 +177,12 @@ def coarsened(workload: Workload) -> Workload:
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch) -> list[float]:
     """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal."""
     seconds = [math.inf] * len(kernels)
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for index, kernel in enumerate(kernels):
-        groups.setdefault((kernel.program.family, kernel.serves.class_key()), []).append(index)
-    for (name, _), indices in groups.items():
+        key = (kernel.program.family, kernel.serves.layout, kernel.serves.alignment)
+        groups.setdefault(key, []).append(index)
+    for indices in groups.values():
+        name = kernels[indices[0]].program.family
         wanted = kernels[indices[0]].workload(workload)
         if FAMILIES[name].serves(wanted, arch) is None:
             values = few_seconds(FAMILIES[name], [kernels[i].program for i in indices], wanted, arch)
