@@ -46,12 +46,13 @@ class Catalog:
         return tuple(self._by_class.get(class_key, ()))
 
     def portfolio(self, class_key: str, part: str | None = None) -> Sequence[StoredKernel]:
-        """The cover of a class for `part`, the first store's that has one: its usable kernels, best first.
+        """The usable kernels of a class's portfolios for `part`, those of all stores joined: the first store's first.
 
-        Where part is None, that of any part, again the first store's, and in it of the first part by name.
+        A store that knows few sizes must not hide another's larger choice. Where part is None: those of all parts.
         """
         covers = self._portfolios.get(class_key, {})
-        return next((cover for name, cover in covers.items() if part is None or name == part), ())
+        chosen = covers.values() if part is None else [covers.get(part, ())]
+        return tuple({kernel.kernel.digest: kernel for cover in chosen for kernel in cover}.values())
 
     def timings(self, key: str, part: str) -> Sequence[Timing]:
         """Every timing of a Workload on a part, oldest first."""
@@ -95,17 +96,17 @@ class Catalog:
         return {key: tuple(parts[part] for part in sorted(parts)) for key, parts in counting.items()}
 
     def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:
-        covers: dict[str, dict[str, tuple[StoredKernel, ...]]] = {}
+        joined: dict[str, dict[str, dict[str, StoredKernel]]] = {}  # class -> part -> digest -> kernel
         for store in self.stores:
-            found: dict[tuple[str, str], list[Portfolio]] = {}
-            for row in store.rows(Portfolio, arch=self.arch):
-                found.setdefault((row.class_key, row.part), []).append(row)
-            for (class_key, part), rows in sorted(found.items()):
-                ranked = (self._kernels.get(row.kernel_digest) for row in sorted(rows, key=lambda row: row.rank))
-                kernels = tuple(kernel for kernel in ranked if kernel is not None and kernel.usable)
-                if kernels:  # a cover that nothing is left of must not hide that of another store
-                    covers.setdefault(class_key, {}).setdefault(part, kernels)
-        return covers
+            for row in sorted(store.rows(Portfolio, arch=self.arch), key=lambda row: row.rank):
+                kernel = self._kernels.get(row.kernel_digest)
+                if kernel is not None and kernel.usable:
+                    cover = joined.setdefault(row.class_key, {}).setdefault(row.part, {})
+                    cover.setdefault(row.kernel_digest, kernel)
+        return {
+            class_key: {part: tuple(cover.values()) for part, cover in parts.items()}
+            for class_key, parts in joined.items()
+        }
 
     def _load_timings(self) -> dict[tuple[str, str], tuple[Timing, ...]]:
         found: dict[tuple[str, str], dict[str, Timing]] = {}

@@ -53,7 +53,7 @@ def test_user_before_site_before_packaged(paths):
         for look_up in (lambda n: opened.find(key(n), ARCH, PART), lambda n: catalog.find(key(n), PART)):
             assert [look_up(n).record.created for n in (1, 2, 3)] == [1_700_000_000, 1, 2]
             assert look_up(4) is None
-        assert [stored.kernel for stored in catalog.portfolio(class_key(), PART)] == [kernel_rows(3)[1]]
+        assert [stored.kernel for stored in catalog.portfolio(class_key(), PART)] == [kernel_rows(n)[1] for n in (3, 2, 1)]
         assert {stored.kernel for stored in catalog.kernels_for_class(class_key())} == {
             kernel_rows(n)[1] for n in (1, 2, 3)
         }

@@ -129,30 +129,27 @@ def programs_for(wanted):
     return [kernel.program for kernel in starters(wanted)]
 
 
-def test_the_first_layer_with_a_portfolio_for_the_class_counts(tmp_path):
+def test_portfolios_of_all_layers_are_joined(tmp_path):
     user, site, packaged = (tmp_path / f"{name}.db" for name in ("user", "site", "packaged"))
     one, two = workload(), workload(dtype="float16")
     digests = fill(packaged, one, programs_for(one), [0, 1])
     assert contents(packaged).portfolio == set(digests[:2])
-    fill(site, one, programs_for(one), [2])
     others = fill(site, two, programs_for(two), [0])
-    assert contents(site, packaged).portfolio == {digests[2], others[0]}
-    fill(user, one, programs_for(one))  # kernels but no portfolio: hides nothing
-    assert contents(user, site, packaged).portfolio == {digests[2], others[0]}
+    assert contents(site, packaged).portfolio == {*digests[:2], others[0]}
     fill(user, one, programs_for(one), [3])
-    assert contents(user, site, packaged).portfolio == {digests[3], others[0]}
-    with Store.open(user) as store:  # refuted: nothing of the user's portfolio is left
-        store.add(Verification(digests[3], "device", "wrong"))
-    assert contents(user, site, packaged).portfolio == {digests[2], others[0]}
+    assert contents(user, site, packaged).portfolio == {*digests[:2], digests[3], others[0]}
+    with Store.open(user) as store:  # refuted anywhere, it counts nowhere
+        store.add(Verification(digests[0], "device", "wrong"))
+    assert contents(user, site, packaged).portfolio == {digests[1], digests[3], others[0]}
 
 
-def test_a_portfolio_of_another_part_serves_where_this_part_has_none(tmp_path):
+def test_portfolios_of_other_parts_serve_where_this_part_has_none(tmp_path):
     user, packaged = tmp_path / "user.db", tmp_path / "packaged.db"
     wanted = workload()
     digests = fill(packaged, wanted, programs_for(wanted), [0])
     assert contents(packaged, arch=AGX).portfolio == {digests[0]}
     fill(user, wanted, programs_for(wanted), [1], part="orin-nx-16gb")
-    assert contents(user, packaged, arch=AGX).portfolio == {digests[1]}  # the user's first, whatever its part
+    assert contents(user, packaged, arch=AGX).portfolio == set(digests[:2])
     fill(packaged, wanted, programs_for(wanted), [2], part=AGX.part)
     assert contents(user, packaged, arch=AGX).portfolio == {digests[2]}
     assert contents(user, packaged).portfolio == {digests[0]}
