@@ -11,6 +11,9 @@ from .record import Binary, Kernel, Record, Source, Verification
 if TYPE_CHECKING:
     from .store import Store
 
+#: Outcomes after which a kernel is never used again, whatever else was found.
+REJECTING = ("wrong", "failed", "not_compiled")
+
 
 @dataclass(frozen=True)
 class StoredKernel:
@@ -72,7 +75,7 @@ class Entry:
 def verdict(verifications: Iterable[Verification]) -> str:
     """One word for all verifications of a kernel. A timeout says nothing: the machine may have been busy."""
     found = {(row.method, row.outcome) for row in verifications}
-    if any(outcome in ("wrong", "failed", "not_compiled") for _, outcome in found):
+    if any(outcome in REJECTING for _, outcome in found):
         return "rejected"
     return next((method for method in ("device", "emulator") if (method, "ok") in found), "none")
 

@@ -39,7 +39,7 @@ WRONG = {
     "unknown arch": (("--arch", "sm_88", "--shapes", "{}/empty.csv"), "known: sm_75, "),
     "missing shapes": ((*TUNE, "{}/none.csv"), "none.csv: cannot be read: No such file"),
     "a choice": ((*TUNE, "{}/empty.csv", "--measure", "maybe"), "one of auto, never, require"),
-    "device": ((*TUNE, "{}/empty.csv", "--verify", "device"), "python -m benchmarks.device --db FILE"),
+    "device": ((*TUNE, "{}/empty.csv", "--verify", "device"), "--verify device needs a GPU of sm_87: CuPy "),
     "json": ((*TUNE, "{}/empty.csv", "--db", "{}/ours.db", "--json", "{}/no/x.json"), "x.json: cannot be written"),
     "not a database": ((*TUNE, "{}/empty.csv", "--db", "{}/text.db"), "another database: --db FILE"),
     "absent database": (("show", "--db", "{}/none.db"), "tune into it first, or name another database with --db"),

@@ -14,6 +14,7 @@ from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.epilogue import Step
 from gensor_kernels.operators.workload import View
 from gensor_tuner import measure
+from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.operands import POISON, Noise, Operands
 
 ARCH = lookup("sm_87")
@@ -139,7 +140,7 @@ def test_no_gpu_is_a_sentence(monkeypatch):
         raise ToolMissingError("no GPU: a sentence")
 
     monkeypatch.setattr(cuda, "current_device", absent)
-    with pytest.raises(measure.MeasureError, match="a sentence") as caught:
+    with pytest.raises(GpuError, match="a sentence") as caught:
         measure.open_timer(ARCH)
     assert not caught.value.worth_telling
 
@@ -150,6 +151,19 @@ def test_a_gpu_of_another_architecture_is_named(monkeypatch):
 
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
     monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("sm_90"), unsupported=""))
-    with pytest.raises(measure.MeasureError, match="sm_90, not sm_87") as caught:
+    with pytest.raises(GpuError, match="sm_90, not sm_87") as caught:
         measure.open_timer(ARCH)
+    assert caught.value.worth_telling
+
+
+def test_a_gpu_that_cannot_be_used_is_a_sentence(monkeypatch):
+    from gensor_kernels.devices import cuda
+
+    def taken(number):
+        raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(cuda, "CudaDevice", taken)
+    with pytest.raises(GpuError, match="busy or unavailable") as caught:
+        open_gpu(ARCH)
     assert caught.value.worth_telling

@@ -45,7 +45,7 @@ def tune(
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
-        str, typer.Option(help="emulator or none: where kernels are executed; device is reserved.")
+        str, typer.Option(help="emulator; device: there and then on this machine's GPU; or none, then none is usable.")
     ] = "emulator",
     graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,

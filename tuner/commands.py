@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TextIO
 
@@ -16,15 +17,14 @@ from gensor_database.exchange import merge as merge_stores
 from gensor_database.store import Store
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
-from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.arch import archs as all_archs
+from gensor_kernels.machine.arch import lookup
 
 from . import report
 from .construct import Options
-from .measure import MeasureError, Timer, open_timer
 from .shapes import Row, read_shapes
+from .tools import check_compilers, timer_for, verifier_for
 from .tune import Run
 
 
@@ -49,9 +49,9 @@ def existing(path: Path | None) -> Store:
 class Progress:
     """Bars on stderr, one per stage, where stderr is a terminal; silent elsewhere."""
 
-    def __init__(self, quiet: bool, stream: TextIO = sys.stderr):
-        self.on = not quiet and stream.isatty()
-        self.stream = stream
+    def __init__(self, quiet: bool):
+        self.stream = sys.stderr
+        self.on = not quiet and self.stream.isatty()
         self.bars: dict[str, tqdm] = {}
 
     def __call__(self, stage: str, count: int) -> None:
@@ -81,35 +81,32 @@ def tune(
     """Tune a shapes file; 1 where a row was bad or failed, else 0."""
     arch = lookup(arch_name)
     rows = read_shapes(shapes)
-    _check_tools(options)
-    timer = _timer_for(arch, measure)
+    check_compilers(options.verify)
     path = database(db)
     began = time.perf_counter()
-    print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
     results: list[report.Result] = []
-    progress = Progress(quiet)
-    lines = _json_lines(json_path)
-    try:
-        with Store.open(path) as store:
-            run = Run(arch, store, options, budget, progress, timer)
-            print(report.HEADER)
-            for row, result in run.rows(rows):
-                results.append(result)
-                _tell(row, result, lines, progress)
-    finally:
-        progress.close()
-        if lines is not None:
-            lines.close()
+    with ExitStack() as stack:
+        verifier = stack.enter_context(verifier_for(arch, options.verify))
+        timer = timer_for(arch, measure)
+        lines = stack.enter_context(_json_lines(json_path))
+        progress = stack.enter_context(closing(Progress(quiet)))
+        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
+        store = stack.enter_context(Store.open(path))
+        run = Run(arch, store, options, budget, progress, timer, verifier)
+        print(report.HEADER)
+        for row, result in run.rows(rows):
+            results.append(result)
+            _tell(row, result, lines, progress)
     for line in report.summary(results):
         print(f"gensor-tune: {line}", file=sys.stderr)
     print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
     return 1 if any(result.status == "failed" for result in results) else 0
 
 
-def _json_lines(path: Path | None) -> TextIO | None:
-    """The file behind `--json`; ConfigError where it cannot be written."""
+def _json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    """The file behind `--json`, to be entered; ConfigError where it cannot be written."""
     try:
-        return path.open("w", encoding="utf-8") if path is not None else None
+        return path.open("w", encoding="utf-8") if path is not None else nullcontext()
     except OSError as error:
         raise ConfigError(f"--json {path}: cannot be written: {error.strerror or error}") from None
 
@@ -131,32 +128,6 @@ def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progr
     if lines is not None:
         lines.write(report.json_line(row, result) + "\n")
         lines.flush()
-
-
-def _check_tools(options: Options) -> None:
-    """Fail before any work where a compiler is missing, with the sentence that says what to install."""
-    if options.verify == "device":
-        raise ConfigError(
-            "--verify device is not in this version: leave it out to verify on the emulator, and verify a database on "
-            "a GPU with python -m benchmarks.device --db FILE"
-        )
-    nvrtc.toolchain()
-    if options.verify == "emulator":
-        compiler()
-
-
-def _timer_for(arch: Arch, measure: str) -> Timer | None:
-    """The device that times kernels, or None; `require` fails where there is none of this arch."""
-    if measure == "never":
-        return None
-    try:
-        return open_timer(arch)
-    except MeasureError as error:
-        if measure == "require":
-            raise
-        if error.worth_telling:
-            print(f"gensor-tune: not measuring: {error}", file=sys.stderr)
-        return None
 
 
 def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:

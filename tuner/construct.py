@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -27,14 +26,17 @@ from gensor_kernels.programs.space import Space
 
 from .cover import assign, cover
 from .graph import Graph
+from .judge import Judge, Pick
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
 from .search import Facts, Found, Request, Searcher, learn
 from .trail import Leg, Trail, route, start_of
-from .verify import Verdict, verify
+from .verifier import DeviceVerifier
+from .verify import Verdict
 
 TIMED = 8  # candidates timed per workload, where a device is
 TIE_BAND = 1.01  # timings within 1 % are equal
+Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a kernel that was picked and is not right
 ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
 
 
@@ -57,7 +59,7 @@ class Chosen:
     candidate: Candidate | None
     predicted: float
     binary: Binary | None
-    verdict: Verdict | None
+    verdicts: tuple[Verdict, ...]
     trail: Trail | None
     error: str | None = None
     timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
@@ -74,13 +76,15 @@ class ClassRun:
     searcher: Searcher
     progress: Callable[[str, int], None] = lambda stage, count: None
     timer: Timer | None = None
+    verifier: DeviceVerifier | None = None
+    recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     seconds: dict[str, float] = field(default_factory=dict)
     binaries: dict[tuple[str, str], Binary] = field(default_factory=dict)
     loops: dict[tuple[str, str], dict[str, resources.Sass]] = field(default_factory=dict)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
     facts: dict[Program, Facts] = field(default_factory=dict)
     timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
     trails: dict[Program, Trail] = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
@@ -236,43 +240,49 @@ class ClassRun:
             for row in todo:
                 column = int(picks[row])
                 each = pool.candidates[column] if column >= 0 else None
-                verdict = self.verdicts.get(each.name) if each else None
-                if each is None or (verdict is not None and verdict.outcome == "ok") or self._skips():
-                    yield self._chosen(row, each, predicted[row, column], verdict, pool)
+                if each is None or self._skips() or self.judge.passed(each.name):
+                    yield self._chosen(row, each, predicted[row, column], pool)
                 else:
                     seconds[row, column] = np.inf
                     picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
-                    assert verdict is not None
-                    pool.dead.setdefault(each.name, f"{verdict.outcome}: {verdict.detail}")
+                    self._refuse(pool, each, self.workloads[row])
                     again.append(row)
             todo = again
+
+    def _refuse(self, pool: Pool, each: Candidate, workload: Workload) -> None:
+        verdict = self.judge.verdicts[each.name][-1]
+        if each.name not in pool.dead:
+            pool.dead[each.name] = f"{verdict.outcome}: {verdict.detail}"
+            self.refused.append((each, self.binaries[self._binary_key(each)], workload, verdict))
 
     def _skips(self) -> bool:
         return self.options.verify == "none"
 
+    @cached_property
+    def judge(self) -> Judge:
+        """What executes the picks."""
+        return Judge(self.options.jobs, self.verifier, self.recorded, self.progress)
+
     def _verify(self, pool: Pool, pairs: Sequence[tuple[int, Workload]]) -> None:
         if self._skips():
             return
-        wanted = {}
+        picks: dict[str, Pick] = {}
         for column, workload in pairs:
             each = pool.candidates[column]
-            if each.name not in self.verdicts:
-                wanted[each.name] = (each, workload)
-        with self._timed("verify"), ThreadPoolExecutor(self.options.jobs) as threads:
-            # g++ and the emulator both run outside the interpreter's lock.
-            for key, verdict in zip(wanted, threads.map(lambda pair: verify(*pair), wanted.values()), strict=True):
-                self.verdicts[key] = verdict
-                self.progress("verify", 1)
+            picks.setdefault(each.name, (each, self.binaries[self._binary_key(each)], self._code(each), workload))
+        with self._timed("verify"):
+            self.judge.judge(picks)
 
-    def _chosen(self, row: int, each: Candidate | None, seconds: float, verdict: Verdict | None, pool: Pool) -> Chosen:
+    def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
         workload = self.workloads[row]
         if each is None:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
-            return Chosen(workload, None, np.inf, None, None, None, "; ".join(reasons[:3]))
+            return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
         timings, vendor = self.timed.get(row, ([], None))
         binary = self.binaries[self._binary_key(each)]
         trail = self._trail(pool, each.program, row)
-        return Chosen(workload, each, float(seconds), binary, verdict, trail, None, tuple(timings), vendor)
+        verdicts = () if self._skips() else self.judge.verdicts[each.name]
+        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """How a walk, and for a sibling a few actions more, led to a Program."""

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.devices.device import Code, Device
-from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
 
+from .gpu import open_gpu
 from .operands import Noise, Operands
 from .pool import Candidate
 
@@ -30,14 +30,6 @@ ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
 MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
 LARGEST_BYTES = 8 << 30  # of all operand sets together
-
-
-class MeasureError(GensorError):
-    """Nothing can be measured here; `worth_telling` is False where simply no GPU is there."""
-
-    def __init__(self, reason: str, worth_telling: bool = False):
-        super().__init__(reason)
-        self.worth_telling = worth_telling
 
 
 @dataclass(frozen=True)
@@ -52,19 +44,9 @@ class Timed:
 
 
 def open_timer(arch: Arch) -> Timer:
-    """A timer on this machine's GPU; MeasureError where there is none, or one of another architecture."""
-    from gensor_kernels.devices import cuda
-    from gensor_kernels.errors import ToolMissingError
-
+    """A timer on this machine's GPU; GpuError where there is none, or one of another architecture."""
     os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
-    try:
-        number = cuda.current_device()()
-        device = cuda.CudaDevice(number)
-    except ToolMissingError as error:
-        raise MeasureError(str(error)) from None
-    if device.arch is None or device.arch.name != arch.name:
-        found = device.arch.name if device.arch is not None else device.unsupported
-        raise MeasureError(f"the GPU here is {found}, not {arch.name}", worth_telling=True)
+    device = open_gpu(arch)
     return Timer(device, CudaClock(device))
 
 

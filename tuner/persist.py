@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
@@ -20,7 +21,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 
-from .construct import Chosen, Options
+from .construct import Chosen, Options, Refusal
 from .measure import Timed
 from .pool import Candidate
 from .report import Result
@@ -71,16 +72,17 @@ def _facts(compiled: Compiled) -> str:
 
 
 def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
-    """What executing the kernel on the emulator showed."""
+    """What executing the kernel on the emulator or a device showed."""
+    provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
     return Verification(
         kernel.digest,
-        "emulator",
+        verdict.method,
         verdict.outcome,
         verdict.detail or None,
         verdict.worst,
         canonical(verdict.sizes),
         canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
-        canonical({"schedule": VERSION}),
+        canonical(provenance),
     )
 
 
@@ -92,8 +94,7 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
         parts = kernel_rows(chosen.candidate, chosen.binary, chosen.workload, arch)
         rows += parts
         digest, abi, outcome = parts[-1].digest, chosen.candidate.family.abi, "ok"
-        if chosen.verdict is not None:
-            rows.append(verification_row(parts[-1], chosen.verdict))
+        rows += [verification_row(parts[-1], verdict) for verdict in chosen.verdicts]
         rows += timing_rows(chosen, arch)
     rows.append(
         Record(
@@ -111,6 +112,20 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
         )
     )
     return rows, digest
+
+
+def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) -> list[Row]:
+    """Kernels that were executed and are not right, stored so that no database takes them for usable again.
+
+    But for those whose digests are `known`, and those whose verdict says nothing of what they compute: the emulator
+    hung, perhaps on a busy machine, or a device did not load them.
+    """
+    rows: list[Row] = []
+    for candidate, compiled, workload, verdict in refused:
+        parts = kernel_rows(candidate, compiled, workload, arch)
+        if verdict.outcome in ("wrong", "failed") and parts[-1].digest not in known:
+            rows += [*parts, verification_row(parts[-1], verdict)]
+    return rows
 
 
 def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
@@ -145,7 +160,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
         bound,
         next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
         chosen.vendor.median_us if chosen.vendor else None,
-        verified="emulator" if chosen.verdict is not None else "none",
+        verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
         registers=chosen.binary.entries[chosen.candidate.entry].registers,
         spill_bytes=chosen.binary.spill_bytes,
         shared_bytes=launches[0].shared_bytes,
@@ -159,7 +174,8 @@ def stored_result(store: Store, workload: Workload, arch: Arch, options: Options
     if entry is None or entry.record.provenance != provenance(options):
         return None
     family = FAMILIES.get(entry.kernel.family)
-    if family is None or family.abi != entry.kernel.abi or not (entry.usable or options.verify == "none"):
+    enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
+    if family is None or family.abi != entry.kernel.abi or not enough:
         return None
     return _from_entry(entry, workload)
 

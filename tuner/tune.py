@@ -5,22 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from gensor_database.entry import REJECTING
+from gensor_database.record import Verification
 from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
 from .construct import ClassRun, Options
 from .cover import portfolio
 from .measure import Timer
-from .persist import result_of, rows_for, stored_result
-from .pool import Pool
+from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
+from .pool import Candidate, Pool
 from .report import Result
 from .search import Searcher
 from .shapes import Row
+from .verifier import DeviceVerifier
+from .verify import Verdict
 
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
 # Sizes of m and n, and of k, that a portfolio is chosen over, beside the run's own.
@@ -37,7 +44,12 @@ class Run:
     budget: float | None = None
     progress: Callable[[str, int], None] = lambda stage, count: None
     timer: Timer | None = None
+    verifier: DeviceVerifier | None = None  # needed where the options say so
     began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.options.verify == "device" and self.verifier is None:
+            raise ValueError("verify='device' needs a DeviceVerifier")
 
     def spent(self) -> bool:
         """Whether the budget is used up."""
@@ -87,24 +99,45 @@ class Run:
                 todo[key] = workload
         if not todo:
             return
-        run = ClassRun(self.arch, list(todo.values()), self.options, searcher, self.progress, self.timer)
+        run = ClassRun(
+            *(self.arch, list(todo.values()), self.options, searcher, self.progress, self.timer),
+            verifier=self.verifier,
+            recorded=self._recorded,
+        )
         reported: dict[str, float] = {}
         for chosen in run.run():
             rows_to_add, digest = rows_for(chosen, self.arch, self.options)
-            self.store.add(*rows_to_add)
+            self.store.add(*refusal_rows(run.refused, self.arch, self._rejections), *rows_to_add)
+            run.refused.clear()
             seconds = _share(run, reported, len(todo))
             yield from ((row, result_of(chosen, digest, self.arch, seconds)) for row in by_key[chosen.workload.key()])
         self._portfolio(run, list(todo.values()))
 
+    @cached_property
+    def _rejections(self) -> dict[str, Verification]:
+        """By the digests of kernels: why the store rejects them."""
+        return {
+            row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
+        }
+
+    def _recorded(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
+        """The verdict by which the store rejects a kernel: a record that names it would be of no use."""
+        if not self._rejections:
+            return None
+        row = self._rejections.get(kernel_rows(candidate, binary, workload, self.arch)[-1].digest)
+        if row is None:
+            return None
+        return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
+
     def _portfolio(self, run: ClassRun, workloads: Sequence[Workload]) -> None:
         """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
         sample = workloads[0].with_epilogue(())
-        kernels = [
-            stored for stored in self.store.kernels_for_class(sample.class_key(), self.arch.name) if stored.usable
-        ]
-        if not kernels:  # nothing is usable before it was verified (--verify none)
+        stored = {each.kernel: each.usable for each in self.store.kernels_for_class(sample.class_key(), self.arch.name)}
+        programs = {kernel.digest: Program.from_json(kernel.program) for kernel, usable in stored.items() if usable}
+        # A kernel made for one epilogue serves no other.
+        programs = {digest: program for digest, program in programs.items() if not _fixed(program, sample)}
+        if not programs:  # nothing is usable before it was verified (--verify none)
             return
-        programs = {stored.kernel.digest: Program.from_json(stored.kernel.program) for stored in kernels}
         usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
         sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID_K)])
         shapes = [sample.with_sizes(batch=b, m=m, n=n, k=k) for b, m, n, k in sizes]
@@ -119,6 +152,11 @@ class Run:
             sample.class_key(),
             [digest_of[pool.candidates[column].program] for column in best],
         )
+
+
+def _fixed(program: Program, sample: Workload) -> bool:
+    """Whether a Program's epilogue is compiled in."""
+    return bool(FAMILIES[program.family].constants(program, sample)["EPILOGUE_CODES"])
 
 
 def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:

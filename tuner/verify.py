@@ -48,6 +48,8 @@ class Verdict:
     branches: dict[str, int] = field(default_factory=dict)
     runs: int = 0
     seconds: float = field(default=0.0, compare=False)
+    method: str = "emulator"  # or device
+    part: str = ""  # of the device
 
     def to_json(self) -> str:
         """Canonical JSON without the time it took."""
@@ -88,7 +90,7 @@ def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
         library_digest(candidate.source()),
         sorted(tile.items()),
         workload.class_key(),
-        _epilogue(candidate, workload),
+        verified_epilogue(candidate, workload),
     )
     return cache_dir() / "verdicts" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}.json"
 
@@ -96,8 +98,9 @@ def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
 def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict:
     total = Counters()
     worst, runs, sizes = 0.0, 0, []
+    epilogue = verified_epilogue(candidate, workload)
     try:
-        for case in cases(workload, candidate.family.tile(candidate.program), _epilogue(candidate, workload)):
+        for case in cases(workload, candidate.family.tile(candidate.program), epilogue):
             problem = Problem(case, workload, seed=runs)
             sizes.append(asdict(case) | {"epilogue": join(case.epilogue)})
             for copies, order in SCHEDULES[case.name]:
@@ -121,12 +124,12 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
 def expected_branches(candidate: Candidate, workload: Workload) -> frozenset[str]:
     """Branches the Program has; an edge that this class's alignment makes impossible is not one of them."""
     tile = candidate.family.tile(candidate.program)
-    main = cases(workload, tile, _epilogue(candidate, workload))[0]
+    main = cases(workload, tile, verified_epilogue(candidate, workload))[0]
     extents = {"edge_m": main.m % tile["m"], "edge_n": main.n % tile["n"], "edge_k": main.k % tile["k"]}
     impossible = {name for name, rest in extents.items() if rest == 0}
     return candidate.family.branches(candidate.program) - impossible
 
 
-def _epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:
+def verified_epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:
     """The epilogue compiled into the binary, or the generic one where it comes as data."""
     return workload.epilogue if json.loads(candidate.constants)["EPILOGUE_CODES"] else generic_epilogue(workload)

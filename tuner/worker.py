@@ -21,7 +21,8 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.workload import Workload
 
 from .construct import Options
-from .measure import MeasureError, Timer, open_timer
+from .gpu import GpuError
+from .measure import Timer, open_timer
 from .shapes import Row
 from .tune import Run
 
@@ -55,7 +56,7 @@ def _arch(name: str) -> Arch:
 def _timer(arch: Arch) -> Timer | None:
     try:
         return open_timer(arch)
-    except MeasureError:
+    except GpuError:
         return None
 
 

@@ -1,8 +1,7 @@
 """Step 2: every family on every dtype and layout, at the verifier's own cases, on the device.
 
-The host makes the data and the float64 reference (`gensor_tuner.problem`); buffers are copied to the device with
-red zones around them, and come back for the comparison. A kernel's branches were counted on the emulator; here
-counts what the hardware's own instructions compute.
+What `gensor-tune --verify device` does to the kernels it chooses (`gensor_tuner.on_device`), done to the families'
+default Programs of every class.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import flatten
@@ -21,17 +17,14 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.library import code
 from gensor_kernels.errors import BuildError, UnsupportedError
 from gensor_kernels.operators import matmul
-from gensor_kernels.operators.epilogue import join
 from gensor_kernels.operators.workload import View, Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.cases import cases, generic_epilogue
+from gensor_tuner.on_device import verify_on
 from gensor_tuner.pool import Candidate, candidate
-from gensor_tuner.problem import Failure, Operand, Problem
 
 from .session import Item, Session
 
 STEP = "families"
-RED_ZONE = 4096  # poisoned bytes on both sides of each buffer
 TYPES = (
     ("float16", "float16", "ieee"),
     ("float32", "float32", "ieee"),
@@ -120,82 +113,9 @@ def constants_of(found: Candidate) -> dict[str, int | str]:
 
 
 def verify(session: Session, found: Candidate, made: Code | BuildError, workload: Workload) -> dict[str, Any]:
-    """Every case of one kernel on the device: the outcome, the worst error over its tolerance, the sizes."""
+    """Execute one kernel at every verification case; the worst error over its tolerance."""
     if isinstance(made, BuildError):
         return {"outcome": "failed", "error": f"{made}: {made.log[:2000]}"}
-    worst, sizes = 0.0, []
-    epilogue = workload.epilogue if constants_of(found)["EPILOGUE_CODES"] else generic_epilogue(workload)
-    for seed, case in enumerate(cases(workload, found.family.tile(found.program), epilogue)):
-        problem = DeviceProblem(case, workload, seed)
-        sizes.append(asdict(case) | {"epilogue": join(case.epilogue)})
-        try:
-            worst = max(worst, problem.verify(session, found, made))
-        except Failure as failure:
-            return {"outcome": failure.outcome, "error": failure.detail, "worst": failure.worst, "cases": sizes}
-    return {"worst": worst, "cases": sizes, "program": found.program.to_json()}
-
-
-class DeviceProblem(Problem):
-    """A verification case whose buffers live on a device."""
-
-    def verify(self, session: Session, found: Candidate, made: Code) -> float:
-        """Run once on fresh poisoned memory; the largest error over its tolerance. Raises Failure."""
-        device, xp = session.device, session.device.xp
-        out = self.operands["c"]
-        out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
-        placed = {id(each): Placed(session, each) for each in (*self.reads, out)}
-        size, zero = found.family.workspace(found.program, self.workload)
-        zone = xp.full(size + 2 * RED_ZONE, 0 if zero else 0xFF, np.uint8)
-        workspace = zone[RED_ZONE : RED_ZONE + size]
-        packed = self.params(
-            found, device.pointer(workspace) if size else 0, address=lambda each: placed[id(each)].address
-        )
-        launch = device.load(made, found.family.launches(found.program, self.workload))
-        arguments = device.local.arguments
-        arguments[0][:] = packed
-        touched = (placed[id(out)].body, *(placed[id(each)].body for each in self.reads))
-        launch(arguments, touched, (), workspace if size else None)
-        session.synchronize()
-        for each in self.reads:
-            if not placed[id(each)].unchanged(each):
-                raise Failure("wrong", "an input, or the red zone around it, was written")
-        zones = (zone[:RED_ZONE], zone[RED_ZONE + size :])
-        if not placed[id(out)].intact() or not all(bool((each == zone[0]).all()) for each in zones):
-            raise Failure("wrong", "the red zone around C or the workspace was written")
-        out.buffer.view(np.uint8)[...] = placed[id(out)].host()
-        return self.check()
-
-
-class Placed:
-    """A copy of an operand's buffer on the device, at the same offset to 64 bytes, between red zones."""
-
-    def __init__(self, session: Session, operand: Operand):
-        self.xp, xp = session.device.xp, session.device.xp
-        raw = operand.buffer.view(np.uint8)
-        self.memory = xp.full(raw.size + 2 * RED_ZONE + 64, 0xFF, np.uint8)
-        first = session.device.pointer(self.memory) + RED_ZONE
-        self.start = RED_ZONE + (raw.ctypes.data - first) % 64
-        self.size = raw.size
-        self.memory[self.start : self.start + raw.size] = xp.asarray(raw)
-        self.address = session.device.pointer(self.memory) + self.start + operand.base * operand.buffer.itemsize
-        begin = self.start + operand.base * operand.buffer.itemsize
-        last = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
-        length = 0 if 0 in operand.shape else (last + 1) * operand.buffer.itemsize
-        self.body = self.memory[begin : begin + length]  # what a kernel may touch
-
-    def host(self) -> np.ndarray:
-        """The buffer's bytes as they are now."""
-        return _to_host(self.memory[self.start : self.start + self.size])
-
-    def intact(self) -> bool:
-        """Whether the red zones hold what they were filled with."""
-        before, behind = self.memory[: self.start], self.memory[self.start + self.size :]
-        return bool((before == 0xFF).all()) and bool((behind == 0xFF).all())
-
-    def unchanged(self, operand: Operand) -> bool:
-        """Whether nothing in or around the buffer was written."""
-        return self.intact() and np.array_equal(self.host(), operand.buffer.view(np.uint8))
-
-
-def _to_host(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
+    verdict = verify_on(session.device, found, made, workload)
+    ended = {"outcome": verdict.outcome, "worst": verdict.worst, "cases": verdict.sizes}
+    return ended | ({"error": verdict.detail} if verdict.detail else {"program": found.program.to_json()})

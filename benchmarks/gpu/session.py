@@ -105,8 +105,7 @@ class Session:
 
     def synchronize(self) -> None:
         """Wait for the device; raises what its kernels did."""
-        if not self.emulate:
-            self.device.xp.cuda.get_current_stream().synchronize()
+        self.device.synchronize()
 
     def healthy(self) -> bool:
         """Whether the device still answers: after an illegal access every call of the process fails."""

@@ -82,12 +82,13 @@ class CudaDevice(Device):
     def _prepare(self, several: bool) -> None:
         cupy = self.cupy
         from cupy.cuda.function import CPointer
-        from cupy_backends.cuda.api import driver
+        from cupy_backends.cuda.api import driver, runtime
 
         self.pointer = attrgetter("data.ptr")
         self.where = attrgetter("data.device_id") if several else None
         self.local = Arguments(lambda address: (CPointer(address),))
         self.refusals = (driver.CUDADriverError,)
+        self.faults = (driver.CUDADriverError, runtime.CUDARuntimeError)
         self._driver = driver
         self._array = cupy.ndarray
         self._functions: dict[tuple[str, str], Any] = {}
@@ -137,6 +138,14 @@ class CudaDevice(Device):
         if zero:
             memory.memset_async(0, nbytes)
         return memory, memory.ptr
+
+    def synchronize(self) -> None:
+        """Waits for the current stream; raises what its kernels did."""
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    def host(self, array: Any) -> np.ndarray:
+        """A copy in the host's memory."""
+        return array.get()
 
     # ---- kernels
 

@@ -55,6 +55,8 @@ class Device:
     local: Any
     #: what `launch` raises for a launch the device refuses at once
     refusals: tuple[type[Exception], ...]
+    #: what a kernel that goes wrong while it runs is reported by: at its launch, or by `synchronize` and all after it
+    faults: tuple[type[Exception], ...]
 
     def is_array(self, value: Any) -> bool:
         """Whether `value` is an array of this device's library."""
@@ -70,6 +72,14 @@ class Device:
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
         """(owner, address) of temporary memory on the current stream; it may be dropped after the launch."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Waits for the current stream; raises one of `faults` where a kernel went wrong."""
+        raise NotImplementedError
+
+    def host(self, array: Any) -> np.ndarray:
+        """The array in the host's memory: a copy, or the array itself where it lies there."""
         raise NotImplementedError
 
     def capturing(self) -> bool:

@@ -46,7 +46,7 @@ def compiler() -> tuple[str, str]:
     if path is None:
         raise ToolMissingError(
             "the emulator needs the C++ compiler g++: install it (Debian, Ubuntu: apt install g++; "
-            "Fedora: dnf install gcc-c++), or verify on a device with --verify device"
+            "Fedora: dnf install gcc-c++)"
         )
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     return path, version.splitlines()[0]

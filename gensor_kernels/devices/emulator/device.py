@@ -16,7 +16,7 @@ from ...programs.family import Launch
 from ..arguments import Arguments
 from ..device import Code, Device, Launcher
 from .build import build
-from .run import run
+from .run import KernelFault, run
 
 
 class EmulatorDevice(Device):
@@ -26,6 +26,7 @@ class EmulatorDevice(Device):
     emulated = True
     unsupported = ""
     refusals = ()
+    faults = (KernelFault,)
     where = None
 
     def __init__(self, arch: Arch):
@@ -54,6 +55,13 @@ class EmulatorDevice(Device):
         start = -raw.ctypes.data % 16
         owner = raw[start : start + nbytes]
         return owner, owner.ctypes.data
+
+    def synchronize(self) -> None:
+        """A launch has ended when it returns."""
+
+    def host(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
 
     def capturing(self) -> bool:
         """No graphs here."""

@@ -1,0 +1,32 @@
+"""The GPU of this machine, where a run needs one of a particular architecture."""
+
+from __future__ import annotations
+
+from gensor_kernels.devices.advice import about_device
+from gensor_kernels.devices.device import Device
+from gensor_kernels.errors import GensorError, ToolMissingError
+from gensor_kernels.machine.arch import Arch
+
+
+class GpuError(GensorError):
+    """No GPU that could be used is here; `worth_telling` is False where simply none is there."""
+
+    def __init__(self, reason: str, worth_telling: bool = False):
+        super().__init__(reason)
+        self.worth_telling = worth_telling
+
+
+def open_gpu(arch: Arch) -> Device:
+    """This machine's GPU; GpuError, one sentence, without CuPy or a driver, or where it is not of `arch`."""
+    from gensor_kernels.devices import cuda
+
+    try:
+        device = cuda.CudaDevice(cuda.current_device()())
+    except ToolMissingError as error:
+        raise GpuError(str(error)) from None
+    except RuntimeError as error:  # it is there and cannot be used: another process has it for itself, say
+        raise GpuError(about_device(error), worth_telling=True) from None
+    if device.arch is None or device.arch.name != arch.name:
+        found = device.arch.name if device.arch is not None else device.unsupported
+        raise GpuError(f"the GPU here is {found}, not {arch.name}", worth_telling=True)
+    return device
