@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from .dispatch import matmul
@@ -63,7 +64,11 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     """
     if function is not matmul:
         raise TypeError(f"explain knows gensor_kernels.matmul, not {function!r}")
-    return _explain_matmul(*args, **keywords)
+    try:
+        call = signature(function).bind(*args, **keywords)
+    except TypeError as error:  # in the words of a call that does not fit
+        raise TypeError(f"{function.__name__}() {error}") from None
+    return _explain_matmul(*call.args, **call.kwargs)
 
 
 def _explain_matmul(

@@ -44,8 +44,8 @@ def test_empty_results_and_empty_sums():
 def test_foreign_arguments_are_type_errors():
     made = runtime()
     a = np.zeros((2, 2))
-    for bad in ([[1.0]], 3, None):
-        with pytest.raises(TypeError, match="b must be a numpy array"):
+    for bad, name in (([[1.0]], "list"), (3, "int"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"b must be a numpy array, not {name}$"):
             made.call(a, bad, None, (), None, None)
     with pytest.raises(TypeError, match="bias must be a numpy array"):
         made.call(a, a, None, (Operation("bias", 1.0),), None, None)

@@ -6,7 +6,7 @@ Nothing here touches array data: arrays are asked for `shape` and `dtype` only.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,9 +54,12 @@ class Call:
     one_call: bool
 
 
-#: Operations that take nothing: made once, because making one costs as much as a dictionary lookup ten times.
-_PLAIN = {
-    name: Operation(name) for name, each in OPERATIONS.items() if not each.takes_operand and not each.takes_scalar
+#: What `activation=` takes: made once, because making one costs as much as a dictionary lookup ten times. Rounding to
+#: the result's dtype is no activation.
+ACTIVATIONS = {
+    name: Operation(name)
+    for name, each in OPERATIONS.items()
+    if not each.takes_operand and not each.takes_scalar and name != "cast"
 }
 _new = tuple.__new__
 
@@ -67,19 +70,25 @@ def operations(
     """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
 
     Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
-    anybody's guess), TypeError for scalars that are no real numbers. Operands are not looked at here.
+    anybody's guess), TypeError for scalars that are no real numbers and for a list that is none. Operands are not
+    looked at here.
     """
     steps = _scale(alpha)
     if epilogue is not None:
         if bias is not None or add is not None or activation is not None:
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+        if isinstance(epilogue, str) or not isinstance(epilogue, Iterable):
+            raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {_shown(epilogue)}")
         return (*steps, *(_listed(item) for item in epilogue))
     if bias is not None:
         steps.append(_new(Operation, ("bias", bias, 0.0)))
     if add is not None:
         steps.append(_new(Operation, ("add", add, 0.0)))
     if activation is not None:
-        steps.append(_PLAIN.get(activation) or _listed(activation))
+        step = ACTIVATIONS.get(activation) if isinstance(activation, str) else None
+        if step is None:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {_shown(activation)}")
+        steps.append(step)
     return tuple(steps)
 
 
@@ -97,15 +106,29 @@ def _scalar(name: str, value: Any) -> float:
     return float(value)
 
 
+def kind(value: Any) -> str:
+    """What an error calls the type of a value: `list`, `numpy.ndarray`."""
+    module = type(value).__module__
+    return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
+
+
+def _shown(value: Any) -> str:
+    """A string itself, anything else by its type: printing an array may wait for a device."""
+    return repr(value) if isinstance(value, str) else kind(value)
+
+
 def _listed(item: Any) -> Operation:
     """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
-    name, *values = (item,) if isinstance(item, str) else item
+    name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
+    if not isinstance(name, str):
+        raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {_shown(item)}")
     operation = OPERATIONS.get(name)
     if operation is None:
         raise ValueError(f"epilogue operation {name!r} is not one of {', '.join(OPERATIONS)}")
     expected = int(operation.takes_operand) + int(operation.takes_scalar)
     if len(values) != expected:
-        raise ValueError(f"epilogue operation {name!r} takes {expected} values, not {len(values)}")
+        plural = "" if expected == 1 else "s"
+        raise ValueError(f"epilogue operation {name!r} takes {expected} value{plural}, not {len(values)}")
     step = Operation(name, values[0]) if operation.takes_operand else Operation(name)
     return step._replace(scalar=_scalar(name, values[-1])) if operation.takes_scalar else step
 

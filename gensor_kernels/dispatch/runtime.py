@@ -15,7 +15,7 @@ from ..errors import BuildError, UnsupportedError
 from ..programs import params
 from ..programs.families import FAMILIES
 from . import tiers
-from .arguments import PRECISIONS, Call, Operation, resolve
+from .arguments import PRECISIONS, Call, Operation, kind, resolve
 from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
 from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, SwitchedPlan
@@ -78,10 +78,7 @@ class Runtime:
         named = [("a", a), ("b", b), *((step.name, step.operand) for step in steps if step.operand is not None)]
         for name, value in named if out is None else [*named, ("out", out)]:
             if not self.device.is_array(value):
-                expected = self.device.xp.__name__
-                raise TypeError(
-                    f"{name} must be a {expected} array, not {type(value).__module__}.{type(value).__name__}"
-                )
+                raise TypeError(f"{name} must be a {self.device.xp.__name__} array, not {kind(value)}")
 
     def _first(
         self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any, pa: int, pb: int, pc: int
