@@ -5,7 +5,7 @@
 | `GENSOR_CACHE_DIR` | folder for built files and for the user's database |
 | `GENSOR_DB` | the user's database, the only one written |
 | `GENSOR_SITE_DB` | a read-only database made elsewhere, for a fleet of boards |
-| `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off` |
+| `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
@@ -94,7 +94,12 @@ def site_database() -> Path | None:
 
 
 def tune_mode() -> str:
-    """`auto`, `now` (tune at first call), `predicted` (trust predictions) or `off` (stored results only)."""
+    """`GENSOR_TUNE`: what may be done beside serving what is stored.
+
+    `auto`: whatever costs callers nothing, which in this version is nothing; racing and tuning in the background
+    belong here. `now`: a first call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted
+    where no timing is there. `off`: nothing, in any version.
+    """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
 
 

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,7 +84,15 @@ def test_errors_share_a_base_and_unsupported_keeps_its_reason():
 def test_log_level_from_the_environment():
     code = "from gensor_kernels import config; config.logger().info('hello')"
     environment = {**os.environ, "GENSOR_LOG": "info"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr.strip().endswith("gensor_kernels INFO: hello") and not done.stdout
+
+
+def test_every_tune_mode_is_explained():
+    root = Path(__file__).resolve().parent.parent
+    table = (root / "docs" / "dispatch.md").read_text(encoding="utf-8")
+    (row,) = [
+        line for line in (root / "README.md").read_text("utf-8").splitlines() if line.startswith("| `GENSOR_TUNE`")
+    ]
+    for mode in config.TUNE_MODES:
+        assert f"| `GENSOR_TUNE={mode}` |" in table and f"`{mode}`" in row

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels import config
 from gensor_kernels.dispatch import library, problem, tiers, tierup
 from gensor_kernels.dispatch.tiers import Choice
 
@@ -85,9 +86,12 @@ def test_when_nothing_is_tuned(monkeypatch):
     assert tierup.improve(request(captured=True), choice, library.Library(), set()) is choice
     known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
     assert tierup.improve(request(), choice, known, set()) is choice
-    for name, value in (("GENSOR_DETERMINISTIC", "1"), ("GENSOR_TUNE", "auto"), ("GENSOR_TUNE", "off")):
-        monkeypatch.setenv(name, value)
-        assert tierup.improve(request(), choice, library.Library(), set()) is choice
+    settings = [("GENSOR_DETERMINISTIC", "1"), *(("GENSOR_TUNE", mode) for mode in config.TUNE_MODES if mode != "now")]
+    for name, value in settings:
+        with monkeypatch.context() as only:
+            only.setenv(name, value)
+            tried = set()
+            assert tierup.improve(request(), choice, library.Library(), tried) is choice and not tried
 
 
 def test_tuning_an_emulated_call(tmp_path):
