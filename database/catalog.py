@@ -33,7 +33,10 @@ class Catalog:
         self._timings = self._load_timings()
 
     def find(self, key: str, part: str | None = None) -> Entry | None:
-        """The record that counts for a Workload on `part`, or, where that is None, on any part of the arch."""
+        """The record that counts for a Workload on `part`, or, where that is None, on any part of the arch.
+
+        That is the first store's newest with a usable kernel, or where there is none, with any kernel.
+        """
         entries = self._entries.get(key, ())
         return next((entry for entry in entries if part is None or entry.record.part == part), None)
 
@@ -92,7 +95,11 @@ class Catalog:
             for record in newest_first(store.rows(Record, arch=self.arch)):
                 stored = self._kernels.get(record.kernel_digest or "")
                 if stored is not None and serves(record, stored.kernel, self.arch, self.abis):
-                    counting.setdefault(record.key, {}).setdefault(record.part, Entry(record, stored))
+                    parts = counting.setdefault(record.key, {})
+                    present = parts.get(record.part)
+                    # What nobody verified, or a device refuted, must not hide an older record that works.
+                    if present is None or (stored.usable and not present.usable):
+                        parts[record.part] = Entry(record, stored)
         return {key: tuple(parts[part] for part in sorted(parts)) for key, parts in counting.items()}
 
     def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:

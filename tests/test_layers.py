@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sqlite3
 import subprocess
@@ -53,7 +54,9 @@ def test_user_before_site_before_packaged(paths):
         for look_up in (lambda n: opened.find(key(n), ARCH, PART), lambda n: catalog.find(key(n), PART)):
             assert [look_up(n).record.created for n in (1, 2, 3)] == [1_700_000_000, 1, 2]
             assert look_up(4) is None
-        assert [stored.kernel for stored in catalog.portfolio(class_key(), PART)] == [kernel_rows(n)[1] for n in (3, 2, 1)]
+        assert [stored.kernel for stored in catalog.portfolio(class_key(), PART)] == [
+            kernel_rows(n)[1] for n in (3, 2, 1)
+        ]
         assert {stored.kernel for stored in catalog.kernels_for_class(class_key())} == {
             kernel_rows(n)[1] for n in (1, 2, 3)
         }
@@ -64,6 +67,26 @@ def test_user_before_site_before_packaged(paths):
         assert [stored.kernel.digest for stored in catalog.kernels()] == sorted(
             kernel_rows(n)[1].digest for n in (1, 2, 3)
         )
+
+
+def test_a_record_without_a_usable_kernel_hides_none_that_has_one(paths):
+    user, _, packaged = paths
+    ship(packaged, 1)
+    fill(user, 2)
+    for number, refuted in ((3, False), (4, True)):  # the user's newer records: never executed, and found wrong
+        _, kernel, verification = kernel_rows(number)
+        record = dataclasses.replace(rows(number)[4], key=key(1 if refuted else 2), created=1_800_000_000)
+        with Store.open(user) as store:
+            store.add(*rows(number)[:3], record, *([verification] if refuted else []))
+            if refuted:
+                store.add(Verification(kernel.digest, "device", "wrong"))
+    with open_layers(ARCH, user) as opened:
+        catalog = opened.load(ARCH)
+        for number in (1, 2):
+            entry = catalog.find(key(number), PART)
+            assert entry.usable and entry.kernel == kernel_rows(number)[1]
+    with Store.open(user, readonly=True) as store:
+        assert Catalog([store], ARCH).find(key(1), PART).verified == "rejected"  # there is no other
 
 
 def test_a_catalog_knows_one_arch_and_the_current_abi(paths):

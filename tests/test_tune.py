@@ -109,8 +109,15 @@ def test_subcommands_read_it(tuned, tmp_path):
     digest = tuned[3]["first"]["kernel"]
     one = gensor_tune("show", "--db", folder / "k.db", "--kernel", digest[:9], check=0).stdout
     assert digest in one and "block_m=" in one and "EPILOGUE_CODES" in one
-    assert gensor_tune("merge", folder / "k.db", "--db", tmp_path / "m.db", check=0).stdout.strip()
-    assert gensor_tune("merge", folder / "k.db", "--db", tmp_path / "m.db", check=0).stdout == "nothing new\n"
+    into = ("merge", folder / "k.db", "--db", tmp_path / "m.db")
+    careful = gensor_tune(*into, check=0)
+    assert (
+        " record" in careful.stdout and "binary" not in careful.stdout and "--binaries if you trust" in careful.stderr
+    )
+    with Store.open(tmp_path / "m.db", readonly=True) as store:
+        assert not any(store.kernel(row.digest).usable or store.binary(row) for row in store.rows(Kernel))
+    assert re.fullmatch(r"\d+ binary, \d+ verification\n", gensor_tune(*into, "--binaries", check=0).stdout)
+    assert gensor_tune(*into, "--binaries", check=0).stdout == "nothing new\n"
     gensor_tune("export", tmp_path / "records.csv", "--db", tmp_path / "m.db", check=0)
     assert (tmp_path / "records.csv").read_text().count("\n") == 3
     gensor_tune("export", tmp_path / "ship.db", "--db", tmp_path / "m.db", "--arch", "sm_87", check=0)

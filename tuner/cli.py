@@ -79,9 +79,17 @@ def show(
 def merge(
     sources: Annotated[list[Path], typer.Argument(help="Databases to read.")],
     db: DbOption = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take cubins and verdicts too. Trusting a file means: its machine code runs on your GPU as you, and "
+            "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
+        ),
+    ] = False,
 ) -> None:
-    """Copy the rows of other databases into one; nothing is ever overwritten or lost."""
-    raise typer.Exit(commands.merge(sources, db))
+    """Copy the rows of other databases into one: programs, records, timings. Nothing is overwritten or lost."""
+    raise typer.Exit(commands.merge(sources, db, binaries))
 
 
 @app.command()

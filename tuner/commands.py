@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from gensor_database.exchange import export as export_store
 from gensor_database.exchange import merge as merge_stores
-from gensor_database.store import Store
+from gensor_database.store import Store, StoreError
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
@@ -145,15 +145,30 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
     return 0
 
 
-def merge(sources: list[Path], db: Path | None) -> int:
-    """Copy the rows of other databases into one."""
+def merge(sources: list[Path], db: Path | None, binaries: bool) -> int:
+    """Copy the rows of other databases into one; cubins and verdicts only where `binaries` says so."""
     total: Counter[str] = Counter()
-    with Store.open(database(db)) as store:
-        for source in sources:
-            with Store.open(source, readonly=True) as other:
-                total += merge_stores(store, other)
+    with ExitStack() as stack:
+        others = [stack.enter_context(_source(path)) for path in sources]
+        store = stack.enter_context(Store.open(database(db)))
+        for other in others:
+            total += merge_stores(store, other, binaries)
     print(", ".join(f"{count} {table}" for table, count in sorted(total.items())) or "nothing new")
+    if total["kernel"] and not binaries:
+        print(
+            f"gensor-tune: {total['kernel']} kernels came without cubins and verdicts, so none is usable yet: tune "
+            "their shapes here, or merge again with --binaries if you trust everybody who could write those files",
+            file=sys.stderr,
+        )
     return 0
+
+
+def _source(path: Path) -> Store:
+    """A database to read from; GensorError, because advice about `--db` would be about another file."""
+    try:
+        return Store.open(path, readonly=True)
+    except StoreError as error:
+        raise GensorError(f"cannot merge: {error}") from None
 
 
 def export(out: Path, db: Path | None, arch: str | None) -> int:

@@ -34,7 +34,7 @@ def rebuild(store: Store, kernel: Kernel) -> str | None:
     if family is None or family.abi != kernel.abi:
         return f"this version has no {kernel.family} with ABI {kernel.abi}"
     if binary is None:
-        return "its binary is missing or damaged"
+        return "its binary is damaged, or missing as after a merge without --binaries"
     text = flatten(family.source)
     if digest(text) != binary.source_digest:
         return "its source differs from this version's"

@@ -42,8 +42,9 @@ def read(arch: Arch) -> Contents:
 
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:
     """Usable kernels, records and portfolios that name them (this part's before another's), this part's timings."""
-    best = {entry.record.key: catalog.find(entry.record.key, arch.part) or entry for entry in catalog.entries()}
-    records = {key: entry.kernel.digest for key, entry in best.items() if entry.usable}
+    # This part's records last, where they replace those of others.
+    usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
+    records = {each.record.key: each.kernel.digest for each in usable}
     rows = {row.digest for store in catalog.stores for row in store.rows(database.Kernel, arch=arch.name)}
     stored = [kernel for digest in sorted(rows) if (kernel := catalog.kernel(digest)) is not None]
     kernels = [_kernel(each, arch) for each in stored if each.usable]
