@@ -1,6 +1,6 @@
 import numpy as np
 
-from gensor_tuner.cover import assign, cover, portfolio, regrets, single_kernel_regret
+from gensor_tuner.cover import assign, cover, portfolio, preferring, regrets, single_kernel_regret
 
 NAMES = ["c", "a", "b", "d"]
 SECONDS = np.array(
@@ -47,3 +47,13 @@ def test_single_kernel_regret():
     favourite, ratio = single_kernel_regret(SECONDS[:3], picks)
     assert favourite == 1
     np.testing.assert_allclose(ratio, [1.01, 1.005, 1.0])
+
+
+def test_preferences_hold_within_the_band_and_in_order():
+    seconds = np.array([[1.0, 1.01, 1.015, 1.5], [1.0, 1.5, 1.01, 1.01], [np.inf, np.inf, 2.0, np.inf]])
+    wide, compiled = np.array([False, True, True, True]), np.array([True, False, True, False])
+    kept = np.isfinite(preferring(seconds, wide, compiled))
+    # Wide first; of those the compiled one where it is near the row's best; a row nobody wide serves keeps what it has.
+    assert kept.tolist() == [[False, False, True, False], [False, False, True, False], [False, False, True, False]]
+    assert np.isfinite(preferring(seconds, compiled))[0].tolist() == [True, False, True, False]
+    assert np.array_equal(preferring(seconds), seconds)

@@ -5,32 +5,27 @@ Nothing here touches the database or prints; `tune` stores what this yields.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from gensor_kernels.build import resources
-from gensor_kernels.build.nvrtc import Binary, compile_many
-from gensor_kernels.build.source import digest, flatten
-from gensor_kernels.devices.device import Code
+from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
-from .cover import assign, cover
-from .graph import Graph
+from .binaries import Binaries
+from .cover import assign, cover, preferring
 from .judge import Judge, Pick
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
-from .search import Facts, Found, Request, Searcher, learn
-from .trail import Leg, Trail, route, start_of
+from .search import Found, Request, Searcher
+from .trail import Trail, Trails
 from .verifier import DeviceVerifier
 from .verify import Verdict
 
@@ -79,11 +74,8 @@ class ClassRun:
     verifier: DeviceVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     seconds: dict[str, float] = field(default_factory=dict)
-    binaries: dict[tuple[str, str], Binary] = field(default_factory=dict)
-    loops: dict[tuple[str, str], dict[str, resources.Sass]] = field(default_factory=dict)
-    facts: dict[Program, Facts] = field(default_factory=dict)
     timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
-    trails: dict[Program, Trail] = field(default_factory=dict)
+    trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
 
     def run(self) -> Iterator[Chosen]:
@@ -114,10 +106,7 @@ class ClassRun:
             programs = [program for program, _ in founds[row].best]
             pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
             for program, trail in zip(programs, founds[row].trails, strict=True):
-                if program not in self.trails:
-                    root = Program(trail.family, tuple(zip(FAMILIES[trail.family].names, trail.start, strict=True)))
-                    before = self.trails.get(root) or replace(trail, legs=())
-                    self.trails[program] = before.then(*trail.legs)
+                self.trails.add(program, trail)
 
     # ---- walking
 
@@ -133,7 +122,7 @@ class ClassRun:
         """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
         if self.options.graph == "paper":
             return list(founds)
-        feedback = tuple(self.facts.values())
+        feedback = tuple(self.binaries.facts.values())
         compiled = tuple(facts.program for facts in feedback)
         requests = [
             Request(
@@ -148,59 +137,31 @@ class ClassRun:
         ]
         return self._walk(requests)
 
-    # ---- compiling
+    # ---- compiling and choosing
+
+    @cached_property
+    def binaries(self) -> Binaries:
+        """What is compiled so far."""
+        return Binaries(self.arch, self.options.jobs, self.progress)
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
-        """Compile what is not compiled yet; how many binaries that were. Failures leave the pool."""
-        chosen = [pool.candidates[column] for column in columns]
-        wanted = {self._binary_key(each): each for each in chosen if self._binary_key(each) not in self.binaries}
         with self._timed("compile"):
-            requests = [(each.source(), self.arch.target) for each in wanted.values()]
-            made = compile_many(requests, self.options.jobs, lambda *_: self.progress("compile", 1))
-            self.binaries.update(zip(wanted, made, strict=True))
-            read = [key for key in wanted if self.binaries[key].error is None]
-            cubins = [(self.binaries[key].cubin, self.binaries[key].target) for key in read]
-            found = resources.disassemble_many(cubins, self.options.jobs)
-            self.loops.update((key, sass or {}) for key, sass in zip(read, found, strict=True))
-            for each in chosen:
-                self._learn(pool, each)
-        return len(wanted)
-
-    def _learn(self, pool: Pool, each: Candidate) -> None:
-        key = self._binary_key(each)
-        binary = self.binaries[key]
-        if binary.error is not None:
-            pool.dead[each.name] = f"not compiled: {binary.error.splitlines()[0]}"
-            return
-        if each.program in self.facts:
-            return
-        entry, sass = binary.entries[each.entry], self.loops.get(key, {}).get(each.entry)
-        loop = tuple(sass.hot_loop.items()) if sass else ()
-        facts = Facts(each.program, entry.registers, entry.spill_bytes, loop)
-        self.facts[each.program] = facts
-        for space in self.spaces:
-            learn(space, facts)
-
-    @staticmethod
-    def _binary_key(each: Candidate) -> tuple[str, str]:
-        return each.program.family, each.constants
-
-    # ---- choosing
+            return self.binaries.compile(pool, columns, self.spaces)
 
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-        """Cover the workloads, compile what the cover asks for, and again while compiling changes the picture."""
+        """Cover the workloads, compile what the cover asks for, and again while compiling changes the picture.
+
+        What is compiled comes before estimates that are better by less than they may be wrong.
+        """
         for attempt in range(ROUNDS + 1):
-            seconds = pool.seconds(self.spaces)
+            seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
             if attempt == ROUNDS:
-                compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
-                seconds[:, ~np.array(compiled, bool)] = np.inf
-            picks = assign(pool.preferring_wide(seconds), self._cover(pool, seconds), pool.names)
+                seconds[:, ~compiled] = np.inf
+            preferred = preferring(seconds, pool.wide, compiled)
+            picks = assign(preferred, cover(preferred, pool.names)[: self.options.top], pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks
-
-    def _cover(self, pool: Pool, seconds: np.ndarray) -> list[int]:
-        return cover(pool.preferring_wide(seconds), pool.names)[: self.options.top]
 
     # ---- measuring
 
@@ -208,32 +169,25 @@ class ClassRun:
         """Time each workload's best compiled candidates: measured seconds instead of predicted, inf elsewhere."""
         assert self.timer is not None
         measured = np.full_like(seconds, np.inf)
-        compiled = np.array([self._binary_key(each) in self.binaries for each in pool.candidates], bool)
+        seconds = np.where(self.binaries.among(pool), seconds, np.inf)
         with self._timed("measure"):
             for row, workload in enumerate(self.workloads):
-                known = np.where(compiled, seconds[row], np.inf)
+                known = seconds[row]
                 columns = [int(c) for c in np.argsort(known, kind="stable")[:TIMED] if np.isfinite(known[c])]
-                kernels = [(pool.candidates[c], self._code(pool.candidates[c])) for c in columns]
+                kernels = [(pool.candidates[c], self.binaries.code(pool.candidates[c])) for c in columns]
                 timed, vendor = self.timer.time(workload, kernels)
-                found = [(each, self.binaries[self._binary_key(each)]) for each, _ in kernels]
+                found = [(each, self.binaries[each]) for each, _ in kernels]
                 self.timed[row] = [(*pair, time) for pair, time in zip(found, timed, strict=True)], vendor
                 measured[row, columns] = [each.median_us * 1e-6 for each in timed]
                 self.progress("measure", 1)
         return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
-
-    def _code(self, each: Candidate) -> Code:
-        binary = self.binaries[self._binary_key(each)]
-        constants = tuple(sorted(json.loads(each.constants).items()))
-        name = digest(f"{each.constants} {binary.target} {each.family.source}")
-        return Code(name, flatten(each.family.source), constants, binary.target, binary.cubin)
 
     # ---- verifying
 
     def _verified(self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray) -> Iterator[Chosen]:
         """Verify the picks; a workload whose kernel fails gets the next best compiled one, until none is left."""
         todo = list(range(len(self.workloads)))
-        compiled = [self._binary_key(each) in self.binaries for each in pool.candidates]
-        seconds = np.where(np.array(compiled, bool)[None], seconds, np.inf)
+        seconds = np.where(self.binaries.among(pool), seconds, np.inf)
         while todo:
             self._verify(pool, [(int(picks[row]), self.workloads[row]) for row in todo if picks[row] >= 0])
             again = []
@@ -253,7 +207,7 @@ class ClassRun:
         verdict = self.judge.verdicts[each.name][-1]
         if each.name not in pool.dead:
             pool.dead[each.name] = f"{verdict.outcome}: {verdict.detail}"
-            self.refused.append((each, self.binaries[self._binary_key(each)], workload, verdict))
+            self.refused.append((each, self.binaries[each], workload, verdict))
 
     def _skips(self) -> bool:
         return self.options.verify == "none"
@@ -269,7 +223,7 @@ class ClassRun:
         picks: dict[str, Pick] = {}
         for column, workload in pairs:
             each = pool.candidates[column]
-            picks.setdefault(each.name, (each, self.binaries[self._binary_key(each)], self._code(each), workload))
+            picks.setdefault(each.name, (each, self.binaries[each], self.binaries.code(each), workload))
         with self._timed("verify"):
             self.judge.judge(picks)
 
@@ -279,24 +233,17 @@ class ClassRun:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
             return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
         timings, vendor = self.timed.get(row, ([], None))
-        binary = self.binaries[self._binary_key(each)]
+        binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
         return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """How a walk, and for a sibling a few actions more, led to a Program."""
-        if program not in self.trails:
-            trail = self.trails[pool.origin[program]]
-            where = (trail.legs[-1].workload if trail.legs else None) or self.workloads[row]
-            space = self.spaces[self.workloads.index(where)].family(program.family)
-            try:
-                path = route(Graph(space, trail.graph), pool.origin[program], program)
-                trail = trail.then(Leg(self.options.seed, path, where))
-            except ValueError:  # some sibling is out of reach one action at a time
-                trail = start_of(program, trail.graph)
-            self.trails[program] = trail
-        return self.trails[program]
+        origin = pool.origin[program]
+        where = self.trails.end(origin) or self.workloads[row]
+        space = self.spaces[self.workloads.index(where)]
+        return self.trails.to(program, origin, space, self.options.seed)
 
     def _timed(self, stage: str) -> _Stopwatch:
         return _Stopwatch(self.seconds, stage)

@@ -41,6 +41,17 @@ def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> 
     return chosen
 
 
+def preferring(seconds: np.ndarray, *masks: np.ndarray) -> np.ndarray:
+    """`seconds` where, mask after mask, candidates outside it are inf in every row that one of its candidates serves
+    within the tie band of the row's best."""
+    band = regrets(seconds) <= WITHIN
+    left = seconds
+    for mask in masks:
+        served = np.any(band & mask & np.isfinite(left), axis=1, keepdims=True)
+        left = np.where(served & ~mask, np.inf, left)
+    return left
+
+
 def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> np.ndarray:
     """For each row the best of the `chosen` columns, or -1 where none can serve it; ties by name."""
     if not len(chosen):

@@ -14,9 +14,9 @@ from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .cover import WITHIN, cover, regrets
+from .cover import cover, preferring, regrets
 
-FEWEST, PER_WORKLOAD = 4, 3  # finalists of a class: 4, and 3 more for each of its workloads, up to the run's limit
+FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, and 2 more for each of its workloads, up to the run's limit
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,13 @@ class Pool:
                     self._wide.add(found.name)
         self.candidates.sort(key=lambda each: each.name)
 
-    def preferring_wide(self, seconds: np.ndarray) -> np.ndarray:
-        """`seconds` where candidates with narrow accesses are out wherever a wide one is within the tie band.
+    @property
+    def wide(self) -> np.ndarray:
+        """Which candidates have the widest accesses that some workload's class allows (candidates,).
 
-        The potential cannot tell the two apart that finely, and narrow accesses have costs it does not model.
+        The potential hardly tells them from narrow ones, which have costs it does not model.
         """
-        wide = np.array([each.name in self._wide for each in self.candidates], bool)
-        ratio = regrets(seconds)
-        can_be_wide = np.any(ratio[:, wide] <= WITHIN, axis=1)
-        return np.where(can_be_wide[:, None] & ~wide[None], np.inf, seconds)
+        return np.array([each.name in self._wide for each in self.candidates], bool)
 
     @property
     def names(self) -> list[str]:
@@ -147,7 +145,7 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
     ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
     chosen: dict[Hashable, int] = {}
-    for column in cover(pool.preferring_wide(seconds), pool.names)[: max(1, top // 2)]:
+    for column in cover(preferring(seconds, pool.wide), pool.names)[: max(1, top // 2)]:
         chosen.setdefault(pool.candidates[column].main_loop, column)
     strata: dict[tuple, int] = {}
     for column in ranked:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
@@ -100,6 +101,35 @@ def _family(space: Any, name: str) -> Any:
     if found is None:
         raise ValueError(f"no family {name!r} in this space")
     return found
+
+
+class Trails:
+    """The trails of a class's Programs, the first that was found for each; legs are joined where they meet."""
+
+    def __init__(self) -> None:
+        self._known: dict[Program, Trail] = {}
+
+    def add(self, program: Program, trail: Trail) -> None:
+        """What a walk said; where it started from a known Program, that one's trail comes first."""
+        names = FAMILIES[trail.family].names
+        before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=True))))
+        self._known.setdefault(program, (before or replace(trail, legs=())).then(*trail.legs))
+
+    def end(self, program: Program) -> Workload | None:
+        """The Workload in whose space the trail of a known Program ends; None where it has no legs."""
+        legs = self._known[program].legs
+        return legs[-1].workload if legs else None
+
+    def to(self, program: Program, origin: Program, space: Space, seed: int) -> Trail:
+        """The trail of a Program, or of a sibling of `origin`: that one's, and the route between them in `space`."""
+        if program not in self._known:
+            trail = self._known[origin]
+            try:
+                path = route(Graph(space.family(program.family), trail.graph), origin, program)
+                self._known[program] = trail.then(Leg(seed, path, space.workload))
+            except ValueError:  # some sibling is out of reach one coordinate at a time
+                self._known[program] = start_of(program, trail.graph)
+        return self._known[program]
 
 
 def start_of(program: Program, graph: str) -> Trail:
