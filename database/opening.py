@@ -15,6 +15,7 @@ from .migrations import migrate
 
 def open_writable(path: Path, timeout: float) -> sqlite3.Connection:
     """A connection to the database at `path`, made (folder too, mode 0700) where there is none."""
+    _refuse_folder(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         # Not left to SQLite, which would follow the umask: a group-writable database is not trusted with cubins.
@@ -72,6 +73,7 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sqlite
     index cannot be made, unless it is taken for immutable, which ignores the log: that is done only where the log is
     absent or empty. Raises UnreadableStoreError and the other StoreErrors.
     """
+    _refuse_folder(path)
     if not path.is_file():
         raise UnreadableStoreError(f"{path} does not exist")
     immutable = immutable and not has_log(path)
@@ -81,6 +83,11 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sqlite
         if immutable or has_log(path) or os.access(path.parent, os.W_OK):
             raise
     return _checked(path, "immutable", timeout)
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise UnreadableStoreError(f"{path} is a folder, not a database file")
 
 
 def has_log(path: Path) -> bool:

@@ -45,7 +45,7 @@ def tune(
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
-        str, typer.Option(help="emulator; device: there and then on this machine's GPU; or none, then none is usable.")
+        str, typer.Option(help="Where kernels run first: emulator; device, which is both; or none, and none is usable.")
     ] = "emulator",
     graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
@@ -77,7 +77,7 @@ def show(
 
 @app.command()
 def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Databases to read.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
     db: DbOption = None,
     binaries: Annotated[
         bool,
@@ -94,7 +94,9 @@ def merge(
 
 @app.command()
 def export(
-    out: Annotated[Path, typer.Argument(help="File to write: .csv, .json lines, or .db (a compact copy).")],
+    out: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File to write: .csv, .json lines, or .db (a compact copy).")
+    ],
     db: DbOption = None,
     arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
 ) -> None:

@@ -90,8 +90,8 @@ def tune(
         timer = timer_for(arch, measure)
         lines = stack.enter_context(_json_lines(json_path))
         progress = stack.enter_context(closing(Progress(quiet)))
-        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         store = stack.enter_context(Store.open(path))
+        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         run = Run(arch, store, options, budget, progress, timer, verifier)
         print(report.HEADER)
         for row, result in run.rows(rows):
@@ -180,7 +180,10 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
         if out.suffix == ".db":
             if capability is None:
                 raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
-            counts = export_store(store, out, capability)
+            try:
+                counts = export_store(store, out, capability)
+            except StoreError as error:  # which names the unfinished file beside it
+                raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
             print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {capability}")
         else:
             try:

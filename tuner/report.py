@@ -104,7 +104,8 @@ def _microseconds(value: float) -> str:
 def summary(results: Sequence[Result]) -> list[str]:
     """Sentences about a run: counts by status, kernels per class, and rows above twice their bound."""
     counts = Counter(result.status for result in results)
-    lines = [", ".join(f"{counts[status]} {status}" for status in ("ok", "failed", "unsupported") if counts[status])]
+    told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "failed", "unsupported") if counts[status])
+    lines = [told or "the shapes file has no rows"]
     served = [result for result in results if result.status == "ok" and result.workload is not None]
     by_class: dict[str, list[Result]] = {}
     for result in served:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from gensor_kernels.operators import epilogue, matmul
 from gensor_kernels.operators.workload import Workload
 
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
-SERVED = frozenset({"matmul", "gemv", "batched_matmul"})
-KNOWN = SERVED | {
+SERVED = ("matmul", "batched_matmul", "gemv")
+KNOWN = {
     *("grouped_matmul", "conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),
     *(
         "avg_pool2d",
@@ -116,10 +116,13 @@ class _Line:
             raise self.fail(column, f"{number} is larger than {LARGEST}, the largest extent a kernel takes")
         return number
 
-    def choice(self, column: str, choices, default: str) -> str:
-        value = self.text(column, default).lower()
-        if value not in choices:
-            raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(sorted(choices))}")
+    def choice(
+        self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
+    ) -> str:
+        """One of `choices`, or of those that are `known` beside them, which an error need not list."""
+        value, wanted = self.text(column, default).lower(), list(choices)
+        if value not in wanted and value not in known:
+            raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(wanted)}")
         return value
 
 
@@ -138,7 +141,10 @@ def read_shapes(path: str | Path) -> list[Row]:
     lines = text.splitlines()
     if not lines:
         raise ShapesError(f"{path}: is empty: a header row is needed, such as op,m,n,k")
-    header = [name.strip() for name in _cells(lines[0])]
+    try:
+        header = [name.strip() for name in _cells(lines[0])]
+    except csv.Error as error:
+        raise ShapesError(f"{path}:1: {_about_csv(error)}") from None
     if "op" not in header:
         raise ShapesError(f"{path}:1: the header has no column 'op' (it has: {', '.join(header)[:120]})")
     if len(set(header)) != len(header):
@@ -148,6 +154,11 @@ def read_shapes(path: str | Path) -> list[Row]:
 
 def _cells(line: str) -> list[str]:
     return next(csv.reader([line], strict=True))
+
+
+def _about_csv(error: csv.Error) -> str:
+    hint = " (is a quote not closed?)" if "unexpected end" in str(error) else ""
+    return f"is not a CSV row: {error}{hint}"
 
 
 def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -163,9 +174,9 @@ def _row(path: Path, number: int, header: list[str], line: str) -> Row:
         try:
             values = _cells(line)
         except csv.Error as error:
-            raise RowError(f"{path}:{number}: is not a CSV row: {error}") from None
+            raise RowError(f"{path}:{number}: {_about_csv(error)}") from None
         if len(values) != len(header):
-            raise RowError(f"{path}:{number}: has {len(values)} fields, the header has {len(header)}")
+            raise RowError(f"{path}:{number}: has {len(values)} fields where the header has {len(header)}")
         cells = dict(zip(header, values, strict=True))
         notes = {key: value for key, value in cells.items() if key not in COLUMNS and value}
         name = cells.get("name", "").strip() or name
@@ -177,18 +188,18 @@ def _row(path: Path, number: int, header: list[str], line: str) -> Row:
 
 
 def _workload(line: _Line) -> tuple[Workload | None, str | None]:
-    op = line.choice("op", KNOWN, "")
+    op = line.choice("op", SERVED, None, KNOWN)
     if op not in SERVED:
-        return None, f"this version serves {', '.join(sorted(SERVED))}, not {op}"
+        return None, f"this version serves {', '.join(SERVED)}, not {op}"
     m, n, k = (line.integer(axis) for axis in "mnk")
     batch = line.integer("batch", 1)
     if op == "gemv" and 1 not in (m, n):
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {m}, n = {n}")
-    trans_a, trans_b = (line.choice(column, {"0", "1"}, "0") == "1" for column in ("trans_a", "trans_b"))
-    if line.choice("order", {"row", "col"}, "row") == "col":
+    trans_a, trans_b = (line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b"))
+    if line.choice("order", ("row", "col"), "row") == "col":
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
         m, n, trans_a, trans_b = n, m, trans_b, trans_a
-    name = line.choice("dtype", DTYPES.keys() | FOREIGN, "fp32")
+    name = line.choice("dtype", DTYPES, "fp32", FOREIGN)
     if name in FOREIGN:
         return None, f"no kernel family of this version serves {name} operands"
     dtype, math = DTYPES[name]

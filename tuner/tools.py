@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from gensor_kernels.build import nvrtc
+from gensor_kernels.config import cache_dir
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.machine.arch import Arch
 
@@ -16,10 +17,12 @@ from .verifier import DeviceVerifier
 
 
 def check_compilers(verify: str) -> None:
-    """ToolMissingError, with the sentence that says what to install, where a compiler is missing."""
+    """ToolMissingError, with the sentence that says what to install, where a compiler is missing; ConfigError where
+    the folder for what it builds cannot be used."""
     nvrtc.toolchain()
     if verify != "none":
         compiler()
+        cache_dir()
 
 
 def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:

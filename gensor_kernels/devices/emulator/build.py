@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...config import cache_dir
-from ...errors import BuildError, ToolMissingError
+from ...errors import BuildError, GensorError, ToolMissingError
 
 FOLDER = Path(__file__).resolve().parent
 # No -march=native: a library must not depend on the machine it was built on. No contraction into fused
@@ -103,7 +103,7 @@ def prepare() -> None:
     """
 
     def compile_object() -> None:
-        with suppress(ToolMissingError, BuildError, OSError):
+        with suppress(GensorError, OSError):
             _emulator_object()
 
     threading.Thread(target=compile_object, name="gensor-emulator").start()
