@@ -133,7 +133,8 @@ static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffer
 static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
 static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
 static_assert(THREAD_M * THREAD_N * sizeof(ACC_TYPE) <= 768, "A thread's accumulators must fit its registers.");
-static_assert(THREAD_M * THREAD_N * BLOCK_K <= 1024, "A step's unrolled multiply-adds must stay in instruction caches.");
+static_assert(THREAD_M * THREAD_N * BLOCK_K <= 1024,
+              "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
 
