@@ -77,9 +77,7 @@ def test_no_package_imports_one_above_it():
 
 def test_folder_names_are_never_imported():
     wrong = [
-        f"{path}: imports {target}"
-        for _, _, target, path in edges()
-        if target.split(".")[0] in ("database", "tuner")
+        f"{path}: imports {target}" for _, _, target, path in edges() if target.split(".")[0] in ("database", "tuner")
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -102,9 +100,7 @@ def test_only_one_file_imports_cupy():
 
 @pytest.mark.parametrize("folder", ["database", "tuner"])
 def test_folders_refuse_a_second_import(folder):
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {folder}"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", f"import {folder}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"gensor_{folder}" in done.stderr
 

@@ -156,6 +156,16 @@ def test_a_gpu_of_another_architecture_is_named(monkeypatch):
     assert caught.value.worth_telling
 
 
+def test_times_of_another_part_are_not_taken(monkeypatch):
+    from gensor_kernels.devices import cuda
+
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("h200"), unsupported=""))
+    with pytest.raises(GpuError, match="the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
+        measure.open_timer(lookup("h100-sxm"))
+    assert caught.value.worth_telling
+
+
 def test_a_gpu_that_cannot_be_used_is_a_sentence(monkeypatch):
     from gensor_kernels.devices import cuda
 

@@ -51,9 +51,7 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     renamed = {
         "database/": "gensor_database/",
         "tuner/": "gensor_tuner/",

@@ -101,7 +101,5 @@ def test_text_does_not_depend_on_process_or_folder(tmp_path):
         home.mkdir()
         environment = {**os.environ, "HOME": str(home), "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", code, *names]
-        outputs.add(
-            subprocess.run(command, cwd=home, env=environment, capture_output=True, check=True).stdout
-        )
+        outputs.add(subprocess.run(command, cwd=home, env=environment, capture_output=True, check=True).stdout)
     assert len(outputs) == 1

@@ -22,7 +22,7 @@ from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
 
-from .gpu import open_gpu
+from .gpu import GpuError, open_gpu
 from .operands import Noise, Operands
 from .pool import Candidate
 
@@ -44,9 +44,15 @@ class Timed:
 
 
 def open_timer(arch: Arch) -> Timer:
-    """A timer on this machine's GPU; GpuError where there is none, or one of another architecture."""
+    """A timer on this machine's GPU; GpuError where there is none, or another part: times are stored by part."""
     os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
     device = open_gpu(arch)
+    assert device.arch is not None
+    if device.arch.part != arch.part:
+        message = (
+            f"the GPU here is {device.arch.part}, times of {arch.part} were asked for: use --arch {device.arch.part}"
+        )
+        raise GpuError(message, worth_telling=True)
     return Timer(device, CudaClock(device))
 
 
