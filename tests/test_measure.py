@@ -161,7 +161,7 @@ def test_times_of_another_part_are_not_taken(monkeypatch):
 
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
     monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("h200"), unsupported=""))
-    with pytest.raises(GpuError, match="the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
+    with pytest.raises(GpuError, match=r"the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
         measure.open_timer(lookup("h100-sxm"))
     assert caught.value.worth_telling
 
