@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.devices.emulator import Counters, build, run
+from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
 from gensor_kernels.operators import epilogue, matmul, tolerance
 from gensor_kernels.operators.dtypes import ACCUMULATORS, encode, facts, round_to
 from gensor_kernels.operators.workload import Workload
@@ -233,22 +233,23 @@ class Problem:
         accumulators = case.split * math.prod(case.batch) * case.m * up(case.n, 4)
         words = accumulators * facts(self.kernel.dtype("ACC_TYPE")).itemsize if self.kernel.value("SPLIT") else 0
         workspace = np.full(words + 16, 0xFF, np.uint8)
-        base = up(workspace.ctypes.data, 16)
+        reads = [arrays["a"], arrays["b"], *(array for _, array in self.steps if array)]
+        space = AddressSpace()
+        placed = {id(array): space.place(*array.extent, array is out) for array in (*reads, out)}
+        base = space.place(up(workspace.ctypes.data, 16), words, True)
         tile = {"m": "BLOCK_M", "n": "BLOCK_N", "k": "BLOCK_K"}
         tile = {axis: self.kernel.value(name) for axis, name in tile.items()} | {
             "split": case.split,
             "raster": case.raster,
         }
-        a, b, c = (arrays[x].extent[0] for x in "abc")
+        a, b, c = (placed[id(arrays[x])] for x in "abc")
         packed = params.pack(
             **{x: arrays[x].where() for x in "abc"}, sizes=(case.m, case.n, case.k), batch=case.batch,
-            tiles=params.tiling(tile, case.m, case.n, case.k), steps=[_packed(*step) for step in self.steps],
+            tiles=params.tiling(tile, case.m, case.n, case.k), steps=[_packed(*step, placed) for step in self.steps],
             integer_steps=case.integer_steps, pointers=(a, b, c, base),
         )  # fmt: skip
-        reads = [arrays["a"], arrays["b"], *(array for _, array in self.steps if array)]
-        buffers = [(*array.extent, False) for array in reads] + [(*out.extent, True), (base, words, True)]
         library = library or build(self.kernel.source())
-        return run(library, self.launches(), packed, [b for b in buffers if b[1]], **options)
+        return run(library, self.launches(), packed, [each for each in space.buffers if each.bytes], **options)
 
     def check(self) -> tolerance.Check:
         """Verdict over all outputs; wrong too where anything between the elements of C was written."""
@@ -272,8 +273,8 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.nda
     return round_to(dtype, rng.standard_normal(shape))
 
 
-def _packed(step: epilogue.Step, array: Array | None) -> params.Step:
+def _packed(step: epilogue.Step, array: Array | None, placed: dict[int, int]) -> params.Step:
     code = epilogue.OPERATIONS[step.name].code
     if array is None:
         return params.Step(code, step.scalar)
-    return params.Step(code, step.scalar, array.dtype, array.where(array.values.shape[-2] == 1), array.extent[0])
+    return params.Step(code, step.scalar, array.dtype, array.where(array.values.shape[-2] == 1), placed[id(array)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.devices.emulator import Counters, build, run
+from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
 
 # C[m, n] = A[m, k] @ B[k, n], row-major float16 with float32 sums; copies of 16 bytes, XOR-swizzled tiles.
 SOURCE = """
@@ -152,11 +152,12 @@ def gemm(m: int, n: int, k: int, bug: str = "NONE", block: int = 128, **options)
     a = rng.standard_normal((m, k)).astype(np.float16)
     b = rng.standard_normal((k, n)).astype(np.float16)
     c = np.full((m, n), np.nan, np.float16)
-    params = struct.pack("<QQQiiii", a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n, k, 0)
+    space = AddressSpace()
+    addresses = [space.place(x.ctypes.data, x.nbytes, x is c) for x in (a, b, c)]
+    params = struct.pack("<QQQiiii", *addresses, m, n, k, 0)
     grid = -(-m // block) * -(-n // block)
     launch = Launch("gemm", grid, block // 64 * (block // 32) * 32, 3 * 2 * block * 32 * 2)
-    buffers = [(x.ctypes.data, x.nbytes, x is c) for x in (a, b, c)]
-    counters = run(library, [launch], params, buffers, **options)
+    counters = run(library, [launch], params, space.buffers, **options)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     return float(np.abs(c - exact).max() / np.abs(exact).max() * 2**11), counters
 
@@ -185,8 +186,8 @@ def execute(
 ) -> Counters:
     """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write."""
     library = build(source(SMALL + kernel))
-    addresses = [x.ctypes.data for x in arrays] + [0] * (6 - len(arrays))
-    first = len(arrays) - writable
-    buffers = [(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
+    first, space = len(arrays) - writable, AddressSpace()
+    addresses = [space.place(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
+    addresses += [0] * (6 - len(arrays))
     params = struct.pack("<6Qii", *addresses, n, mode)
-    return run(library, [Launch(entry, grid, block, shared)], params, buffers, **options)
+    return run(library, [Launch(entry, grid, block, shared)], params, space.buffers, **options)

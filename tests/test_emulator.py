@@ -45,6 +45,17 @@ def test_a_correct_kernel_gives_the_product_and_no_conflict(shape, mode):
     assert counters["copy_16"] + counters["copies_zeroed"] == blocks * steps * 1024
 
 
+def test_an_access_beyond_a_buffer_falls_into_no_other():
+    memory = np.zeros(64, np.float32)  # both halves side by side in the host
+    kernel = """KERNEL(test, Params, 32, 0) {
+        const Vec<4> value = load_global<4>(gptr<float>(params.p[0]) + (thread_index() + params.n), true);
+        store_global(gptr<float>(params.p[1]) + thread_index(), value, true);
+    }"""
+    execute(kernel, [memory[:32], memory[32:]], n=0)
+    with pytest.raises(KernelFault, match="byte 128 of buffer 0 of 128 bytes"):
+        execute(kernel, [memory[:32], memory[32:]], n=1)
+
+
 def test_counts_do_not_depend_on_the_order():
     reference = None
     for mode in MODES:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_kernels.devices.emulator.run import Counters, KernelFault, run
+from gensor_kernels.devices.emulator.run import AddressSpace, Counters, KernelFault, run
 from gensor_kernels.operators import epilogue, matmul, tolerance
 from gensor_kernels.operators.dtypes import encode, facts, round_to
 from gensor_kernels.operators.workload import Workload
@@ -158,14 +158,15 @@ class Problem:
         size, zero = family.workspace(program, self.workload)
         workspace = np.full(size + 64, 0 if zero else 0xFF, np.uint8)
         base = -workspace.ctypes.data % 64 + workspace.ctypes.data
-        packed = self.params(candidate, base if size else 0)
-        buffers = [(*_extent(each), False) for each in self.reads] + [(*_extent(out), True), (base, size, True)]
+        space = AddressSpace()
+        addresses = {id(each): space.place(*_extent(each), each is out) for each in (*self.reads, out)}
+        packed = self.params(candidate, space.place(base, size, True) if size else 0, lambda each: addresses[id(each)])
         try:
             return run(
                 library,
                 family.launches(program, self.workload),
                 packed,
-                [each for each in buffers if each[1]],
+                [each for each in space.buffers if each.bytes],
                 order=order,
                 copies=copies,
                 races=True,

@@ -24,7 +24,7 @@ from .cases import cases, generic_epilogue
 from .pool import Candidate
 from .problem import Failure, Problem
 
-VERSION = 2  # of the schedule below: part of every verdict's identity
+VERSION = 3  # of the schedule below: part of every verdict's identity
 # (copies, warp order) of the runs of each case; the first case, the largest, is the one with whole blocks.
 SCHEDULES = {
     "blocks": (("late", "forward"),),

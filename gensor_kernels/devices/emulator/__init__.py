@@ -2,6 +2,17 @@
 
 from .build import FOLDER, build, build_many, library_digest
 from .counters import FAULTS, Counters, KernelFault
-from .run import run
+from .run import AddressSpace, Buffer, run
 
-__all__ = ["FAULTS", "FOLDER", "Counters", "KernelFault", "build", "build_many", "library_digest", "run"]
+__all__ = [
+    "FAULTS",
+    "FOLDER",
+    "AddressSpace",
+    "Buffer",
+    "Counters",
+    "KernelFault",
+    "build",
+    "build_many",
+    "library_digest",
+    "run",
+]

@@ -16,7 +16,7 @@ from ...programs.family import Launch
 from ..arguments import Arguments
 from ..device import Code, Device, Launcher
 from .build import build
-from .run import KernelFault, run
+from .run import Buffer, KernelFault, run
 
 
 class EmulatorDevice(Device):
@@ -93,10 +93,11 @@ def _launch(library: Path, launches: Sequence[Launch], arguments: Any, arrays: A
     inputs += [step.operand for step in steps if step.operand is not None]
     if not result.flags.writeable:
         raise ValueError("output array is read-only")
-    buffers = [(*extent(array), False) for array in inputs]
-    buffers.append((*extent(result), True))
+    # Addresses are the host's: arguments hold those of the caller's arrays.
+    touched = [(*extent(array), False) for array in inputs] + [(*extent(result), True)]
     if workspace is not None:
-        buffers.append((workspace.ctypes.data, workspace.nbytes, True))
+        touched.append((workspace.ctypes.data, workspace.nbytes, True))
+    buffers = [Buffer(address, size, writable, address) for address, size, writable in touched]
     run(library, launches, bytes(arguments[0]), buffers, races=False)
 
 

@@ -30,8 +30,9 @@ struct Site {
     bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
 };
 
+// Global memory: the kernel knows it from address `begin` on, its bytes lie at `host`.
 struct Buffer {
-    u64 begin, bytes;
+    u64 begin, bytes, host;
     int writable;
 };
 
@@ -79,10 +80,9 @@ struct Report {
 };
 
 struct Copy {
-    u64 from;
+    const unsigned char *from; // null: zeros
     u32 to;
     int bytes, line;
-    bool zero;
 };
 
 struct Block;

@@ -38,12 +38,13 @@ inline void note_global(int index, u64 offset, int bytes, bool store, const char
           address);
 }
 
-inline void check_global(u64 address, int bytes, bool store, const char *file, int line) {
+// Where the bytes lie that the kernel knows by this address.
+inline unsigned char *check_global(u64 address, int bytes, bool store, const char *file, int line) {
     const Request &request = *machine.request;
     if (address % bytes)
         fault(MISALIGNED, "%d-byte global %s at %s line %d from address %#llx", bytes, store ? "store" : "load", file,
               line, address);
-    bool found = false;
+    unsigned char *found = nullptr;
     for (int i = 0; i < request.buffer_count; ++i) {
         const Buffer &buffer = request.buffers[i];
         u64 offset = address - buffer.begin;
@@ -51,12 +52,13 @@ inline void check_global(u64 address, int bytes, bool store, const char *file, i
             continue;
         if (buffer.writable && request.races)
             note_global(i, offset + buffer.begin % 32, bytes, store, file, line);
+        found = (unsigned char *)(buffer.host + offset);
         if (!machine.overlap)
-            return;
-        found = true; // the result may lie in an operand: look at the other buffer too
+            return found; // else the result may lie in an operand: look at the other buffer too
     }
     if (!found)
         report_outside(address, bytes, store, file, line);
+    return found;
 }
 
 inline unsigned char *check_shared(u32 address, int bytes, const char *file, int line) {
@@ -91,16 +93,16 @@ inline void move(void *to, const void *from, int bytes) {
 
 void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
-    check_global(address, bytes, false, file, line);
+    const unsigned char *from = check_global(address, bytes, false, file, line);
     ++count(GLOBAL_LOAD_1 + width_index(bytes));
-    move(to, (const void *)address, bytes);
+    move(to, from, bytes);
 }
 
 void store_global(u64 address, const void *from, int bytes, const char *file, int line) {
     tick();
-    check_global(address, bytes, true, file, line);
+    unsigned char *to = check_global(address, bytes, true, file, line);
     ++count(GLOBAL_STORE_1 + width_index(bytes));
-    move((void *)address, from, bytes);
+    move(to, from, bytes);
 }
 
 void load_shared(void *to, u32 address, int bytes, const char *file, int line) {
@@ -123,23 +125,22 @@ void store_shared(u32 address, const void *from, int bytes, const char *file, in
 
 inline void deliver(const Copy &copy) {
     unsigned char *to = current->block->shared + (copy.to - SHARED_BASE);
-    if (copy.zero)
-        memset(to, 0, copy.bytes);
+    if (copy.from)
+        move(to, copy.from, copy.bytes);
     else
-        move(to, (const void *)copy.from, copy.bytes);
+        memset(to, 0, copy.bytes);
 }
 
 void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, int line) {
     tick();
     const Request &request = *machine.request;
     check_shared(to, bytes, file, line);
-    if (predicate)
-        check_global(from, bytes, false, file, line);
+    const unsigned char *source = predicate ? check_global(from, bytes, false, file, line) : nullptr;
     ++count(predicate ? COPY_1 + width_index(bytes) : COPIES_ZEROED);
     record_access(to, bytes, SHARED_COPIES, {file, line});
     if (request.races)
         shadow_write(to, bytes, true, line);
-    Copy copy{from, to, bytes, line, !predicate};
+    Copy copy{source, to, bytes, line};
     if (request.early)
         deliver(copy);
     current->copies.push_back(copy);

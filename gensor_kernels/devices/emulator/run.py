@@ -10,7 +10,7 @@ import ctypes
 import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...errors import GensorError
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
@@ -36,8 +36,35 @@ class Launch(Protocol):
         """Dynamic shared memory of a block."""
 
 
+class Buffer(NamedTuple):
+    """Global memory of a launch: `bytes` from `address` on, where the kernel finds them, which lie at `host`."""
+
+    address: int
+    bytes: int
+    writable: bool
+    host: int
+
+
+class AddressSpace:
+    """Addresses far apart: an access beyond one buffer falls into no other, whatever lies behind it in the host."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+    def place(self, host: int, size: int, writable: bool) -> int:
+        """The address under which a launch knows `size` bytes at `host`: the same modulo 4096, a terabyte apart."""
+        address = ((len(self.buffers) + 1) << 40) + host % 4096
+        self.buffers.append(Buffer(address, size, writable, host))
+        return address
+
+
 class _Buffer(ctypes.Structure):
-    _fields_ = [("begin", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_int)]
+    _fields_ = [
+        ("begin", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("host", ctypes.c_uint64),
+        ("writable", ctypes.c_int),
+    ]
 
 
 class _Request(ctypes.Structure):
@@ -125,7 +152,7 @@ def run(
     library: str | PathLike[str],
     launches: Iterable[Launch],
     params: bytes | bytearray,
-    buffers: Sequence[tuple[int, int, bool]],
+    buffers: Sequence[Buffer],
     *,
     order: str | int = "forward",
     copies: str = "late",
@@ -136,18 +163,17 @@ def run(
 ) -> Counters:
     """Executes launches one after the other and returns what they did, summed.
 
-    `params` is the packed struct every launch gets. `buffers` are (address, bytes, writable) of all the global
-    memory the kernel may touch. `order` runs the warps forward, in reverse, or randomly from an integer seed;
-    `copies` delivers asynchronous copies "late" (when waited for) or "early" (at issue). `races` turns on the
-    race detector, which also finds reads of unwritten shared memory and bytes of a buffer stored twice.
-    `blocks` limits every launch to these block indices; `resident` blocks take turns at a time. A launch that
-    takes longer than `seconds` counts as hanging. Raises KernelFault, and ValueError for a launch or argument
-    that does not fit.
+    `params` is the packed struct every launch gets. `buffers` are all the global memory the kernel may touch.
+    `order` runs the warps forward, in reverse, or randomly from an integer seed; `copies` delivers asynchronous
+    copies "late" (when waited for) or "early" (at issue). `races` turns on the race detector, which also finds reads
+    of unwritten shared memory and bytes of a buffer stored twice. `blocks` limits every launch to these block
+    indices; `resident` blocks take turns at a time. A launch that takes longer than `seconds` counts as hanging.
+    Raises KernelFault, and ValueError for a launch or argument that does not fit.
     """
     if copies not in ("late", "early"):
         raise ValueError(f"copies is 'late' or 'early', not {copies!r}")
     loaded = _library(str(library))
-    areas = (_Buffer * len(buffers))(*(_Buffer(address, size, writable) for address, size, writable in buffers))
+    areas = (_Buffer * len(buffers))(*(_Buffer(each.address, each.bytes, each.host, each.writable) for each in buffers))
     mode, seed = _order(order)
     total = Counters()
     for launch in launches:
