@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
+from gensor_kernels.devices.emulator import AddressSpace, Buffer, Counters, build, run
 
 # C[m, n] = A[m, k] @ B[k, n], row-major float16 with float32 sums; copies of 16 bytes, XOR-swizzled tiles.
 SOURCE = """
@@ -182,12 +182,18 @@ def execute(
     block: int = 32,
     shared: int = 0,
     writable: int = 1,
+    apart: bool = True,
     **options,
 ) -> Counters:
     """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write."""
     library = build(source(SMALL + kernel))
-    first, space = len(arrays) - writable, AddressSpace()
-    addresses = [space.place(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
+    first = len(arrays) - writable
+    placed = [(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
+    if apart:
+        space = AddressSpace()
+        addresses, buffers = [space.place(*each) for each in placed], space.buffers
+    else:  # as they lie in the host, where one may lie in another
+        addresses, buffers = [each[0] for each in placed], [Buffer(*each, each[0]) for each in placed]
     addresses += [0] * (6 - len(arrays))
     params = struct.pack("<6Qii", *addresses, n, mode)
-    return run(library, [Launch(entry, grid, block, shared)], params, space.buffers, **options)
+    return run(library, [Launch(entry, grid, block, shared)], params, buffers, **options)
