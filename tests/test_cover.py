@@ -49,11 +49,12 @@ def test_single_kernel_regret():
     np.testing.assert_allclose(ratio, [1.01, 1.005, 1.0])
 
 
-def test_preferences_hold_within_the_band_and_in_order():
-    seconds = np.array([[1.0, 1.01, 1.015, 1.5], [1.0, 1.5, 1.01, 1.01], [np.inf, np.inf, 2.0, np.inf]])
-    wide, compiled = np.array([False, True, True, True]), np.array([True, False, True, False])
-    kept = np.isfinite(preferring(seconds, wide, compiled))
-    # Wide first; of those the compiled one where it is near the row's best; a row nobody wide serves keeps what it has.
-    assert kept.tolist() == [[False, False, True, False], [False, False, True, False], [False, False, True, False]]
-    assert np.isfinite(preferring(seconds, compiled))[0].tolist() == [True, False, True, False]
+def test_preferences_hold_within_their_factors_and_in_order():
+    seconds = np.array([[1.0, 1.09, 1.015, 1.5], [1.0, 1.5, 1.01, 1.01], [np.inf, np.inf, 2.0, np.inf], [1, 1.2, 2, 2]])
+    wide, compiled = (np.array([False, True, True, True]), 1.1), (np.array([True, False, True, False]), 1.02)
+    kept = np.isfinite(preferring(seconds, wide, compiled)).tolist()
+    # Wide first; of those the compiled one where it is near the row's best; else the row keeps what it has.
+    assert kept[:3] == [[False, False, True, False]] * 3
+    assert kept[3] == [True, False, True, False]  # nobody wide is near, and the compiled first one is
+    assert np.isfinite(preferring(seconds, wide))[0].tolist() == [False, True, True, True]
     assert np.array_equal(preferring(seconds), seconds)

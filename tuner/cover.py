@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 WITHIN = 1.02  # a row accepts a candidate predicted within 2 % of the row's best
+WIDE = 1.1  # and one with full-width accesses within 10 %: half-written sectors cost what the potential does not model
 
 
 def regrets(seconds: np.ndarray) -> np.ndarray:
@@ -41,13 +42,12 @@ def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> 
     return chosen
 
 
-def preferring(seconds: np.ndarray, *masks: np.ndarray) -> np.ndarray:
-    """`seconds` where, mask after mask, candidates outside it are inf in every row that one of its candidates serves
-    within the tie band of the row's best."""
-    band = regrets(seconds) <= WITHIN
-    left = seconds
-    for mask in masks:
-        served = np.any(band & mask & np.isfinite(left), axis=1, keepdims=True)
+def preferring(seconds: np.ndarray, *preferences: tuple[np.ndarray, float]) -> np.ndarray:
+    """`seconds` where, preference after preference, candidates outside a mask (candidates,) are inf in every row that
+    one of its candidates serves within a factor of the row's best."""
+    ratio, left = regrets(seconds), seconds
+    for mask, within in preferences:
+        served = np.any((ratio <= within) & mask & np.isfinite(left), axis=1, keepdims=True)
         left = np.where(served & ~mask, np.inf, left)
     return left
 
