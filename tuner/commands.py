@@ -207,13 +207,18 @@ def verify(db: Path | None, arch: str | None, jobs: int) -> int:
 
 
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
-    """Tune into a scratch database and export what serves the arch: the file the package ships."""
+    """Tune into a scratch database and export what serves the arch: the file the package ships.
+
+    The scratch database is what an interrupted build goes on with; a finished one begins anew.
+    """
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parent.parent / "database" / "pretuned" / f"{arch.name}.db"
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
     code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
     with Store.open(scratch, readonly=True) as store:
         counts = export_store(store, target, arch.name)
+    for leftover in scratch.parent.glob(f"{scratch.name}*"):
+        leftover.unlink()
     size = target.stat().st_size
     print(f"{target}: {size} bytes, " + ", ".join(f"{n} {table}" for table, n in sorted(counts.items())))
     return code

@@ -1,0 +1,82 @@
+"""The shipped databases: small, verified, and rebuilt from their stored Programs to identical sources and cubins."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gensor_database.record import Kernel, Portfolio, Record, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.parallel import usable_cores
+from gensor_kernels.operators.workload import Workload
+from gensor_tuner.recheck import rebuild
+from gensor_tuner.shapes import read_shapes
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = sorted((ROOT / "database" / "pretuned").glob("*.db"))
+
+
+@pytest.fixture(scope="module", params=SHIPPED, ids=lambda path: path.stem)
+def store(request):
+    with Store.open(request.param, readonly=True, immutable=True, trusted=True) as opened:
+        yield opened
+
+
+def test_sm_87_is_shipped():
+    assert "sm_87" in {path.stem for path in SHIPPED}
+
+
+def test_it_is_small(store):
+    assert store.path.stat().st_size <= 4 * 2**20
+
+
+def test_every_record_has_a_verified_kernel(store):
+    records = list(store.rows(Record))
+    assert records and all(record.outcome == "ok" for record in records)
+    digests = {record.kernel_digest for record in records} | {row.kernel_digest for row in store.rows(Portfolio)}
+    stored = [store.kernel(digest) for digest in digests]
+    assert all(each is not None and each.verified == "emulator" for each in stored)
+    assert {kernel.digest for kernel in store.rows(Kernel)} == digests
+
+
+def test_it_serves_every_common_shape_of_its_arch(store):
+    keys = {record.key for record in store.rows(Record)}
+    wanted = {row.workload.key() for row in read_shapes(ROOT / "examples" / "common_shapes.csv") if row.workload}
+    assert wanted <= keys, sorted(wanted - keys)[:3]
+
+
+def test_the_portfolio_of_every_class_has_at_most_eight_kernels(store):
+    counts: dict[str, int] = {}
+    for row in store.rows(Portfolio):
+        counts[row.class_key] = counts.get(row.class_key, 0) + 1
+    assert set(counts) == {Workload.from_json(record.key).class_key() for record in store.rows(Record)}
+    assert max(counts.values()) <= 8
+
+
+def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
+    kernels = list(store.rows(Kernel))
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        problems = list(threads.map(lambda kernel: rebuild(store, kernel), kernels))
+    assert kernels
+    wrong = {kernel.digest[:12]: text for kernel, text in zip(kernels, problems, strict=True) if text}
+    assert not wrong, wrong
+
+
+def test_aligned_half_kernels_spill_nothing_conflict_nowhere_and_move_16_bytes(store):
+    """Operands and output; epilogue operands are read as wide as their own strides and alignment allow."""
+    seen = 0
+    for kernel in store.rows(Kernel):
+        workload = json.loads(kernel.class_key)
+        half = {workload["dtypes"][name] for name in "abc"} <= {"float16", "bfloat16"}
+        if not half or set(workload["alignment"].values()) != {16}:
+            continue
+        facts = json.loads(store.binary(kernel).facts)
+        accesses = facts[kernel.family]["accesses"]
+        (verification,) = store.rows(Verification, kernel_digest=kernel.digest)
+        assert store.binary(kernel).spill_bytes == 0, kernel.program
+        assert json.loads(verification.counters)["counters"]["bank_conflicts"] == 0, kernel.program
+        widths = {width for opcode in ("LDGSTS", "STG") for width in accesses.get(opcode, {})}
+        assert widths == {"16"}, (kernel.program, accesses)
+        seen += 1
+    assert seen >= 10
