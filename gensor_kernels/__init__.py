@@ -3,12 +3,14 @@
 matmul(a, b, ...)          matrix product with a fused epilogue
 explain(matmul, a, b, ...) which kernel would serve that call, and why
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
+record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
 refresh()                  forget plans, settings and databases read so far
 """
 
 from .dispatch import emulated, matmul, refresh
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
 from .explain import Explanation, explain
+from .recording import record
 
 __all__ = [
     "BuildError",
@@ -21,5 +23,6 @@ __all__ = [
     "emulated",
     "explain",
     "matmul",
+    "record",
     "refresh",
 ]

@@ -8,6 +8,7 @@
 | `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
+| `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
 """
 
@@ -91,6 +92,12 @@ def site_database() -> Path | None:
     """Path in `GENSOR_SITE_DB`, or None."""
     value = os.environ.get("GENSOR_SITE_DB")
     return Path(value).expanduser() if value else None
+
+
+def record_file() -> Path | None:
+    """Path in `GENSOR_RECORD`, or None."""
+    value = os.environ.get("GENSOR_RECORD")
+    return Path(value) if value else None
 
 
 def tune_mode() -> str:

@@ -18,6 +18,7 @@ INSIDE = {
         "programs",
         "cuda build",
         "devices",
+        "record_file recording",
         "dispatch",
         "explain",
         "__init__",

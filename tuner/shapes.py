@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gensor_kernels.errors import GensorError, UnsupportedError
-from gensor_kernels.operators import epilogue, matmul
+from gensor_kernels.operators import matmul
 from gensor_kernels.operators.workload import Workload
 
+from . import layouts
+
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
+MOST_CALLS = 10**18 - 1
 SERVED = ("matmul", "batched_matmul", "gemv")
 KNOWN = {
     *("grouped_matmul", "conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),
@@ -66,6 +69,7 @@ COLUMNS = (
     "order",
     "epilogue",
     "count",
+    *layouts.COLUMNS,
 )
 
 
@@ -107,13 +111,13 @@ class _Line:
             raise self.fail(column, "is required here and is missing or empty")
         return default
 
-    def integer(self, column: str, default: int | None = None) -> int:
+    def integer(self, column: str, default: int | None = None, largest: int = LARGEST) -> int:
         value = self.text(column, None if default is None else str(default))
         if not re.fullmatch(r"[0-9]{1,18}", value):
             raise self.fail(column, f"'{value[:40]}' is not a whole number written in digits")
         number = int(value)
-        if number > LARGEST:
-            raise self.fail(column, f"{number} is larger than {LARGEST}, the largest extent a kernel takes")
+        if number > largest:
+            raise self.fail(column, f"{number} is larger than {largest}, the largest extent a kernel takes")
         return number
 
     def choice(
@@ -181,7 +185,7 @@ def _row(path: Path, number: int, header: list[str], line: str) -> Row:
         notes = {key: value for key, value in cells.items() if key not in COLUMNS and value}
         name = cells.get("name", "").strip() or name
         workload, unsupported = _workload(_Line(path, number, cells))
-        count = _Line(path, number, cells).integer("count", 1)
+        count = _Line(path, number, cells).integer("count", 1, MOST_CALLS)
         return Row(number, name, count, workload, unsupported, None, notes)
     except RowError as error:
         return Row(number, name, error=str(error))
@@ -191,6 +195,8 @@ def _workload(line: _Line) -> tuple[Workload | None, str | None]:
     op = line.choice("op", SERVED, None, KNOWN)
     if op not in SERVED:
         return None, f"this version serves {', '.join(SERVED)}, not {op}"
+    if line.text("unsupported", ""):  # a recorded call that no kernel takes, whatever its other cells
+        return None, line.text("unsupported")
     m, n, k = (line.integer(axis) for axis in "mnk")
     batch = line.integer("batch", 1)
     if op == "gemv" and 1 not in (m, n):
@@ -221,7 +227,7 @@ def _workload(line: _Line) -> tuple[Workload | None, str | None]:
     )
     if workload.accumulator != accumulator and accumulator != "float32":
         return None, f"no kernel family of this version accumulates {name} in {accumulator}"
-    return workload, None
+    return layouts.laid_out(line, workload), None
 
 
 def _epilogue(line: _Line) -> tuple[str, ...]:
@@ -231,7 +237,7 @@ def _epilogue(line: _Line) -> tuple[str, ...]:
     if foreign:
         raise UnsupportedError(f"no operator of this version declares the epilogue '{foreign[0]}'")
     try:
-        return epilogue.parse(text)
+        return layouts.operations(text)
     except UnsupportedError as error:
         raise line.fail("epilogue", error.reason) from None
 

@@ -33,7 +33,13 @@ Steps = tuple[Operation, ...]
 
 
 class Plan(Protocol):
-    """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one)."""
+    """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one).
+
+    `tier` is the one that serves it, 0 where there is nothing to compute.
+    """
+
+    call: Call
+    tier: int
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The result: `out` where there is one."""
@@ -41,6 +47,8 @@ class Plan(Protocol):
 
 class EmptyPlan:
     """A result without elements."""
+
+    tier = 0
 
     def __init__(self, runtime: Runtime, call: Call):
         self.device, self.call = runtime.device, call
@@ -56,6 +64,8 @@ class FallbackPlan:
     That plan is made at the second run: it costs milliseconds and loads a kernel, which shapes that never come back
     must not pay for. Inside a capture only kernels that are loaded already can stand by.
     """
+
+    tier = 4
 
     def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
         self.runtime, self.device, self.call, self.reason = runtime, runtime.device, call, reason
@@ -93,7 +103,7 @@ class SwitchedPlan:
     """
 
     def __init__(self, runtime: Runtime, call: Call, plan: Plan):
-        self.runtime, self.call, self.plan = runtime, call, plan
+        self.runtime, self.call, self.plan, self.tier = runtime, call, plan, plan.tier
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Runs the plan while the switch is on."""
@@ -104,6 +114,8 @@ class SwitchedPlan:
 
 class StagedPlan:
     """Operands that kernels cannot take as they lie: converted or compacted, then the call is made again."""
+
+    tier = 3  # at worst, as for every kernel; whoever chose it says so
 
     def __init__(self, runtime: Runtime, call: Call, staging: Staging):
         self.runtime, self.call, self.staging = runtime, call, staging
@@ -148,6 +160,8 @@ class Bound:
 
 class LaunchPlan:
     """A kernel bound to one set of shapes, strides and dtypes."""
+
+    tier = 3
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         self.runtime, self.device, self.call = runtime, runtime.device, call

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import config
+from .. import config, recording
 from ..devices.device import Device
 from ..errors import BuildError, UnsupportedError
 from ..programs import params
 from ..programs.families import FAMILIES
-from . import tiers
+from . import counting, tiers
 from .arguments import PRECISIONS, Call, Operation, kind, resolve
 from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
@@ -34,10 +34,15 @@ class Runtime:
         self.device, self.library = device, library
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        self.find = self.plans.get
+        self.find: Callable[[Any], Plan | None] = self.plans.get
         self.lock = threading.RLock()
         self.tuned: set[str] = set()
         self.loaded: set[str] = set()
+        recording.attach(self)
+
+    def bypass(self, on: bool) -> None:
+        """While calls are recorded: every call takes the way of a first one, on which it is counted."""
+        self.find = counting.unseen if on else self.plans.get
 
     def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
         """`a @ b` with the epilogue `steps`, into `out` or a new array."""
@@ -83,7 +88,21 @@ class Runtime:
     def _first(
         self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any, pa: int, pb: int, pc: int
     ) -> Any:
-        """The first call of its kind: makes the Plan, once even when several threads arrive together."""
+        """The first call of its kind, or any while calls are recorded."""
+        plan = self.plans.get(key) or self._made(key, a, b, out, steps, dtype, precision)
+        try:
+            return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
+        except self.device.refusals as error:
+            # A launch the driver refuses at once has done nothing: the library can still serve the call.
+            config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
+            call = resolve(a, b, out, steps, dtype, self.precision(precision))
+            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}", precision)
+            return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
+
+    # ---- planning
+
+    def _made(self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any) -> Plan:
+        """A new Plan, made once even when several threads arrive together."""
         self.check(a, b, out, steps, precision)
         with self.lock:
             plan = self.plans.get(key)
@@ -93,16 +112,7 @@ class Runtime:
                     if len(self.plans) >= MOST_PLANS:
                         self.plans.clear()
                     self.plans[key] = plan
-        try:
-            return plan.run(a, b, out, steps, pa, pb, pc)
-        except self.device.refusals as error:
-            # A launch the driver refuses at once has done nothing: the library can still serve the call.
-            config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
-            call = resolve(a, b, out, steps, dtype, self.precision(precision))
-            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}", precision)
-            return plan.run(a, b, out, steps, pa, pb, pc)
-
-    # ---- planning
+        return plan
 
     def _plan(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> tuple[Plan, bool]:
         """(Plan, whether it holds for later calls too)."""
@@ -126,6 +136,7 @@ class Runtime:
         if choice.kernel is not None and problem is not None:
             try:
                 plan = self._bind(choice.kernel, problem, call, staging, (a, b, out))
+                plan.tier = choice.tier
                 return SwitchedPlan(self, call, plan) if precision is None and call.math == "tf32" else plan
             except BuildError as error:
                 reason = f"kernel {choice.kernel.digest[:12]} cannot be used here: {error}"

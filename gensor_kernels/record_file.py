@@ -1,0 +1,201 @@
+"""The file a recording is: rows of a shapes file with counts, read, merged and written in one step.
+
+`gensor-tune --shapes` reads it unchanged and gets the Workloads that were called, to the letter: what the columns of
+a hand-written shapes file cannot say (operands without unit stride, lesser alignment) stands in columns of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import GensorError
+from .operators import epilogue, matmul
+from .operators.workload import Workload
+
+#: NumPy's names -> those of shapes files.
+NAMES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "int8": "int8",
+    "int32": "int32",
+}
+OPERANDS = ("a", "b", "c")
+COLUMNS = (
+    *("op", "batch", "m", "n", "k", "dtype", "acc", "out", "trans_a", "trans_b", "epilogue"),
+    *(f"layout_{name}" for name in OPERANDS),
+    *(f"align_{name}" for name in OPERANDS),
+    *("count", "tier", "part", "unsupported"),
+)
+_COUNT = COLUMNS.index("count")
+_LARGEST = 10**18 - 1  # what a count may have: 18 digits
+
+#: The cells of a row but for its count.
+Cells = tuple[str, ...]
+
+
+class ForeignFileError(GensorError):
+    """A file that is there and is no recording: it is left as it is."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Who served a call: the tier (0: nothing to compute) and the part it ran on ("" where that is unlisted)."""
+
+    tier: int
+    part: str
+
+    def row(self, cells: Mapping[str, object]) -> Cells:
+        """A row with these cells; those not given are empty."""
+        whole = {"tier": self.tier, "part": self.part} | dict(cells)
+        return tuple(_plain(whole.get(name, "")) for name in COLUMNS if name != "count")
+
+
+def _plain(value: object) -> str:
+    """One line of text: the reader takes a line for a row."""
+    return " ".join(str(value).split())
+
+
+def join(names: Sequence[str]) -> str:
+    """An epilogue as text that reads back as these operations: ("gelu", "tanh") is not "gelu_tanh"."""
+    text = epilogue.join(names)
+    return text if len(names) < 2 or epilogue.parse(text) == tuple(names) else ";".join(names)
+
+
+def workload_row(workload: Workload, served: Served) -> Cells:
+    """The row of a matmul Workload; cells that say what a plain row means anyway stay empty."""
+    size, types, layouts = workload.size, workload.dtype, workload.layouts
+    trans_a, trans_b = layouts["a"] == "m", layouts["b"] == "k"
+    plain = matmul.workload(
+        *(size["m"], size["n"], size["k"]),
+        batch=size["batch"],
+        dtype=types["a"],
+        out=types["c"],
+        math=workload.math,
+        trans_a=trans_a,
+        trans_b=trans_b,
+    )
+    cells: dict[str, object] = dict(size) | {
+        "op": "matmul" if size["batch"] == 1 else "batched_matmul",
+        "dtype": "tf32" if workload.math == "tf32" else NAMES[types["a"]],
+        "acc": NAMES[workload.accumulator],
+        "out": NAMES[types["c"]],
+        "trans_a": int(trans_a),
+        "trans_b": int(trans_b),
+        "epilogue": join(workload.epilogue),
+    }
+    for name in OPERANDS:
+        other = layouts[name] != plain.layouts[name]
+        if other:
+            cells[f"layout_{name}"] = layouts[name]
+        if other or workload.align[name] != plain.align[name]:
+            cells[f"align_{name}"] = workload.align[name]
+    return served.row(cells)
+
+
+def read(path: Path) -> dict[Cells, int]:
+    """Rows and counts of a recording; none where the file is absent or empty.
+
+    Raises ForeignFileError for a file of another form, OSError for one that cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError:
+        raise ForeignFileError(f"{path} is no recording: it is not UTF-8 text") from None
+    counts: dict[Cells, int] = {}
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text), strict=True), start=1):
+            if number == 1:
+                if tuple(row) != COLUMNS:
+                    raise ForeignFileError(f"{path} is no recording: its header has other columns")
+            elif len(row) != len(COLUMNS) or not re.fullmatch(r"[0-9]{1,18}", row[_COUNT]):
+                raise ForeignFileError(f"{path} is no recording: line {number} is no row of one")
+            else:
+                cells = (*row[:_COUNT], *row[_COUNT + 1 :])
+                counts[cells] = counts.get(cells, 0) + int(row[_COUNT])
+    except csv.Error as error:
+        raise ForeignFileError(f"{path} is no recording: {error}") from None
+    return counts
+
+
+def check(path: Path) -> None:
+    """Raises ForeignFileError or OSError where a recording could not be written to `path` as things stand."""
+    if path.exists() and not path.is_file():
+        raise ForeignFileError(f"{path} is no recording: it is no regular file")
+    read(path)
+    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        path.parent.stat()  # a folder that is absent says so
+        raise PermissionError(13, os.strerror(13))
+
+
+def update(path: Path, counts: Mapping[Cells, int]) -> None:
+    """Adds counts to the recording at `path`, made where it is absent; most frequent rows first.
+
+    In one step: a reader, or a process that dies on the way, sees the old file or the new one. Processes that share
+    the file take turns. Raises ForeignFileError and OSError; then the file is as it was.
+    """
+    with _alone(path):
+        check(path)
+        total = read(path)
+        for cells, count in counts.items():
+            total[cells] = total.get(cells, 0) + count
+        _replace(path, _text(total))
+
+
+def _text(counts: Mapping[Cells, int]) -> str:
+    """A whole file. What is called most comes first: with `--budget` it is tuned first."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for cells, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        writer.writerow((*cells[:_COUNT], min(count, _LARGEST), *cells[_COUNT:]))
+    return buffer.getvalue()
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(partial, path.stat().st_mode & 0o777)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time; where the system has no such locks, two that end together may lose one's counts."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock)):
+                break  # else the one before us took the file away while we waited
+        except OSError:
+            break  # a file system without locks
+        os.close(handle)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)

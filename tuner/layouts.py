@@ -1,0 +1,64 @@
+"""The columns of a shapes file that recordings add: how operands lie in memory, and what no kernel takes.
+
+`layout_a`, `layout_b`, `layout_c`: the axis of the operand that has stride 1, `s` for none; `align_a`, `align_b`,
+`align_c`: bytes that divide its address and every other stride. Left empty they follow from the rest of the row, which
+then means contiguous operands at 16-byte aligned addresses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import epilogue
+from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.epilogue import MAX_STEPS
+from gensor_kernels.operators.workload import Workload
+
+if TYPE_CHECKING:
+    from .shapes import _Line
+
+LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
+ALIGNMENTS = ("16", "8", "4", "2", "1")
+COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for name in LAYOUTS), "unsupported")
+
+
+def laid_out(line: _Line, workload: Workload) -> Workload:
+    """`workload` with the layouts and alignments that the row gives; a RowError for impossible ones."""
+    given = {column for column in COLUMNS if line.text(column, "")}
+    if not given:
+        return workload
+    if line.text("order", "row").lower() == "col":
+        raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which is about the row-major problem")
+    layouts, alignments = dict(workload.layout), dict(workload.alignment)
+    for name in LAYOUTS:
+        layouts[name] = line.choice(f"layout_{name}", LAYOUTS[name], layouts[name])
+        alignments[name] = _alignment(line, workload, name, layouts[name])
+    return replace(workload, layout=tuple(layouts.items()), alignment=tuple(alignments.items()))
+
+
+def _alignment(line: _Line, workload: Workload, name: str, layout: str) -> int:
+    """Bytes of an operand's alignment class: as given, else the most that its extent along the unit stride allows."""
+    size = facts(workload.dtype[name]).itemsize
+    row = 0 if layout == "s" else workload.size[layout] * size
+    widths = [width for width in (16, 8, 4) if layout != "s" and width > size and row % width == 0] + [size]
+    wanted = int(line.choice(f"align_{name}", ALIGNMENTS, str(widths[0])))
+    if wanted not in widths:
+        reason = (
+            "elements without unit stride are read one by one" if layout == "s" else f"axis {layout} has {row} bytes"
+        )
+        possible = ", ".join(map(str, widths))
+        raise line.fail(f"align_{name}", f"'{wanted}' is not one of {possible}: {reason}")
+    return wanted
+
+
+def operations(text: str) -> tuple[str, ...]:
+    """Operation names of an epilogue cell: joined by `_`, and by `;` where `_` would read as another operation.
+
+    UnsupportedError names a word that is no operation.
+    """
+    names = tuple(name for part in text.split(";") for name in epilogue.parse(part))
+    if len(names) > MAX_STEPS:
+        raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")
+    return names
