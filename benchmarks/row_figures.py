@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gensor_database.record import Kernel
+from gensor_database.record import Kernel, Verification
 from gensor_database.store import Store
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
@@ -44,6 +44,28 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
             program = Program.from_json(kernel.program)
             known = Facts(program, entry["registers"], entry["spill_bytes"], loop)
             found.setdefault(kernel.class_key, []).append(known)
+    return found
+
+
+def half_figures(store: Store) -> dict[str, Any]:
+    """Kernels of aligned float16 and bfloat16 classes: how many spill, have bank conflicts, or move less than 16 bytes.
+
+    Copies into shared memory and stores of results count; epilogue operands are read as their own layout allows.
+    """
+    found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0}
+    for kernel in store.rows(Kernel):
+        workload, binary = json.loads(kernel.class_key), store.binary(kernel)
+        half = {workload["dtypes"][name] for name in "abc"} <= {"float16", "bfloat16"}
+        if binary is None or not half or set(workload["alignment"].values()) != {16}:
+            continue
+        accesses = json.loads(binary.facts)[kernel.family].get("accesses")
+        widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
+        counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
+        found["kernels"] += 1
+        found["spilling"] += binary.spill_bytes > 0
+        found["conflicting"] += any(each["counters"].get("bank_conflicts", 0) for each in counters)
+        found["narrow"] += accesses is not None and widths != {"16"}
+        found["unread"] += accesses is None
     return found
 
 

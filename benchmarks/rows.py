@@ -28,7 +28,7 @@ from gensor_tuner.report import NEAR_BOUND
 from gensor_tuner.shapes import read_shapes
 from gensor_tuner.tune import Run
 
-from .row_figures import Tuned, bound_figures, class_figures, facts_of
+from .row_figures import Tuned, bound_figures, class_figures, facts_of, half_figures
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -70,7 +70,7 @@ def figures(arch: Arch, path: Path, options: argparse.Namespace, db: Path) -> di
             print(f"\rbenchmarks.rows: {path.name} {len(tuned)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
         wall, compilations = time.perf_counter() - began, nvrtc.compile_count() - compiled
-        feedback = facts_of(store)
+        feedback, half = facts_of(store), half_figures(store)
     served = [each for each in tuned if each.result.status == "ok"]
     by_class: dict[str, list[Tuned]] = {}
     for each in served:
@@ -86,6 +86,7 @@ def figures(arch: Arch, path: Path, options: argparse.Namespace, db: Path) -> di
         "errors": sorted({str(each.result.error) for each in tuned if each.result.status != "ok"}),
         "bound": bound_figures(arch, served, feedback),
         "classes": classes,
+        "aligned_half": half,
         "cost": cost(tuned, wall, compilations, options),
     }
 
@@ -134,6 +135,9 @@ def lines(found: dict[str, Any]) -> list[str]:
         median, worst = each["single_kernel_regret_median"], each["single_kernel_regret_worst"]
         regret = f"one kernel: median {median:.2f}, worst {worst:.2f}" if median is not None else "one kernel: none"
         text.append(f"  {each['class']:<40} {each['rows']:>4} rows, {each['kernels']:>2} kernels; {regret}")
+    if found["aligned_half"]["kernels"]:
+        counts = ", ".join(f"{count} {name}" for name, count in found["aligned_half"].items())
+        text.append(f"  aligned float16 and bfloat16: {counts}")
     text.append(
         f"  {spent['wall_seconds']:.1f} s, {spent['compilations']} compilations"
         f" ({spent['seconds_per_compilation'] or 0:.3f} s each), peak {spent['peak_mb_self']:.0f} MB"

@@ -1,12 +1,12 @@
 """The shipped databases: small, verified, and rebuilt from their stored Programs to identical sources and cubins."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gensor_database.record import Kernel, Portfolio, Record, Verification
+from benchmarks.row_figures import half_figures
+from gensor_database.record import Kernel, Portfolio, Record
 from gensor_database.store import Store
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.operators.workload import Workload
@@ -64,19 +64,6 @@ def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
 
 
 def test_aligned_half_kernels_spill_nothing_conflict_nowhere_and_move_16_bytes(store):
-    """Operands and output; epilogue operands are read as wide as their own strides and alignment allow."""
-    seen = 0
-    for kernel in store.rows(Kernel):
-        workload = json.loads(kernel.class_key)
-        half = {workload["dtypes"][name] for name in "abc"} <= {"float16", "bfloat16"}
-        if not half or set(workload["alignment"].values()) != {16}:
-            continue
-        facts = json.loads(store.binary(kernel).facts)
-        accesses = facts[kernel.family]["accesses"]
-        (verification,) = store.rows(Verification, kernel_digest=kernel.digest)
-        assert store.binary(kernel).spill_bytes == 0, kernel.program
-        assert json.loads(verification.counters)["counters"]["bank_conflicts"] == 0, kernel.program
-        widths = {width for opcode in ("LDGSTS", "STG") for width in accesses.get(opcode, {})}
-        assert widths == {"16"}, (kernel.program, accesses)
-        seen += 1
-    assert seen >= 10
+    found = half_figures(store)
+    assert found.pop("kernels") >= 10
+    assert set(found.values()) == {0}, found
