@@ -20,6 +20,7 @@ from .errors import (
 )
 from .exchange import export, merge
 from .layers import PRETUNED, Layers, open_layers
+from .pruning import Pruned, prune
 from .record import (
     METHODS,
     OUTCOMES,
@@ -52,6 +53,7 @@ __all__ = [
     "LockedStoreError",
     "NewerStoreError",
     "Portfolio",
+    "Pruned",
     "Record",
     "Row",
     "Source",
@@ -67,6 +69,7 @@ __all__ = [
     "export",
     "merge",
     "open_layers",
+    "prune",
     "row_digest",
     "text_digest",
     "winner",

@@ -13,6 +13,7 @@ from gensor_kernels.errors import GensorError
 
 from . import commands
 from .construct import Options
+from .store_cli import DbOption, register
 
 app = typer.Typer(
     add_completion=False,
@@ -25,9 +26,6 @@ app = typer.Typer(
 
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
 ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV).")]
-DbOption = Annotated[
-    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
-]
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
@@ -141,6 +139,9 @@ def doctor() -> None:
 
     for line in report():
         print(line)
+
+
+register(app)
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -38,12 +38,17 @@ def database(path: Path | None) -> Path:
     return path if path is not None else config.user_database()
 
 
-def existing(path: Path | None) -> Store:
-    """The database to read; ConfigError that says how to get one where there is none."""
+def existing_file(path: Path | None) -> Path:
+    """The database's file; ConfigError that says how to get one where there is none."""
     file = database(path)
     if not file.exists():
         raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
-    return Store.open(file, readonly=True)
+    return file
+
+
+def existing(path: Path | None) -> Store:
+    """The database to read; see `existing_file`."""
+    return Store.open(existing_file(path), readonly=True)
 
 
 class Progress:
@@ -111,7 +116,7 @@ def _json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
         raise ConfigError(f"--json {path}: cannot be written: {error.strerror or error}") from None
 
 
-def _capability(arch: str | None) -> str | None:
+def capability(arch: str | None) -> str | None:
     """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
     that archs.toml does not list can be asked for by their capability."""
     return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
@@ -140,7 +145,7 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, _capability(arch), as_json))
+            lines = list(record_lines(store, capability(arch), as_json))
     print("\n".join(lines))
     return 0
 
@@ -175,19 +180,19 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
     """Write records as CSV or JSON lines, or a compact database."""
     from .show import write_records
 
-    capability = _capability(arch)
+    only = capability(arch)
     with existing(db) as store:
         if out.suffix == ".db":
-            if capability is None:
+            if only is None:
                 raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
             try:
-                counts = export_store(store, out, capability)
+                counts = export_store(store, out, only)
             except StoreError as error:  # which names the unfinished file beside it
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
-            print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {capability}")
+            print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
         else:
             try:
-                print(f"{write_records(store, out, capability)} records in {out}")
+                print(f"{write_records(store, out, only)} records in {out}")
             except OSError as error:
                 raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
     return 0
@@ -199,7 +204,7 @@ def verify(db: Path | None, arch: str | None, jobs: int) -> int:
 
     checked = bad = 0
     with existing(db) as store:
-        for digest, problem in recheck(store, _capability(arch), jobs):
+        for digest, problem in recheck(store, capability(arch), jobs):
             print(f"{digest[:12]} {problem or 'ok'}")
             checked, bad = checked + 1, bad + (problem is not None)
         print(f"gensor-tune: {checked} kernels of {store.path} checked, {bad} of them bad", file=sys.stderr)

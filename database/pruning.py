@@ -1,0 +1,150 @@
+"""Deleting rows that nothing needs: never a timing, nor what is timed, nor a verdict that rejects a kernel."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from . import connection as sql
+from .entry import REJECTING, newest_first, verdict
+from .errors import StoreError, translated
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
+from .rows import select
+
+if TYPE_CHECKING:
+    from .store import Store
+
+_CHUNK = 500  # digests in one statement
+Dropped = dict[type[Row], set[str]]
+
+
+@dataclass
+class Pruned:
+    """What `prune` did: rows by table, and bytes the file became smaller by (their values' size, in a dry run).
+
+    `kept_size` says why the file could not be made smaller, though the rows are gone.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    kept_size: str | None = None
+
+
+def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = False) -> Pruned:
+    """Deletes what nothing refers to, in one transaction, and makes the file smaller.
+
+    Superseded records go: of each Workload and part stay the newest, and the newest with a usable kernel of each ABI
+    version. Then kernels without record, portfolio and timing, their verifications but those that reject, binaries
+    without kernel and sources without binary. With `abis` (family -> ABI version), records and portfolios that name
+    kernels of other versions go, too. Rows that do not match their digests are neither believed nor deleted, unless
+    they are binaries and sources. `dry_run` only counts. Raises a StoreError; then nothing was deleted.
+    """
+    before = _file_bytes(store)
+    if dry_run:
+        with translated(store.path):
+            return _counted(store.connection, _found(store.connection, abis))
+
+    def delete(connection: sqlite3.Connection) -> Pruned:
+        found = _found(connection, abis)
+        pruned = _counted(connection, found)
+        for kind, digests in found.items():
+            query = f'DELETE FROM "{kind.TABLE}" WHERE digest = ?'
+            connection.executemany(query, ((digest,) for digest in sorted(digests)))
+        return pruned
+
+    pruned = store._write(delete)
+    try:
+        with translated(store.path):
+            sql.retry(lambda: store.connection.execute("VACUUM"), store.timeout)
+            if store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                pruned.kept_size = f"{store.path} is being read by another process"
+    except StoreError as error:
+        pruned.kept_size = str(error)
+    pruned.bytes = 0 if pruned.kept_size else before - _file_bytes(store)
+    return pruned
+
+
+def _file_bytes(store: Store) -> int:
+    found = (f"{store.path}{suffix}" for suffix in ("", "-wal"))
+    return sum(os.path.getsize(path) for path in found if os.path.exists(path))
+
+
+def _intact(connection: sqlite3.Connection, kind: type[RowType]) -> Iterator[RowType]:
+    """The rows to be believed. Unlike Store.rows it raises where reading ends early: all must have been seen."""
+    return (row for row in select(connection, kind, {}) if row is not None)
+
+
+def _found(connection: sqlite3.Connection, abis: Mapping[str, int] | None) -> Dropped:
+    """Digests of the rows to drop, by table."""
+    kernels = {row.digest: row for row in _intact(connection, Kernel)}
+    verdicts: dict[str, list[Verification]] = {}
+    for row in _intact(connection, Verification):
+        verdicts.setdefault(row.kernel_digest, []).append(row)
+    usable = {digest for digest in kernels if verdict(verdicts.get(digest, ())) in ("device", "emulator")}
+    outdated = {k for k, row in kernels.items() if abis is not None and abis.get(row.family) != row.abi}
+    records = list(_intact(connection, Record))
+    portfolio = list(_intact(connection, Portfolio))
+    drop_records = {row.digest for row in records if row.kernel_digest in outdated}
+    kept = [row for row in records if row.digest not in drop_records]
+    drop_records |= _superseded(kept, kernels, usable)
+    drop_portfolio = {row.digest for row in portfolio if row.kernel_digest in outdated}
+    named = {row.kernel_digest for row in records if row.digest not in drop_records}
+    named |= {row.kernel_digest for row in portfolio if row.digest not in drop_portfolio}
+    named |= {row.kernel_digest for row in _intact(connection, Timing)}
+    drop_kernels = kernels.keys() - named
+    dropped: Dropped = {
+        Record: drop_records,
+        Portfolio: drop_portfolio,
+        Kernel: set(drop_kernels),
+        Verification: {
+            row.digest for kernel in drop_kernels for row in verdicts.get(kernel, ()) if row.outcome not in REJECTING
+        },
+    }
+    return dropped | _code(connection, drop_kernels)
+
+
+def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable: set[str]) -> set[str]:
+    """Digests of records that a newer one of the same Workload and part stands before, whoever asks."""
+    found: set[str] = set()
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.key, record.arch, record.part), []).append(record)
+    for group in groups.values():
+        ordered = newest_first(group)
+        keep = {ordered[0].digest}
+        for abi in {record.abi for record in ordered}:
+            working = [r for r in ordered if r.abi == abi and r.outcome == "ok" and r.kernel_digest in kernels]
+            best = [r for r in working if r.kernel_digest in usable] or working
+            keep |= {r.digest for r in best[:1]}
+        found |= {record.digest for record in ordered} - keep
+    return found
+
+
+def _code(connection: sqlite3.Connection, drop_kernels: Iterable[str]) -> Dropped:
+    """Binaries without kernels, once those go, and sources without binaries; unread, because they are large."""
+    gone = set(drop_kernels)
+    kernels = connection.execute("SELECT digest, binary_digest FROM kernel")
+    wanted = {binary for kernel, binary in kernels if kernel not in gone}
+    sources = dict(connection.execute("SELECT digest, source_digest FROM binary"))
+    texts = {source for binary, source in sources.items() if binary in wanted}
+    every = {digest for (digest,) in connection.execute("SELECT digest FROM source")}
+    return {Binary: sources.keys() - wanted, Source: every - texts}
+
+
+def _counted(connection: sqlite3.Connection, found: Dropped) -> Pruned:
+    """How many rows, and how many bytes their values have."""
+    pruned = Pruned()
+    for kind in TABLES:
+        digests = sorted(found.get(kind, ()))
+        pruned.rows[kind.TABLE] = len(digests)
+        size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in ("digest", *kind.columns()))
+        for start in range(0, len(digests), _CHUNK):
+            chunk = digests[start : start + _CHUNK]
+            query = f'SELECT sum({size}) FROM "{kind.TABLE}" WHERE digest IN ({", ".join("?" * len(chunk))})'
+            pruned.bytes += connection.execute(query, chunk).fetchone()[0] or 0
+    pruned.rows = +pruned.rows  # without tables that lose nothing
+    return pruned
