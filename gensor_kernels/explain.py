@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .dispatch import matmul
+from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
-from .dispatch.arguments import operations, resolve
+from .dispatch.arguments import Call, operations, resolve
+from .dispatch.products import tensordot_form
 from .programs.program import Program
+
+if TYPE_CHECKING:
+    from .dispatch.contract import Study
+    from .dispatch.runtime import Runtime
 
 TIERS = {
     0: "nothing to compute",
@@ -26,7 +31,10 @@ class Explanation:
     """The answer of `explain`; times in microseconds, None where there are none.
 
     `tier` is 1 to 4 (0: the result has no elements), `kernel` the digest of the kernel, `family` and `program`
-    what it is, `workload` the canonical key it was looked up by, `staged` what happens to the arrays first.
+    what it is, `workload` the canonical key it was looked up by, `staged` what happens to the arrays first,
+    `views` the shapes and strides (in elements) a contraction was turned into, as a product (batch..., m, k) by
+    (batch..., k, n). `steps` are the pairwise contractions of three and more operands; the rest then says what holds
+    for the one that does most work.
     """
 
     tier: int
@@ -40,6 +48,8 @@ class Explanation:
     measured_us: float | None = None
     vendor_us: float | None = None
     staged: str | None = None
+    views: str | None = None
+    steps: tuple[Explanation, ...] = ()
 
     def __str__(self) -> str:
         rows = [("tier", f"{self.tier} ({TIERS[self.tier]})"), ("reason", self.reason), ("device", self.arch)]
@@ -53,33 +63,58 @@ class Explanation:
                 rows.append((name.removesuffix("_us"), f"{value:.1f} us"))
         if self.staged:
             rows.append(("before", self.staged))
+        if self.views:
+            rows.append(("views", self.views))
+        rows += [(f"step {number}", f"tier {step.tier}, {step.reason}") for number, step in enumerate(self.steps, 1)]
         return "\n".join(f"{name:>9}  {text}" for name, text in rows)
 
 
 def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explanation:
-    """What `function(*args, **keywords)` would do, where `function` is `gensor_kernels.matmul`.
+    """What `function(*args, **keywords)` would do, where `function` is a product of `gensor_kernels`: matmul, einsum,
+    tensordot, dot, vdot, inner, outer or linear.
 
     Nothing is launched, compiled or tuned. Raises what the call would raise for arguments that do not fit, and
     TypeError for any other function.
     """
-    if function is not matmul:
-        raise TypeError(f"explain knows gensor_kernels.matmul, not {function!r}")
+    explainer = _EXPLAINERS.get(function)
+    if explainer is None:
+        raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {function!r}")
     try:
         call = signature(function).bind(*args, **keywords)
     except TypeError as error:  # in the words of a call that does not fit
         raise TypeError(f"{function.__name__}() {error}") from None
-    return _explain_matmul(*call.args, **call.kwargs)
+    return explainer(current_runtime(), *call.args, **call.kwargs)
 
 
-def _explain_matmul(
-    a: Any, b: Any, /, out: Any = None, *, dtype: Any = None, precision: str | None = None, **epilogue: Any
-) -> Explanation:
-    runtime = current_runtime()
-    steps = operations(**epilogue)
-    runtime.check(a, b, out, steps, precision)
-    call = resolve(a, b, out, steps, dtype, runtime.precision(precision))
+def _part(runtime: Runtime) -> str:
     part = runtime.device.arch
-    arch = f"{part.part} ({part.name})" if part else runtime.device.unsupported
+    return f"{part.part} ({part.name})" if part else runtime.device.unsupported
+
+
+def _matmul(
+    runtime: Runtime,
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    dtype: Any = None,
+    precision: str | None = None,
+    **more: Any,
+) -> Explanation:
+    steps = operations(**more)
+    runtime.check(a, b, out, steps, precision)
+    return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
+
+
+def _linear(runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Explanation:
+    runtime.check(x, w, None, (), None)
+    return _matmul(runtime, x, w.T, bias=bias, activation=activation)
+
+
+def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanation:
+    """Of one product as the runtime gets it."""
+    arch = _part(runtime)
     if 0 in call.shape:
         return Explanation(0, "the result has no elements", arch)
     choice, problem, staging = runtime.choose(call, a, b, out, runtime.device.capturing())
@@ -97,3 +132,79 @@ def _explain_matmul(
         vendor_us=choice.vendor_us,
         staged=str(staging) if staging else None,
     )
+
+
+# ---- contractions
+
+
+def _tensordot(runtime: Runtime, a: Any, b: Any, axes: Any = 2) -> Explanation:
+    return _pair(runtime, tensordot_form(axes), a, b)
+
+
+def _named(name: str, vectors: bool = False) -> Callable[..., Explanation]:
+    """Of a function without further arguments; `vectors`: operands of different shapes are taken as vectors."""
+
+    def explainer(runtime: Runtime, a: Any, b: Any, out: Any = None) -> Explanation:
+        runtime.check(a, b, out, (), None)
+        if vectors and (name == "outer" or a.shape != b.shape):
+            a, b = (x if x.ndim == 1 else runtime.device.empty((x.size,), x.dtype) for x in (a, b))
+        return _pair(runtime, (name,), a, b, out)
+
+    return explainer
+
+
+def _einsum(runtime: Runtime, *arguments: Any, dtype: Any = None, optimize: Any = False) -> Explanation:
+    from .dispatch.chains import outlined, parsed, strategy_of, walked, written_as
+
+    text, operands = written_as(runtime, arguments)
+    strategy = strategy_of(optimize)
+    if len(operands) == 1:
+        parsed(text, operands)
+        return Explanation(4, "one operand: the library's view or sum", _part(runtime))
+    if len(operands) == 2:
+        a, b = operands
+        return _pair(runtime, text, a, b, dtype=dtype)
+    chain = outlined(text, operands, dtype, strategy)
+    steps = [_studied(runtime, *each) for each in walked(runtime, chain, operands)]
+    main = max(steps, key=lambda each: each.predicted_us or 0.0)
+    return replace(main, reason=f"{len(steps)} contractions, the longest: {main.reason}", steps=tuple(steps))
+
+
+def _pair(runtime: Runtime, form: Any, a: Any, b: Any, out: Any = None, dtype: Any = None) -> Explanation:
+    from .dispatch.contract import study
+
+    runtime.check(a, b, out, (), None)
+    return _studied(runtime, study(runtime, form, a, b, out, dtype), a, b, out)
+
+
+def _studied(runtime: Runtime, found: Study, a: Any, b: Any, out: Any = None) -> Explanation:
+    from .dispatch.contract import described, is_staged, staged_form, stand_ins, study, target, views
+
+    if found.layout is None:
+        nothing = "the result has no elements" if 0 in found.shape else "the sums have no terms"
+        return Explanation(4 if found.reason else 0, found.reason or nothing, _part(runtime))
+    if is_staged(found):
+        first, second = stand_ins(runtime, found, a, b)
+        form, dtype = staged_form(found)
+        inner = _studied(runtime, study(runtime, form, first, second, None, dtype), first, second)
+        return replace(inner, staged="; ".join(filter(None, (described(found), inner.staged))))
+    x, y, z = views(runtime, found, a, b, target(runtime, found, out))
+    call = resolve(x, y, z, (), found.given, runtime.precision(None))
+    return replace(_product(runtime, call, x, y, z), views=" by ".join(map(_seen, (x, y))) + f" into {_seen(z)}")
+
+
+def _seen(array: Any) -> str:
+    steps = tuple(stride // array.dtype.itemsize for stride in array.strides)
+    return f"{tuple(array.shape)} of strides {steps}"
+
+
+_EXPLAINERS: dict[Callable[..., Any], Callable[..., Explanation]] = {
+    matmul: _matmul,
+    linear: _linear,
+    einsum: _einsum,
+    tensordot: _tensordot,
+    dot: _named("dot"),
+    inner: _named("inner"),
+    vdot: _named("vdot", vectors=True),
+    outer: _named("outer", vectors=True),
+}

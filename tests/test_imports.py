@@ -114,4 +114,4 @@ def test_importing_the_runtime_loads_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "gensor_kernels" in loaded
-    assert not loaded & {"cupy", "typer", "tqdm", "sqlite_utils", "cuda", "gensor_tuner", "hypothesis"}
+    assert not loaded & {"cupy", "typer", "tqdm", "sqlite_utils", "cuda", "gensor_tuner", "hypothesis", "opt_einsum"}

@@ -1,0 +1,194 @@
+"""Plans of contractions: what later calls run.
+
+A contraction is a product of windows on its operands (`contract`), which the runtime plans like any other. A Plan here
+holds that Plan under a key of its own, so that a warm call looks up once, allocates and launches. Where the runtime
+sends the product to the array library, the library's function of the same name gets the caller's operands instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UnsupportedError
+from . import counting
+from .arguments import Call
+from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
+from .forms import library_call
+from .pairs import pair
+from .plan import FallbackPlan, LaunchPlan, Plan
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+
+class ZeroPlan:
+    """A sum over nothing, or a result without elements."""
+
+    tier = 0
+
+    def __init__(self, runtime: Runtime, found: Study):
+        self.runtime, self.study = runtime, found
+        self.call: Any = None
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """Zeros."""
+        if out is None:
+            return self.runtime.device.xp.zeros(self.study.shape, self.study.dtype)
+        out[...] = 0
+        return out
+
+
+class DirectPlan:
+    """A kernel launched on the caller's arrays: their addresses are all it takes."""
+
+    def __init__(self, runtime: Runtime, found: Study, plan: LaunchPlan):
+        assert found.layout is not None
+        self.study, self.call, self.tier, self.dtype = found, plan.call, plan.tier, found.dtype
+        self.launch, self.empty, self.pointer = plan.run, runtime.device.empty, runtime.pointer
+        self.swapped, self.shape, self.order = found.layout.swapped, found.layout.allocated, found.layout.order
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """A new array, transposed to the order of axes that was asked for."""
+        result = self.empty(self.shape, self.dtype)
+        if self.swapped:
+            self.launch(b, a, result, (), pb, pa, self.pointer(result))
+        else:
+            self.launch(a, b, result, (), pa, pb, self.pointer(result))
+        return result if self.order is None else result.transpose(self.order)
+
+
+class WindowPlan:
+    """A product of windows that the runtime does more with than launch: converts, asks a switch, avoids overlap."""
+
+    def __init__(self, runtime: Runtime, found: Study, plan: Plan):
+        self.runtime, self.study, self.plan, self.call, self.tier = runtime, found, plan, plan.call, plan.tier
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """The result: `out` where there is one."""
+        runtime, layout = self.runtime, self.study.layout
+        assert layout is not None
+        result = target(runtime, self.study, out)
+        x, y, z = views(runtime, self.study, a, b, result)
+        self.plan.run(x, y, z, (), runtime.pointer(x), runtime.pointer(y), runtime.pointer(z))
+        if self.study.direct:
+            return out
+        return copied(result if layout.order is None else result.transpose(layout.order), out)
+
+
+class StagedContraction:
+    """Operands that are copied or summed first; the contraction of what that gives is looked up by itself."""
+
+    tier = 3
+
+    def __init__(self, runtime: Runtime, found: Study, call: Call):
+        self.runtime, self.study, self.call = runtime, found, call
+        self.form, self.dtype = staged_form(found)
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """Stages, contracts, rounds once, and copies into `out` where there is one."""
+        first, second = (stage(self.runtime, self.study, number, array) for number, array in enumerate((a, b)))
+        result = pair(self.runtime, self.form, first, second, None, self.dtype)
+        return copied(result.astype(self.study.dtype, copy=False), out)
+
+
+class LibraryPlan:
+    """Tier 4: the array library's function. A kernel that is there for graph capture stands by, as for matmul."""
+
+    tier = 4
+
+    def __init__(self, runtime: Runtime, found: Study, call: Call | None, reason: str, standby: bool = False):
+        self.runtime, self.study, self.reason = runtime, found, reason
+        self.call: Any = call
+        self.runs_to_wait = 1 if standby else -1
+        self.standby: Plan | None = None
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """The library's result; UnsupportedError on an emulated device."""
+        device, found = self.runtime.device, self.study
+        if device.emulated:
+            raise UnsupportedError(f"no kernel serves this call: {self.reason}")
+        standby = self._standing_by(a, b, out)
+        if standby is not None:
+            return standby.run(a, b, out, steps, pa, pb, pc)
+        result = library_call(device.xp, found.form, a, b, out, found.given)
+        return result if result.shape == found.shape else result.reshape(found.shape)
+
+    def _standing_by(self, a: Any, b: Any, out: Any) -> Plan | None:
+        """The plan inside graph capture; made at the second run, because shapes may never come back."""
+        if self.runs_to_wait > 0:
+            self.runs_to_wait -= 1
+            return None
+        if self.runs_to_wait < 0 and self.standby is None:
+            return None
+        capturing = self.runtime.device.capturing()
+        if self.runs_to_wait == 0:
+            self.standby = self._standby(a, b, out, capturing)
+            self.runs_to_wait = 0 if capturing and self.standby is None else -1
+        return self.standby if capturing else None
+
+    def _standby(self, a: Any, b: Any, out: Any, capturing: bool) -> Plan | None:
+        found = self.study
+        assert found.layout is not None
+        x, y, z = views(self.runtime, found, a, b, target(self.runtime, found, out))
+        plan = self.runtime.standby(self.call, x, y, z, capturing)
+        return None if plan is None else bound(self.runtime, found, plan, out is None)
+
+
+def bound(runtime: Runtime, found: Study, plan: Plan, fresh: bool) -> Plan:
+    """The Plan of a contraction whose product the runtime serves by `plan`; `fresh`: into a new array."""
+    if fresh and isinstance(plan, LaunchPlan):
+        return DirectPlan(runtime, found, plan)
+    return WindowPlan(runtime, found, plan)
+
+
+def copied(result: Any, out: Any) -> Any:
+    """`result`, or `out` with its elements."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def make(runtime: Runtime, form: Any, a: Any, b: Any, out: Any, dtype: Any) -> tuple[Plan, bool]:
+    """(Plan, whether it holds for later calls too). Raises what the call raises for arguments that do not fit."""
+    found = study(runtime, form, a, b, out, dtype)
+    if found.layout is None:
+        return (LibraryPlan(runtime, found, None, found.reason) if found.reason else ZeroPlan(runtime, found)), True
+    if is_staged(found):
+        form, dtype = staged_form(found)
+        inner, keep = make(runtime, form, *stand_ins(runtime, found, a, b), None, dtype)
+        if isinstance(inner, LibraryPlan):
+            return LibraryPlan(runtime, found, None, inner.reason), keep
+        return StagedContraction(runtime, found, inner.call), keep
+    x, y, z = views(runtime, found, a, b, target(runtime, found, out))
+    plan, keep = runtime._plan(x, y, z, (), found.given, None)
+    if isinstance(plan, FallbackPlan):
+        return LibraryPlan(runtime, found, plan.call, plan.reason, plan.runs_to_wait > 0), keep
+    return bound(runtime, found, plan, out is None), keep
+
+
+def refused(runtime: Runtime, plan: Any, error: Exception) -> LibraryPlan:
+    """The Plan that takes over from one whose launch the driver has refused."""
+    return LibraryPlan(runtime, plan.study, None, f"the launch was refused: {error}")
+
+
+def counted(runtime: Runtime, plan: Any, a: Any, b: Any, out: Any, pa: int, pb: int, pc: int) -> Any:
+    """Runs a Plan while calls are recorded: what is counted is the product, not the arrays it is a view of."""
+    arrays: Any = (a, b, out)
+    found = plan.study
+    if plan.call is None or found.layout is None or is_staged(found):
+        return plan.run(a, b, out, (), pa, pb, pc)
+    return counting.run(
+        runtime, _Seen(plan, arrays), *views(runtime, found, a, b, target(runtime, found, out)), (), pa, pb, pc
+    )
+
+
+class _Seen:
+    """A Plan as it is counted: it is run with the caller's arrays, and described by its windows on them."""
+
+    def __init__(self, plan: Plan, arrays: tuple[Any, Any, Any]):
+        self.plan, self.arrays, self.call, self.tier = plan, arrays, plan.call, plan.tier
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """Runs the Plan."""
+        return self.plan.run(*self.arrays, steps, pa, pb, pc)

@@ -1,0 +1,123 @@
+"""The public functions beside matmul: contractions with the names, arguments and rules of CuPy's. Imports little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .api import current_runtime
+from .arguments import operations
+from .pairs import pair
+
+
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False) -> Any:
+    """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
+
+    `einsum(subscripts, *operands)` or `einsum(operand0, sublist0, operand1, sublist1, ..., [output])`. Subscripts,
+    broadcasting of axes of one element, ellipses, repeated and summed letters and the implied output are those of
+    `cupy.einsum` (numpy.einsum); the dtype is the operands' promoted one, or `dtype`. int8 wraps around as there;
+    float16 and bfloat16 are summed in float32 and rounded once. `optimize` takes what `cupy.einsum` takes: False
+    contracts from the last operand to the first, as CuPy does, True and "greedy" in a cheap order, "optimal" in the
+    cheapest, a list from `numpy.einsum_path` as it says.
+
+    Two operands are one product of kernels' on the arrays as they lie; axes that kernels have too few of cost one
+    copy. More are contracted pairwise, each intermediate in the result's dtype. One operand, and products in which
+    nothing is summed, are the array library's. The result may be a transposed view of new memory; it is a view of
+    the operand where there is one and nothing is summed, as in CuPy.
+
+    Raises ValueError for subscripts and shapes that do not fit, TypeError for an `optimize` nobody knows.
+    """
+    if len(operands) == 3 and type(operands[0]) is str and type(optimize) is bool:
+        runtime = current_runtime()
+        text, a, b = operands
+        is_array = runtime.device.is_array
+        if is_array(a) and is_array(b):
+            return pair(runtime, text, a, b, None, dtype)
+    from .chains import einsum
+
+    return einsum(current_runtime(), operands, dtype, optimize)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sum of products over `axes` of two arrays, as `cupy.tensordot` (numpy.tensordot).
+
+    `axes` is a number (the last axes of `a` with the first of `b`) or a pair of axes or of sequences of axes. The
+    result has the axes of `a` that are left, then those of `b`; its dtype is the promoted one. Raises ValueError
+    for axes whose extents differ, TypeError for operands that are no arrays of this device.
+    """
+    return pair(current_runtime(), tensordot_form(axes), a, b, None, None)
+
+
+def tensordot_form(axes: Any) -> tuple[str, Any]:
+    """The form of a tensordot: `axes` as a number or a pair of tuples."""
+    return "tensordot", axes if type(axes) is int else _axes(axes)
+
+
+def _axes(axes: Any) -> Any:
+    try:
+        first, second = axes
+    except TypeError:
+        return int(axes)
+    except ValueError:
+        raise ValueError("axes must be a number or a pair of axes") from None
+    return tuple((int(each),) if not hasattr(each, "__len__") else tuple(map(int, each)) for each in (first, second))
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """Product over the last axis of `a` and the last but one of `b` (its only one), as `cupy.dot` (numpy.dot).
+
+    Shapes (..., k) and (..., k, n) give (..., ..., n); an operand without axes scales the other. `out` must have
+    the result's shape and dtype (any strides). Raises ValueError where they do not fit, TypeError for operands that
+    are no arrays of this device.
+    """
+    return pair(current_runtime(), ("dot",), a, b, out, None)
+
+
+def inner(a: Any, b: Any) -> Any:
+    """Product over the last axes of two arrays, as `cupy.inner` (numpy.inner): (..., k) and (..., k).
+
+    Raises ValueError where these differ, TypeError for operands that are no arrays of this device.
+    """
+    return pair(current_runtime(), ("inner",), a, b, None, None)
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """Product of two arrays as vectors, the first one conjugated, as `cupy.vdot` (numpy.vdot): an array without axes.
+
+    Raises ValueError for arrays of different sizes, TypeError for operands that are no arrays of this device.
+    """
+    runtime = current_runtime()
+    runtime.check(a, b, None, (), None)
+    if a.shape != b.shape:
+        a, b = a.ravel(), b.ravel()
+    return pair(runtime, ("vdot",), a, b, None, None)
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """Products of every element of `a` with every one of `b`, as `cupy.outer` (numpy.outer): (a.size, b.size).
+
+    Nothing is summed, so on a GPU the library does it. `out` must have the result's shape and dtype. Raises
+    ValueError where it has not, TypeError for operands that are no arrays of this device.
+    """
+    runtime = current_runtime()
+    runtime.check(a, b, out, (), None)
+    return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
+
+
+def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
+    """`activation(x @ w.T + bias)` in one kernel, as `torch.nn.functional.linear` with an activation.
+
+    `x` is (..., in), `w` (out, in) or (in,), `bias` broadcasts to the result, which is (..., out) or (...).
+    `activation` is one of relu, relu6, gelu, gelu_tanh, silu, tanh, sigmoid. The epilogue is computed in the
+    accumulator's type and rounded once. Raises ValueError for shapes that do not fit and for other names,
+    TypeError for operands that are no arrays of this device.
+    """
+    runtime = current_runtime()
+    steps = operations(1, bias, None, activation, None)
+    try:
+        axes = w.ndim
+        if axes > 2:
+            raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")
+        return runtime.call(x, w.T, None, steps, None, None)
+    except AttributeError:
+        runtime.check(x, w, None, steps, None)
+        raise

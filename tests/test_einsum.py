@@ -1,0 +1,280 @@
+"""einsum inside `emulated(...)`: kernels on a CPU, against NumPy in float64."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import gensor_kernels
+from gensor_kernels import UnsupportedError, einsum, explain
+from gensor_kernels.dispatch import contractions, plan
+from gensor_kernels.operators.subscripts import parse
+
+from .einsum_cases import LAYOUTS, OTHERS, PAIRS, agrees, drawn_contractions, expected, laid_out
+from .emulated_calls import BFLOAT16
+from .emulated_store import SIMT, isolate, stock
+
+EXAMPLES = max(200, settings.default.max_examples)
+#: Few classes, so that a run builds few libraries: one for any strides, and one with vectors.
+CLASSES = {
+    "sm_87": {
+        (inputs, result, "ieee"): [("sss", False, SIMT, False), ("knn", True, SIMT, False)]
+        for inputs, result in [
+            ("float64", "float64"),
+            ("float32", "float32"),
+            ("float16", "float16"),
+            ("float16", "float32"),
+            ("bfloat16", "bfloat16"),
+            ("int8", "int8"),
+            ("int8", "int32"),
+        ]
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("einsum") / "kernels.db"
+    return path, stock(path, CLASSES)
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch, tmp_path, database):
+    """digest -> (Program, class) of the kernels there are; every test runs on the emulator."""
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("GENSOR_DB", str(database[0]))
+    with gensor_kernels.emulated("sm_87"):
+        yield database[1]
+    gensor_kernels.refresh()
+
+
+def operands(shapes, dtype=np.float32, seed=3):
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(shape), dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in PAIRS])
+def test_two_operands(text, shapes, kernels):
+    for forms in [("C", "C"), ("F", "negative"), ("stepped", "F")]:
+        a, b = (laid_out(each, form) for each, form in zip(operands(shapes), forms, strict=True))
+        found, why = einsum(text, a, b), explain(einsum, text, a, b)
+        assert found.dtype == np.float32
+        verdict = agrees(found, text, (a, b))
+        assert verdict.ok, f"{forms}: {verdict.message}\n{why}"
+        assert why.tier == 0 if 0 in (*a.shape, *b.shape) else why.kernel in kernels
+
+
+@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in OTHERS])
+def test_other_numbers_of_operands(text, shapes):
+    arrays = operands(shapes, np.float64)
+    for optimize in (False, True, "greedy", "optimal", ("optimal", 1000)):
+        verdict = agrees(einsum(text, *arrays, optimize=optimize), text, arrays)
+        assert verdict.ok, f"{optimize}: {verdict.message}"
+
+
+def test_sublists_and_lists():
+    a, b = operands([(2, 3, 4), (4, 3, 5)], np.float64)
+    for arguments in [(a, [0, 1, 2], b, [2, 1, 3]), (a, [0, 1, 2], b, [2, 1, 3], [3, 0])]:
+        np.testing.assert_array_equal(einsum(*arguments).shape, np.einsum(*arguments).shape)
+    assert agrees(einsum(a, [..., 0], b, [0, 1, 2], [..., 2, 1]), "abc,cde->abed", (a, b)).ok
+    np.testing.assert_array_equal(einsum("ij,j", [[1.0, 2.0]], [1.0, 3.0]), [7.0])
+    np.testing.assert_array_equal(einsum(np.eye(3), [0, 0]), 3.0)
+
+
+WRONG = {
+    "fewer operands": ("ij,jk", [(2, 3)], "fewer operands"),
+    "more operands": ("ij", [(2, 3), (3, 4)], "more operands"),
+    "too few letters": ("i,i", [(2, 3), (3,)], "has more dimensions than subscripts"),
+    "too many letters": ("ijk,i", [(2, 3), (3,)], "too many subscripts for operand 0"),
+    "extents": ("ij,jk", [(2, 3), (4, 5)], "could not be broadcast together"),
+    "a diagonal": ("ii,i", [(2, 3), (2,)], "collapsing index 'i'"),
+    "a diagonal of one element": ("ii,i", [(1, 3), (3,)], "collapsing index 'i'"),
+    "an unknown output": ("ij,jk->z", [(2, 3), (3, 4)], "never appeared in an input"),
+    "an output twice": ("ij,jk->ii", [(2, 3), (3, 4)], "multiple times"),
+    "a digit": ("i1,jk", [(2, 3), (3, 4)], "invalid subscript '1'"),
+    "a dot": ("i.j,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
+    "two ellipses": ("......,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
+    "half an arrow": ("ij,jk-ik", [(2, 3), (3, 4)], "does not contain proper '->'"),
+    "two arrows": ("ij,jk->i->k", [(2, 3), (3, 4)], "does not contain proper '->'"),
+    "an ellipsis the output lacks": ("...ij,jk->ik", [(2, 2, 3), (3, 4)], "output has more dimensions"),
+    "three operands": ("ij,jk,kl", [(2, 3), (3, 4), (5, 6)], "could not be broadcast together"),
+    "one operand": ("ij->k", [(2, 3)], "never appeared in an input"),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes", "words"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_raises_what_numpy_raises(text, shapes, words):
+    arrays = operands(shapes)
+    with pytest.raises(ValueError, match=r".") as by_numpy:
+        np.einsum(text, *arrays)
+    for call in (einsum, lambda *each: explain(einsum, *each)):
+        with pytest.raises(ValueError, match=words):
+            call(text, *arrays)
+    assert by_numpy.type is ValueError
+
+
+def test_other_wrong_arguments():
+    a = np.eye(3)
+    for optimize in ("best", ["greedy", "x"], 1, None, []):
+        with pytest.raises(TypeError, match="Did not understand the path"):
+            einsum("ij,jk,kl", a, a, a, optimize=optimize)
+        with pytest.raises(TypeError, match="Did not understand the path"):
+            einsum("ij,jk", a, a, optimize=optimize)
+    with pytest.raises(ValueError, match="the path takes operands"):
+        einsum("ij,jk,kl", a, a, a, optimize=["einsum_path", (0, 7)])
+    with pytest.raises(ValueError, match="must specify the einstein sum"):
+        einsum()
+    with pytest.raises(ValueError, match="valid range"):
+        einsum(a, [0, 52])
+    with pytest.raises(TypeError, match="either an integer or an ellipsis"):
+        einsum(a, [0, "j"])
+    with pytest.raises(TypeError, match="out"):
+        einsum("ij,jk", a, a, out=a)
+
+
+def test_explicit_paths():
+    arrays = operands([(3, 4), (4, 5), (5, 6), (6, 2)], np.float64)
+    text = "ij,jk,kl,lm->mi"
+    for path in ([(0, 1), (0, 1), (0, 1)], [(1, 2, 3), (0, 1)], [(0, 3)], [(0,), (1, 2)]):
+        assert agrees(einsum(text, *arrays, optimize=["einsum_path", *path]), text, arrays).ok
+    path = np.einsum_path(text, *arrays, optimize="optimal")[0]
+    assert agrees(einsum(text, *arrays, optimize=path), text, arrays).ok
+    why = explain(einsum, text, *arrays, optimize=path)
+    assert len(why.steps) == 3 and all(step.tier == 3 for step in why.steps) and "step 3" in str(why)
+
+
+#: Contractions that must be served as they lie: (subscripts, shapes).
+WITHOUT_COPIES = [
+    ("ij,jk->ik", (20, 30), (30, 40)),
+    ("ji,kj->ki", (30, 20), (40, 30)),
+    ("bhid,bhjd->bhij", (2, 3, 16, 8), (2, 3, 24, 8)),
+    ("bihd,bjhd->bhij", (2, 16, 3, 8), (2, 24, 3, 8)),
+    ("bhij,bhjd->bhid", (2, 3, 16, 24), (2, 3, 24, 8)),
+    ("bhij,bjhd->bihd", (2, 3, 16, 24), (2, 24, 3, 8)),
+    ("nchw,oc->nohw", (2, 16, 5, 7), (8, 16)),
+    ("nhwc,oc->nhwo", (2, 5, 7, 16), (8, 16)),
+    ("bthd,hdm->btm", (2, 6, 3, 8), (3, 8, 16)),
+    ("btm,mhd->bhtd", (2, 6, 16), (16, 3, 8)),
+    ("...ij,jk->...ik", (2, 3, 5, 8), (8, 16)),
+    ("ii,ij->j", (8, 8), (8, 16)),
+    ("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 2, 3)),
+    ("ij,i->i", (4, 5), (4,)),
+]
+
+
+@pytest.mark.parametrize(("text", "shapes"), [(text, shapes) for text, *shapes in WITHOUT_COPIES])
+def test_served_without_a_copy(text, shapes, monkeypatch):
+    a, b = operands(shapes)
+
+    def staging(*_):
+        raise AssertionError("an operand was copied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(contractions, "stage", staging)
+        patch.setattr(plan.StagedPlan, "run", staging)
+        found = einsum(text, a, b)
+        with pytest.raises(AssertionError, match="was copied"):  # the two ways there are to copy
+            einsum("ikl,kjl->ij", *operands([(4, 5, 3), (5, 6, 3)]))
+    why = explain(einsum, text, a, b)
+    assert why.staged is None and why.tier == 3 and "of strides" in why.views
+    assert agrees(found, text, (a, b)).ok
+    # Where n is one axis in b but not in the order asked for, the product keeps it whole.
+    assert found.flags.c_contiguous == (text != "btm,mhd->bhtd")
+
+
+def test_what_needs_a_copy_says_so():
+    a, b = operands([(4, 5, 3), (5, 6, 3)])
+    why = explain(einsum, "ikl,kjl->ij", a, b)
+    assert why.staged == "the second operand is copied" and "(5, 6, 3)" not in why.views
+    why = explain(einsum, "ikl,kjl->ij", a[:, ::2], b[::2])
+    assert why.staged == "the first operand is copied; the second operand is copied"
+    why = explain(einsum, "ij,k->ik", a[0], b[0, :, 0])
+    assert why.staged == "the first operand is summed over j"
+    assert "before" in str(why) and "views" in str(why)
+
+
+def test_dtypes():
+    rng = np.random.default_rng(6)
+    small = [rng.integers(-128, 128, shape, np.int8) for shape in [(7, 90), (90, 6)]]
+    for text, *shapes in [("ij,jk", (7, 90), (90, 6)), ("ij,ij->i", (7, 90), (7, 90)), ("ij,k->ik", (7, 90), (6,))]:
+        whole = [rng.integers(-128, 128, shape, np.int8) for shape in shapes]
+        np.testing.assert_array_equal(einsum(text, *whole), np.einsum(text, *whole))
+    np.testing.assert_array_equal(einsum("ij,jk", *small, dtype=np.int32), np.einsum("ij,jk", *small, dtype=np.int32))
+    whole = [each.astype(np.int8) for each in (small[0], small[1], small[0])]
+    np.testing.assert_array_equal(einsum("ij,jk,lj", *whole), np.einsum("ij,jk,lj", *whole))
+    for dtype in (np.float16, BFLOAT16):
+        arrays = operands([(7, 90), (90, 6)], dtype)
+        found = einsum("ij,jk->ki", *arrays)
+        assert found.dtype == dtype and agrees(found, "ij,jk->ki", arrays).ok
+        found = einsum("ij,kl->ik", *arrays)  # sums of one operand stay in float32
+        assert found.dtype == dtype and agrees(found, "ij,kl->ik", arrays).ok
+    half = operands([(7, 90), (90, 6)], np.float16)
+    wide = einsum("ij,jk", *half, dtype=np.float32)
+    assert wide.dtype == np.float32 and agrees(wide, "ij,jk", half, "float32").ok
+    single = [half[0], half[1].astype(np.float32)]
+    assert einsum("ij,jk", *single).dtype == np.float32
+    big = [np.full((2, 100), 60000, np.float16), np.full((3, 2), 2**-20, np.float16)]
+    assert agrees(einsum("ij,kl->ik", *big), "ij,kl->ik", big).ok  # the sum alone would be infinite
+
+
+def test_nan_and_infinity_stay_where_they_belong():
+    a, b = operands([(6, 7), (7, 5)])
+    a[2, 3], b[4, 1], b[0, 0] = np.nan, np.inf, -np.inf
+    assert agrees(einsum("ij,jk->ki", a, b), "ij,jk->ki", (a, b)).ok
+    with np.errstate(invalid="ignore"):
+        assert agrees(einsum("ij,i->i", a, a[:, 0]), "ij,i->i", (a, a[:, 0])).ok
+
+
+def test_what_no_kernel_serves_raises():
+    a = np.zeros((3, 3), np.complex64)
+    with pytest.raises(UnsupportedError, match="complex64"):
+        einsum("ij,jk", a, a)
+    with pytest.raises(UnsupportedError, match="int64"):
+        einsum("ij,kl->ik", a.real.astype(np.int64), a.real.astype(np.int64))
+    with pytest.raises(UnsupportedError, match="operands of float32"):
+        einsum("ij,jk", a.real, a.real, dtype=np.int8)
+    assert explain(einsum, "ij,jk", a, a).tier == 4
+    assert explain(einsum, "ij->ji", a).reason.startswith("one operand")
+
+
+def test_one_operand_is_a_view():
+    a = np.arange(12.0).reshape(3, 4)
+    assert np.shares_memory(einsum("ij->ji", a), a) and np.shares_memory(einsum("...", a), a)
+
+
+def test_random_contractions_agree_with_float64(kernels):
+    seen = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(drawn_contractions())
+    def agree(drawn):
+        found = einsum(drawn.text, drawn.a, drawn.b, dtype=drawn.dtype)
+        why = explain(einsum, drawn.text, drawn.a, drawn.b, dtype=drawn.dtype)
+        assert why.kernel in kernels  # nothing but a generated kernel
+        verdict = agrees(found, drawn.text, (drawn.a, drawn.b))
+        assert verdict.ok, f"{drawn.text}: {verdict.message}\n{why}"
+        seen.update(drawn.traits)
+        seen["copy" if why.staged and "copied" in why.staged else "no copy"] += 1
+        seen["summed first"] += bool(why.staged and "summed" in why.staged)
+        seen["transposed result"] += not found.flags.c_contiguous
+
+    agree()
+    required = {"batch", "summed letter", "diagonal", "two k", "merged or two m", "no k", "copy", "no copy", *LAYOUTS}
+    required |= {"summed first", "transposed result", "float64", "float32", "float16", "bfloat16", "int8"}
+    assert not {name: seen[name] for name in required if seen[name] < 4}, seen
+
+
+def test_the_bound_is_tight_enough_to_notice():
+    a, b = operands([(5, 64), (64, 6)])
+    off = einsum("ij,jk", a, b).copy()
+    assert agrees(off, "ij,jk", (a, b)).ok
+    off[2, 3] *= 1 + 1e-4
+    assert not agrees(off, "ij,jk", (a, b)).ok
+    assert not agrees((a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32), "ij,jk", (a, b)).ok
+    assert expected("ij,jk", (a, b), "float32").values.shape == (5, 6)
+
+
+def test_parsing_is_cached_by_text_and_axes():
+    assert parse("...i,i", (3, 1)) is parse("...i,i", (3, 1))
+    assert parse("...i,i", (3, 1)).operands[0] == (-2, -1, ord("i"))
