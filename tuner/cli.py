@@ -13,7 +13,7 @@ from gensor_kernels.errors import GensorError
 
 from . import commands
 from .construct import Options
-from .store_cli import DbOption, register
+from .store_cli import DbOption, export_rows, register
 
 app = typer.Typer(
     add_completion=False,
@@ -97,9 +97,18 @@ def export(
     ],
     db: DbOption = None,
     arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Every row as a JSON line, whatever FILE is called, for `import`; - is stdout."),
+    ] = False,
+    binaries: Annotated[
+        bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
+    ] = False,
 ) -> None:
-    """Write records as CSV or JSON lines, or a compact database for shipping."""
-    raise typer.Exit(commands.export(out, db, arch))
+    """Write records as CSV or JSON lines, every row for `import`, or a compact database for shipping."""
+    if binaries and not json:
+        raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
+    raise typer.Exit(commands.export(out, db, arch) if not json else export_rows(out, db, arch, binaries))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import commands, housekeeping
+from .lines import export_lines, import_lines
 
 DbOption = Annotated[
     Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
@@ -42,7 +43,30 @@ def clean(dry_run: DryRunOption = False) -> None:
     raise typer.Exit(housekeeping.clean(dry_run))
 
 
+def export_rows(out: Path, db: Path | None, arch: str | None, binaries: bool) -> int:
+    """`export --json`."""
+    with commands.existing(db) as store:
+        return export_lines(store, out, commands.capability(arch), binaries)
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
+    db: DbOption = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take sources, cubins and verdicts too: their machine code runs on your GPU as you, and counts as "
+            "verified because the file says so. Only for files of people you trust.",
+        ),
+    ] = False,
+) -> None:
+    """Add the rows of an export: programs, records, timings. A line that is none of these is refused, with a reason."""
+    raise typer.Exit(import_lines(source, commands.database(db), binaries))
+
+
 def register(app: typer.Typer) -> None:
     """Adds the subcommands."""
     for function in (where, prune, clean):
         app.command()(function)
+    app.command("import")(import_)

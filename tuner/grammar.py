@@ -1,0 +1,229 @@
+"""What a row from somebody else's file may be: a closed grammar, checked before anything is stored.
+
+A line is one JSON object: `table`, the row's columns, and the `digest` over them, which must match. Keys, classes and
+Programs must be ones that this version writes itself, byte for byte; numbers are finite and in range.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gensor_database.digest import text_digest
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import Operator, operator
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.program import Program
+
+BY_TABLE = {kind.TABLE: kind for kind in TABLES}
+#: Rows that hold code, or vouch for it.
+CODE = (Source, Binary, Verification)
+DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
+LONGEST_TEXT = 2**20  # characters; a walk has thousands
+LARGEST_INTEGER, LARGEST_EXTENT = 2**53, 2**31 - 1
+
+
+def to_json(row: Row) -> str:
+    """One line of a file that `row_of` reads."""
+    values = {name: getattr(row, name) for name in row.columns()}
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            values[name] = value.decode("utf-8") if isinstance(row, Source) else base64.b64encode(value).decode("ascii")
+    return json.dumps({"table": row.TABLE, "digest": row.digest, **values}, separators=(",", ":"))
+
+
+def row_of(line: bytes) -> Row:
+    """The row that a line is; ValueError says what is wrong with it."""
+    body = _parsed(line)
+    kind = BY_TABLE.get(body.pop("table", None)) if isinstance(body.get("table"), str) else None
+    if kind is None:
+        raise ValueError(f"'table' is not one of {', '.join(BY_TABLE)}")
+    digest = body.pop("digest", None)
+    if set(body) != set(kind.columns()):
+        raise ValueError(f"a {kind.TABLE} has the columns digest, {', '.join(kind.columns())}")
+    try:
+        row = kind(**{name: _value(kind, name, value) for name, value in body.items()})
+        if row.digest != digest:
+            raise ValueError("the row does not match its digest")
+        CHECKS[kind](row)
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
+        raise ValueError(f"is no {kind.TABLE}: {error}") from None
+    return row
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    def refuse(text: str) -> None:
+        raise ValueError(f"{text} is no number")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name stands twice")
+        return dict(pairs)
+
+    try:
+        body = json.loads(line.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
+    except (UnicodeDecodeError, RecursionError):
+        raise ValueError("is no JSON object in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg}") from None
+    if not isinstance(body, dict):
+        raise ValueError("is no JSON object")
+    return body
+
+
+def _value(kind: type[Row], name: str, value: Any) -> Any:
+    """A column's value, of the right kind and size; the row's own class checks the exact type."""
+    if isinstance(value, str) and kind is Source and name == "text":
+        return value.encode("utf-8")
+    if isinstance(value, str) and kind is Binary and name == "cubin":
+        return base64.b64decode(value, validate=True)
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT or "\0" in value:
+            raise ValueError(f"'{name}' is too long, or holds a zero byte")
+        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a character
+    elif isinstance(value, bool) or not (value is None or isinstance(value, (int, float))):
+        raise ValueError(f"'{name}' is neither text nor a number")
+    elif value is not None and not (math.isfinite(value) and 0 <= value <= LARGEST_INTEGER):
+        raise ValueError(f"'{name}' is {value}, which is out of range")
+    return value
+
+
+def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
+    if value is not None and not pattern.fullmatch(value):
+        raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
+
+
+def _workload(text: str) -> Workload:
+    """The Workload of a key, which is exactly the text that it is written as, of axes and operands that exist."""
+    workload = Workload.from_json(text)
+    if workload.key() != text:
+        raise ValueError("'key' is not in canonical form")
+    return _declared(workload)
+
+
+def _class(text: str) -> Workload:
+    """The Workload of a class at some size."""
+    body = json.loads(text)
+    declared = operator(body["operator"])
+    some = dict.fromkeys(declared.parameters, 1)
+    sizes = some | {axis: 1 if axis == "batch" else 4096 for axis in _axes(declared, some)}
+    workload = Workload(**body, sizes=tuple(sizes.items()))
+    if workload.class_key() != text:
+        raise ValueError("'class_key' is not in canonical form")
+    return _declared(workload)
+
+
+def _axes(declared: Operator, sizes: Mapping[str, int]) -> list[str]:
+    return [axis.name for stage in declared.stages(sizes) for axis in (*stage.axes, *stage.over)]
+
+
+def _declared(workload: Workload) -> Workload:
+    """The Workload, where it has the axes, operands and layouts of its operator."""
+    declared = operator(workload.operator)
+    if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):
+        raise ValueError(f"a size is no integer up to {LARGEST_EXTENT}")
+    axes, stages = _axes(declared, workload.size), declared.stages(workload.size)
+    if set(workload.size) != {*axes, *declared.parameters}:
+        raise ValueError(f"a {workload.operator} has the sizes {', '.join(dict.fromkeys(axes))}")
+    tensors = {tensor.name for stage in stages for tensor in stage.tensors} | {stages[-1].name}
+    if set(workload.dtype) != tensors - {stage.name for stage in stages[:-1]}:
+        raise ValueError(f"a {workload.operator} has the operands {', '.join(sorted(tensors))}")
+    if not {layout for _, layout in workload.layout} <= {*axes, "s"}:
+        raise ValueError("'layout' names an axis that is none")
+    return workload
+
+
+def _program(row: Kernel) -> None:
+    program = Program.from_json(row.program)
+    if program.to_json() != row.program or program.family != row.family:
+        raise ValueError("'program' is not in canonical form, or of another family")
+    if row.family not in FAMILIES:
+        raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
+    family, workload = FAMILIES[row.family], _class(row.class_key)
+    if row.abi != family.abi:
+        return  # what its integers mean is not known here; it is never launched
+    arch = lookup(row.arch)
+    spaces = [family.coordinates(each, arch) for each in (workload, workload.with_epilogue(("relu",)))]
+    possible: dict[str, set[int]] = {}
+    for coordinate in (each for space in spaces for each in space):
+        possible.setdefault(coordinate.name, set()).update(coordinate.values)
+    wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
+    if wrong:
+        raise ValueError(f"'program' has values that {row.family} does not: {', '.join(wrong)[:200]}")
+
+
+def _json_text(row: Row, *names: str) -> None:
+    for name in names:
+        if not isinstance(_nested(getattr(row, name)), (dict, list)):
+            raise ValueError(f"'{name}' is no JSON object")
+
+
+def _nested(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"is not JSON: {text[:80]!r}") from None
+
+
+def _place(row: Any) -> None:
+    _match(ARCH, "arch", row.arch)
+    _match(PART, "part", getattr(row, "part", None))
+    for name in ("kernel_digest", "binary_digest"):
+        _match(DIGEST, name, getattr(row, name, None))
+
+
+def _kernel(row: Kernel) -> None:
+    _place(row)
+    _program(row)
+
+
+def _record(row: Record) -> None:
+    _place(row)
+    _workload(row.key)
+    _json_text(row, "walk", "provenance")
+
+
+def _portfolio(row: Portfolio) -> None:
+    _place(row)
+    _class(row.class_key)
+
+
+def _timing(row: Timing) -> None:
+    _place(row)
+    _workload(row.key)
+    _json_text(row, "samples", "device")
+    if row.median_us <= 0:
+        raise ValueError("'median_us' is not above 0")
+
+
+def _source(row: Source) -> None:
+    text_digest(row.text.decode("utf-8"))
+
+
+def _binary(row: Binary) -> None:
+    _match(DIGEST, "source_digest", row.source_digest)
+    _match(ARCH, "target", row.target)
+    _json_text(row, "constants", "facts")
+
+
+def _verification(row: Verification) -> None:
+    _match(DIGEST, "kernel_digest", row.kernel_digest)
+    _json_text(row, "cases", "counters", "provenance")
+
+
+CHECKS: dict[type[Row], Callable[[Any], None]] = {
+    Source: _source,
+    Binary: _binary,
+    Kernel: _kernel,
+    Verification: _verification,
+    Record: _record,
+    Portfolio: _portfolio,
+    Timing: _timing,
+}
