@@ -157,6 +157,50 @@ def test_warm_call_that_allocates(benchmark, runtime):
     timed(benchmark, run, lambda: list(calls("float16")))
 
 
+@pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
+def test_warm_einsum(benchmark, runtime, text):
+    """To compare with the warm call that allocates: einsum has no `out`."""
+    einsum = gensor_kernels.einsum
+
+    def run(arguments):
+        for a, b, _, _ in arguments:
+            einsum(text, a, b)
+
+    timed(benchmark, run, lambda: list(calls("float16")))
+    assert len(runtime.plans) == KEYS
+
+
+def test_warm_einsum_of_four_axes(benchmark, runtime):
+    """Attention scores of tokens (b, i, h, d) and keys (b, d, h, j): batch axes that cannot be merged."""
+    einsum = gensor_kernels.einsum
+    q, k = cupy.empty((2, 64 + 16 * KEYS, 4, 32), np.float16), cupy.empty((2, 32, 4, 64 + 8 * KEYS), np.float16)
+
+    def run(arguments):
+        for a, b in arguments:
+            einsum("bihd,bdhj->bhij", a, b)
+
+    def prepare():
+        return [(q[:, : 64 + 16 * i], k[..., : 64 + 8 * i]) for i in range(KEYS)]
+
+    timed(benchmark, run, prepare)
+    assert all(plan.tier == 3 for plan in runtime.plans.values())
+
+
+def test_warm_linear(benchmark, runtime):
+    linear = gensor_kernels.linear
+    # (out, in) that is (in, out) in memory, as the kernels stored here read it
+    w, bias = cupy.empty((128, 256), np.float16).T, cupy.empty((256,), np.float16)
+
+    def run(arguments):
+        for a in arguments:
+            linear(a, w, bias, "relu")
+
+    def prepare():
+        return [a[:, :128] for a, *_ in calls("float16")]
+
+    timed(benchmark, run, prepare)
+
+
 def test_slicing(benchmark, allocator):
     """What the preparation of the arguments costs, for scale: CuPy's own slicing and pointers."""
 

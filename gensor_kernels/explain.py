@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, operations, resolve
-from .dispatch.products import tensordot_form
+from .dispatch.products import tensordot_form, transposed
 from .programs.program import Program
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _matmul(
 
 def _linear(runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Explanation:
     runtime.check(x, w, None, (), None)
-    return _matmul(runtime, x, w.T, bias=bias, activation=activation)
+    return _matmul(runtime, x, transposed(w), bias=bias, activation=activation)
 
 
 def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanation:

@@ -26,8 +26,7 @@ def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any
     text, operands = written_as(runtime, arguments)
     strategy = strategy_of(optimize)
     if len(operands) == 1:
-        parsed(text, operands)
-        return runtime.device.xp.einsum(text, *operands, dtype=dtype)
+        return _single(runtime, text, operands[0], dtype)
     if len(operands) == 2:
         a, b = operands
         return pair(runtime, text, a, b, None, dtype)
@@ -38,6 +37,15 @@ def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any
         first, second = taken(operands, places)
         operands.append(pair(runtime, form, first, second, None, chain.dtype))
     return operands[0]
+
+
+def _single(runtime: Runtime, text: str, operand: Any, dtype: Any) -> Any:
+    """The library's view or sum of one operand; bfloat16 is summed in float32, which every library can."""
+    (labels,), output = parsed(text, [operand])[0]
+    library = runtime.device.xp.einsum
+    if operand.dtype.name != "bfloat16" or dtype is not None or set(labels) == set(output):
+        return library(text, operand, dtype=dtype)
+    return library(text, operand.astype(np.float32)).astype(operand.dtype)
 
 
 def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[Any]]:

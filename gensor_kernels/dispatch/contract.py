@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,15 @@ def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any) ->
     layout = None if out is None else arrange(sources, subscripts.output, sizes, result.itemsize, out.strides)
     direct = layout is not None and layout.staged == (None, None)
     layout = layout or arrange(sources, subscripts.output, sizes, result.itemsize)
+    if not runtime.device.emulated and layout is not None and layout.c is not None and _is_dots(layout.c):
+        reason = "one element per product: a block of a kernel would compute a whole tile for it"
+        return Study(form, subscripts, sizes, result, given, None, reason)
     return Study(form, subscripts, sizes, result, given, layout, direct=direct)
+
+
+def _is_dots(result: Window) -> bool:
+    """Whether a product is nothing but many dot products."""
+    return result.shape[-2:] == (1, 1) and math.prod(result.shape) > 1
 
 
 def _unfit(runtime: Runtime, found: Study, a: Any, b: Any) -> str:

@@ -114,10 +114,14 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
     runtime = current_runtime()
     steps = operations(1, bias, None, activation, None)
     try:
-        axes = w.ndim
-        if axes > 2:
-            raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")
-        return runtime.call(x, w.T, None, steps, None, None)
+        return runtime.call(x, transposed(w), None, steps, None, None)
     except AttributeError:
         runtime.check(x, w, None, steps, None)
         raise
+
+
+def transposed(w: Any) -> Any:
+    """The weights of `linear` as its product takes them."""
+    if w.ndim > 2:
+        raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")
+    return w.T
