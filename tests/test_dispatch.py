@@ -1,6 +1,8 @@
 """Plans: what a call does, on a device of NumPy arrays where launches are written down."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -30,6 +32,24 @@ def test_a_call_without_kernels_is_the_librarys():
     steps = (Operation("bias", np.full(6, 2.0)), Operation("relu"))  # the same key, another operand
     np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 2, 0))
     assert len(made.plans) == 3 and not made.device.launched
+
+
+@pytest.mark.parametrize("stocked", [False, True], ids=["library", "kernels"])
+@pytest.mark.parametrize("strided", [False, True], ids=["as it lies", "converted"])
+def test_plans_keep_no_array_alive(stocked, strided, request):
+    made = request.getfixturevalue("stocked_runtime") if stocked else runtime()
+    arrays = [aligned((64, 64), np.float32) for _ in range(3)]
+    if strided:
+        arrays[1] = arrays[1].astype(np.int16)
+    alive = [weakref.ref(array) for array in arrays]
+    for _ in range(3):
+        made.call(arrays[0], arrays[1], None, (Operation("add", arrays[2]), Operation("relu")), None, None)
+    assert len(made.plans) >= 1
+    if stocked:
+        made.device.launched.clear()
+    arrays.clear()
+    gc.collect()
+    assert [each() for each in alive] == [None] * 3
 
 
 def test_empty_results_and_empty_sums():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,12 @@ class Call:
     math: str | None
     plain: bool
     one_call: bool
+
+    def without_arrays(self) -> Call:
+        """The same without the epilogue's arrays, which a Plan must not keep alive."""
+        if not self.operations:
+            return self
+        return replace(self, operations=tuple(step._replace(operand=None) for step in self.operations))
 
 
 #: What `activation=` takes: made once, because making one costs as much as a dictionary lookup ten times. Rounding to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ def run(runtime: Runtime, plan: Plan, a: Any, b: Any, out: Any, steps: Steps, pa
         try:
             row = _rows.get(plan)
             if row is None:
-                row = _rows[plan] = describe(runtime, plan, a, b, out)
+                row = _rows[plan] = describe(runtime, replace(plan.call, operations=steps), plan.tier, a, b, out)
             recording.count(row)
         except Exception as error:  # the call is served; that is what counts
             config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
@@ -44,15 +45,15 @@ def unseen(key: Any) -> None:
     """In the place of a look-up of Plans: no call has been seen before."""
 
 
-def describe(runtime: Runtime, plan: Plan, a: Any, b: Any, out: Any) -> Cells:
+def describe(runtime: Runtime, call: Call, tier: int, a: Any, b: Any, out: Any) -> Cells:
     """The row of a call: its Workload, or, where it forms none, what it is and why no kernel takes it."""
     arch = runtime.device.arch
-    served = Served(plan.tier, arch.part if arch else "")
+    served = Served(tier, arch.part if arch else "")
     try:
-        problem, _ = problem_of(plan.call, a, b, out, runtime.pointer)
+        problem, _ = problem_of(call, a, b, out, runtime.pointer)
         return workload_row(problem.workload, served)
     except UnsupportedError as error:
-        return served.row(_unserved(plan.call, error.reason))
+        return served.row(_unserved(call, error.reason))
 
 
 def _unserved(call: Call, reason: str) -> dict[str, object]:

@@ -51,7 +51,7 @@ class EmptyPlan:
     tier = 0
 
     def __init__(self, runtime: Runtime, call: Call):
-        self.device, self.call = runtime.device, call
+        self.device, self.call = runtime.device, call.without_arrays()
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """`out`, or a new array."""
@@ -68,8 +68,9 @@ class FallbackPlan:
     tier = 4
 
     def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
-        self.runtime, self.device, self.call, self.reason = runtime, runtime.device, call, reason
-        self.library_call = replace(call, math=precision)
+        self.runtime, self.device, self.reason = runtime, runtime.device, reason
+        self.call = call.without_arrays()
+        self.library_call = replace(self.call, math=precision)
         self.runs_to_wait = 1 if standby else -1
         self.standby: Plan | None = None
 
@@ -83,7 +84,7 @@ class FallbackPlan:
         elif self.runs_to_wait == 0 or self.standby is not None:
             capturing = device.capturing()
             if self.runs_to_wait == 0:
-                self.standby = self.runtime.standby(call, a, b, out, capturing)
+                self.standby = self.runtime.standby(replace(call, operations=steps), a, b, out, capturing)
                 self.runs_to_wait = 0 if capturing and self.standby is None else -1
             if capturing and self.standby is not None:
                 return self.standby.run(a, b, out, steps, pa, pb, pc)
@@ -103,7 +104,7 @@ class SwitchedPlan:
     """
 
     def __init__(self, runtime: Runtime, call: Call, plan: Plan):
-        self.runtime, self.call, self.plan, self.tier = runtime, call, plan, plan.tier
+        self.runtime, self.call, self.plan, self.tier = runtime, call.without_arrays(), plan, plan.tier
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Runs the plan while the switch is on."""
@@ -118,7 +119,7 @@ class StagedPlan:
     tier = 3  # at worst, as for every kernel; whoever chose it says so
 
     def __init__(self, runtime: Runtime, call: Call, staging: Staging):
-        self.runtime, self.call, self.staging = runtime, call, staging
+        self.runtime, self.call, self.staging = runtime, call.without_arrays(), staging
 
     def _stage(self, array: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
         if not self.staging.compact:
@@ -164,7 +165,7 @@ class LaunchPlan:
     tier = 3
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
-        self.runtime, self.device, self.call = runtime, runtime.device, call
+        self.runtime, self.device, self.call = runtime, runtime.device, call.without_arrays()
         self.local = runtime.device.local
         self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
         self.workspace = bound.workspace if bound.workspace[0] else None
