@@ -207,7 +207,9 @@ def drawn_contractions(draw):
         shapes[1] = (1, *shapes[1][1:]) if second.count(second[0]) == 1 else shapes[1]
     a, b = (laid_out(values(rng, shape, dtype_of(kind)), form) for shape, form in zip(shapes, forms, strict=True))
     wider = pick(rng, [None, None, "int32"]) if kind == "int8" else None
-    if wider and (counts["a"] or counts["b"]):
+    alone = any(letter not in output for letter in {*first} ^ {*second})
+    alone = alone or (second and shapes[1][0] != sizes[second[0]])
+    if wider and alone:
         wider = None  # sums of one operand alone are int32 then, and kernels do not multiply these
     drawn = Drawn(f"{''.join(first)},{''.join(second)}->{''.join(output)}", a, b, wider, {kind, *forms})
     conditions = {"batch": counts["batch"], "summed letter": counts["a"] + counts["b"], "diagonal": diagonal}

@@ -40,7 +40,7 @@ def _paired(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
 
 
 def _tensordot(a: Shape, b: Shape, axes: Any) -> Subscripts:
-    first, second = tensordot_axes(axes, len(a))
+    first, second = _summed_axes(axes, len(a))
     if len(first) != len(second) or any(
         not -len(a) <= one < len(a) or not -len(b) <= other < len(b) or a[one] != b[other]
         for one, other in zip(first, second, strict=False)
@@ -52,11 +52,10 @@ def _tensordot(a: Shape, b: Shape, axes: Any) -> Subscripts:
     return _paired(a, b, pairs)
 
 
-def tensordot_axes(axes: Any, ndim: int) -> tuple[Labels, Labels]:
-    """The axes of both operands that `axes` of tensordot names."""
+def _summed_axes(axes: Any, ndim: int) -> tuple[Labels, Labels]:
+    """The axes of both operands that a number or a pair of tuples names."""
     if isinstance(axes, tuple):
-        first, second = ((each,) if isinstance(each, int) else each for each in axes)
-        return first, second
+        return axes
     return tuple(range(ndim - axes, ndim)) if axes > 0 else (), tuple(range(axes))
 
 
