@@ -216,3 +216,29 @@ def drawn_contractions(draw):
     conditions |= {"two k": counts["k"] > 1, "merged or two m": counts["m"] > 1, "no k": not counts["k"]}
     drawn.traits |= {name for name, holds in conditions.items() if holds}
     return drawn
+
+
+@st.composite
+def written_calls(draw):
+    """(subscripts, operands) as somebody might write them: ellipses, axes of one element, mistakes."""
+    rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), 9])
+    sizes = {letter: int(rng.integers(1, 5)) for letter in "abcXY"}
+
+    def operand():
+        part = [pick(rng, "abcXY") for _ in range(rng.integers(0, 5))]
+        shape = [sizes[letter] if rng.integers(10) else 1 for letter in part]
+        if rng.integers(3) == 0:
+            where = int(rng.integers(len(part) + 1))
+            shape[where:where] = [pick(rng, [1, extent]) for extent in (2, 3)[int(rng.integers(3)) :]]
+            part.insert(where, "...")
+        form = pick(rng, [form for form in LAYOUTS if form != "broadcast"])
+        return "".join(part), laid_out(np.asarray(rng.standard_normal(shape)), form)
+
+    parts, arrays = zip(*(operand() for _ in range(pick(rng, [1, 2, 2, 2, 3, 3, 4]))), strict=True)
+    text = ",".join(parts)
+    if rng.integers(4):
+        letters = list(rng.permutation(sorted({*text} - {*".,"})))[: int(rng.integers(6))]
+        if "..." in text and rng.integers(10):
+            letters.insert(int(rng.integers(len(letters) + 1)), "...")
+        text += "->" + "".join(letters)
+    return text, arrays

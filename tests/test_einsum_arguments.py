@@ -1,13 +1,16 @@
 """What einsum takes, and what it says about arguments that do not fit."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import gensor_kernels
 from gensor_kernels import einsum, explain
 from gensor_kernels.operators.subscripts import parse
 
-from .einsum_cases import agrees
+from .einsum_cases import agrees, written_calls
 from .emulated_store import isolate
 
 
@@ -98,3 +101,31 @@ def test_explicit_paths():
 def test_parsing_is_cached_by_text_and_axes():
     assert parse("...i,i", (3, 1)) is parse("...i,i", (3, 1))
     assert parse("...i,i", (3, 1)).operands[0] == (-2, -1, ord("i"))
+
+
+def test_whatever_is_written_means_what_it_means_to_numpy():
+    """Of any number of operands: NumPy's result, or a ValueError where NumPy raises one."""
+    seen = Counter()
+
+    @settings(max_examples=max(150, settings.default.max_examples))
+    @given(written_calls())
+    def agree(call):
+        text, arrays = call
+        try:
+            shape = np.einsum(text, *arrays).shape
+        except ValueError:
+            for function in (einsum, lambda *each: explain(einsum, *each)):
+                with pytest.raises(ValueError, match=r"einstein sum|could not be broadcast|collapsing index"):
+                    function(text, *arrays)
+            seen["mistake"] += 1
+            return
+        for optimize in (False, "greedy"):
+            found = np.asarray(einsum(text, *arrays, optimize=optimize))
+            assert found.shape == shape
+            verdict = agrees(found, text, arrays)
+            assert verdict.ok, f"{text}: {verdict.message}"
+        seen[len(arrays)] += 1
+        seen["ellipsis"] += "..." in text
+
+    agree()
+    assert all(seen[name] >= 5 for name in ("mistake", "ellipsis", 1, 2, 3, 4)), seen
