@@ -186,11 +186,13 @@ def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
 
 def test_tf32_follows_cupys_switch(cuda, monkeypatch):
     cupy, runtime, calls = cuda
+    from gensor_kernels.devices import cuda as cuda_device
+
     from .test_cuda_device import kernels
 
     runtime.library = library.Library(library.Contents(kernels(math="tf32")))
     state = [True]
-    monkeypatch.setattr(runtime.device, "tf32", lambda: state[0])
+    monkeypatch.setattr(cuda_device.CudaDevice, "tf32", lambda self: state[0])
     monkeypatch.setattr(runtime.device, "product", lambda a, b, precision=None, out=None: out)
     a = cupy.empty((2, 64, 64), np.float32)
     einsum("bij,bjk->bik", a, a)
@@ -198,3 +200,7 @@ def test_tf32_follows_cupys_switch(cuda, monkeypatch):
     state[0] = False  # no IEEE kernel is stored
     assert pair(runtime, "bij,bjk->bik", a, a, None, None).shape == (2, 64, 64)
     assert len(calls) == 1
+    state[0] = True
+    assert einsum("bij,bjk->ibk", a, a).strides == (512, 256, 4) and len(calls) == 2
+    einsum("bij,bjk->bik", a, a)
+    assert len(calls) == 3

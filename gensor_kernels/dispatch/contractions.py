@@ -15,7 +15,7 @@ from .arguments import Call
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
 from .forms import library_call
 from .pairs import pair
-from .plan import FallbackPlan, LaunchPlan, Plan
+from .plan import FallbackPlan, LaunchPlan, Plan, SwitchedPlan
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -73,6 +73,18 @@ class WindowPlan:
         if self.study.direct:
             return out
         return copied(result if layout.order is None else result.transpose(layout.order), out)
+
+
+class SwitchedDirectPlan:
+    """TF32 products launched on the caller's arrays while the library's switch allows them, else windows again."""
+
+    def __init__(self, runtime: Runtime, found: Study, plan: SwitchedPlan, launch: LaunchPlan):
+        self.tf32, self.study, self.call, self.tier = runtime.device.tf32, found, plan.call, plan.tier
+        self.direct, self.windows = DirectPlan(runtime, found, launch), WindowPlan(runtime, found, plan)
+
+    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
+        """Asks the switch, and runs what it allows."""
+        return (self.direct if self.tf32() else self.windows).run(a, b, out, steps, pa, pb, pc)
 
 
 class StagedContraction:
@@ -138,6 +150,8 @@ def bound(runtime: Runtime, found: Study, plan: Plan, fresh: bool) -> Plan:
     """The Plan of a contraction whose product the runtime serves by `plan`; `fresh`: into a new array."""
     if fresh and isinstance(plan, LaunchPlan):
         return DirectPlan(runtime, found, plan)
+    if fresh and isinstance(plan, SwitchedPlan) and isinstance(plan.plan, LaunchPlan):
+        return SwitchedDirectPlan(runtime, found, plan, plan.plan)
     return WindowPlan(runtime, found, plan)
 
 
