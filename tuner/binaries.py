@@ -42,6 +42,10 @@ class Binaries:
         """Which of a pool's candidates are compiled (candidates,)."""
         return np.array([each in self for each in pool.candidates], bool)
 
+    def spilling(self, pool: Pool) -> np.ndarray:
+        """Which of a pool's candidates are known to spill registers (candidates,)."""
+        return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
+
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
         """Compile what is not compiled yet; how many binaries that were.
 

@@ -20,7 +20,7 @@ from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
 from .binaries import Binaries
-from .cover import WIDE, WITHIN, assign, cover, preferring
+from .cover import CLEAN, WITHIN, assign, cover, preferring
 from .judge import Judge, Pick
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
@@ -157,7 +157,8 @@ class ClassRun:
             seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
-            preferred = preferring(seconds, (pool.wide, WIDE), (compiled, WITHIN))
+            spilling = self.binaries.spilling(pool)
+            preferred = preferring(seconds, (~spilling, CLEAN), (pool.wide, CLEAN), (compiled, WITHIN))
             picks = assign(preferred, cover(preferred, pool.names)[: self.options.top], pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 WITHIN = 1.02  # a row accepts a candidate predicted within 2 % of the row's best
-WIDE = 1.1  # and one with full-width accesses within 10 %: half-written sectors cost what the potential does not model
+# Within 10 % it accepts one that does not spill, and one with full-width accesses: local memory traffic and half-filled
+# sectors have costs that the potential does not model.
+CLEAN = 1.1
 
 
 def regrets(seconds: np.ndarray) -> np.ndarray:

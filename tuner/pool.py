@@ -14,7 +14,7 @@ from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .cover import WIDE, cover, preferring, regrets
+from .cover import CLEAN, cover, preferring, regrets
 
 FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, and 2 more for each of its workloads, up to the run's limit
 
@@ -145,7 +145,7 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
     ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
     chosen: dict[Hashable, int] = {}
-    for column in cover(preferring(seconds, (pool.wide, WIDE)), pool.names)[: max(1, top // 2)]:
+    for column in cover(preferring(seconds, (pool.wide, CLEAN)), pool.names)[: max(1, top // 2)]:
         chosen.setdefault(pool.candidates[column].main_loop, column)
     strata: dict[tuple, int] = {}
     for column in ranked:
