@@ -1,0 +1,126 @@
+"""Fits a machine.residual.Residual to measured times: boosted trees from LightGBM, shrunk from all parts to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.machine.residual import SPLITS, UNSEEN, Forest, Part, Residual
+
+INSTALL = "pip install 'gensor-kernels[learn]'"
+#: Models whose mean is the prediction and whose spread is doubt; each sees this share of the rows.
+BAGS, SHARE = 4, 0.7
+#: Trees of a bag over all parts, and of one part on top, with the least rows of a leaf.
+SHARED = {"rounds": 30, "learning_rate": 0.2, "min_data_in_leaf": 100}
+OWN = {"rounds": 15, "learning_rate": 0.1, "min_data_in_leaf": 12}
+#: Measurements at which an offset counts as much as none does (0 is its prior at every level).
+OFFSET_PRIOR = 8.0
+#: Standard deviation of a part's weight of the shared trees around UNSEEN.
+WEIGHT_DEVIATION = 0.3
+#: Doubt about a part nobody measured where no two parts show it.
+UNSEEN_NOISE = 0.25
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One operator and dtype on one part: features ``x`` (features, n), ``y`` = ln(measured / predicted) (n,)."""
+
+    part: str
+    dtype: str
+    operator: str
+    x: np.ndarray
+    y: np.ndarray
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise ToolMissingError(f"learning residuals needs LightGBM: {INSTALL}") from error
+    return lightgbm
+
+
+def _nested(node: Any) -> Any:
+    """A tree as machine.residual.Forest takes it.  Thresholds are rounded down: float32 features stay on their side."""
+    if "leaf_value" in node:
+        return round(float(node["leaf_value"]), 6)
+    threshold = np.float32(node["threshold"])
+    if threshold > node["threshold"]:
+        threshold = np.nextafter(threshold, np.float32(-np.inf))
+    return [node["split_feature"], float(threshold), _nested(node["left_child"]), _nested(node["right_child"])]
+
+
+def _boost(x: np.ndarray, y: np.ndarray, weights: np.ndarray, settings: dict[str, Any], seed: int) -> list[Any]:
+    """Boosted trees on (features, n), as nested lists."""
+    library = _lightgbm()
+    settings = dict(settings)
+    rounds = settings.pop("rounds")
+    fixed = {"objective": "regression", "num_leaves": SPLITS + 1, "max_bin": 63, "lambda_l2": 1.0, "seed": seed}
+    quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1}
+    data = library.Dataset(x.T.astype(np.float64), y, weight=weights, params={"verbosity": -1})
+    model = library.train({**fixed, **quiet, **settings, "boost_from_average": False}, data, num_boost_round=rounds)
+    return [_nested(tree["tree_structure"]) for tree in model.dump_model()["tree_info"]]
+
+
+def _offsets(groups: Sequence[Measured], left: list[np.ndarray]) -> dict[str, float]:
+    """Mean of what is left of one part's groups, by level, each shrunk towards the level above; ``left`` is reduced."""
+    offsets: dict[str, float] = {}
+    keys = ([""] * len(groups), [g.dtype for g in groups], [f"{g.dtype}/{g.operator}" for g in groups])
+    for level in keys:
+        for key in dict.fromkeys(level):
+            mine = [i for i, each in enumerate(level) if each == key]
+            values = np.concatenate([left[i] for i in mine])
+            offsets[key] = round(float(values.sum() / (len(values) + OFFSET_PRIOR)), 6)
+            for i in mine:
+                left[i] = left[i] - offsets[key]
+    return offsets
+
+
+def _own(x: np.ndarray, left: np.ndarray, masks: list[np.ndarray], shared: list[Any], seed: int) -> Part:
+    """Weight, trees and noise of one part; ``left`` is what its offsets leave."""
+    bags = Forest.of(shared)(x)
+    mean = bags.mean(axis=0)
+    noise = max(float(np.var(left - mean)), 1e-6)
+    prior = noise / WEIGHT_DEVIATION**2
+    weight = float((mean @ left + prior * UNSEEN) / (mean @ mean + prior))
+    trees, unseen = [], []
+    for number, (bag, mask) in enumerate(zip(bags, masks, strict=True)):
+        rest = left - weight * bag
+        own = _boost(x[:, mask], rest[mask], np.ones(int(mask.sum())), OWN, seed + number)
+        trees.append(own)
+        unseen.append((rest - Forest.of([own])(x)[0])[~mask])
+    return Part(round(weight, 6), round(float(np.std(np.concatenate(unseen))), 6), {}, tuple(trees))
+
+
+def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Residual:
+    """The Residual of measurements whose features are ``names``.
+
+    Deterministic on one type of machine.  Raises ToolMissingError without LightGBM, ValueError without measurements.
+    """
+    groups = [s for s in samples if len(s.y)]
+    if not groups:
+        raise ValueError("there is nothing to learn from")
+    parts = list(dict.fromkeys(g.part for g in groups))
+    rng = np.random.default_rng(seed)
+    by_part: dict[str, tuple[np.ndarray, np.ndarray, dict[str, float]]] = {}
+    for part in parts:
+        mine = [g for g in groups if g.part == part]
+        left = [g.y.astype(np.float64) for g in mine]
+        offsets = _offsets(mine, left)
+        by_part[part] = np.concatenate([g.x for g in mine], axis=1), np.concatenate(left), offsets
+    masks = {part: [rng.random(len(by_part[part][1])) < SHARE for _ in range(BAGS)] for part in parts}
+    x = np.concatenate([by_part[p][0] for p in parts], axis=1)
+    y = np.concatenate([by_part[p][1] for p in parts])
+    shared = []
+    for bag in range(BAGS):
+        mask = np.concatenate([masks[p][bag] for p in parts])
+        shared.append(_boost(x[:, mask], y[mask], np.ones(int(mask.sum())), SHARED, seed + bag))
+    known = {}
+    for part in parts:
+        own = _own(by_part[part][0], by_part[part][1], masks[part], shared, seed + BAGS)
+        known[part] = Part(own.weight, own.noise, by_part[part][2], own.trees)
+    return Residual(names, shared, known, UNSEEN_NOISE)
