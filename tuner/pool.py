@@ -42,6 +42,11 @@ class Candidate:
         return self.family.main_loop(self.program)
 
     @property
+    def fixes_epilogue(self) -> bool:
+        """Whether one epilogue is compiled in; else it comes as data, and the binary serves any."""
+        return bool(json.loads(self.constants)["EPILOGUE_CODES"])
+
+    @property
     def entry(self) -> str:
         """Entry point of the main launch: the one whose registers and hot loop matter."""
         return self.program.family

@@ -22,7 +22,7 @@ from .construct import ClassRun, Options
 from .cover import portfolio
 from .measure import Timer
 from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
-from .pool import Candidate, Pool
+from .pool import Candidate, Pool, candidate
 from .report import Result
 from .search import Searcher
 from .shapes import Row
@@ -132,10 +132,12 @@ class Run:
     def _portfolio(self, run: ClassRun, workloads: Sequence[Workload]) -> None:
         """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
         sample = workloads[0].with_epilogue(())
-        stored = {each.kernel: each.usable for each in self.store.kernels_for_class(sample.class_key(), self.arch.name)}
-        programs = {kernel.digest: Program.from_json(kernel.program) for kernel, usable in stored.items() if usable}
-        # A kernel made for one epilogue serves no other.
-        programs = {digest: program for digest, program in programs.items() if not _fixed(program, sample)}
+        programs: dict[str, Program] = {}
+        for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
+            program, family = Program.from_json(each.kernel.program), FAMILIES.get(each.kernel.family)
+            # A kernel made for one epilogue serves no other.
+            if each.usable and family is not None and not candidate(family, program, sample).fixes_epilogue:
+                programs[each.kernel.digest] = program
         if not programs:  # nothing is usable before it was verified (--verify none)
             return
         usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
@@ -152,11 +154,6 @@ class Run:
             sample.class_key(),
             [digest_of[pool.candidates[column].program] for column in best],
         )
-
-
-def _fixed(program: Program, sample: Workload) -> bool:
-    """Whether a Program's epilogue is compiled in."""
-    return bool(FAMILIES[program.family].constants(program, sample)["EPILOGUE_CODES"])
 
 
 def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:

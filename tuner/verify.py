@@ -132,4 +132,4 @@ def expected_branches(candidate: Candidate, workload: Workload) -> frozenset[str
 
 def verified_epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:
     """The epilogue compiled into the binary, or the generic one where it comes as data."""
-    return workload.epilogue if json.loads(candidate.constants)["EPILOGUE_CODES"] else generic_epilogue(workload)
+    return workload.epilogue if candidate.fixes_epilogue else generic_epilogue(workload)

@@ -24,8 +24,8 @@ VTHREADS = (1, 2, 4, 8)
 LANES = (1, 2, 4, 8, 16, 32)
 #: Bytes of accumulators a thread may hold.
 ACCUMULATOR_BYTES = 768
-#: Multiply-adds of a thread's unrolled step: 16 KB of code, about what an SM's innermost instruction cache holds
-#: (12 KB on Volta, 16 KB on Turing: Jia et al., arXiv 1903.07486), and half a second of compilation.
+#: Multiply-adds of a thread's unrolled step: 16 KB of code, a quarter of what 4096 made, which took NVRTC 1.5 s instead
+#: of 0.6. An SM's innermost instruction cache is thought to be of this size (unsure: nothing official says so).
 STEP_MULTIPLIES = 1024
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
