@@ -17,6 +17,7 @@ from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
 from gensor_kernels.operators import epilogue, matmul, tolerance
 from gensor_kernels.operators.dtypes import ACCUMULATORS, encode, facts, round_to
+from gensor_kernels.operators.geometry import Geometry, Strides
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs import params
 from gensor_kernels.programs.family import Launch
@@ -138,9 +139,9 @@ class Array:
         strides = tuple(s * buffer.itemsize for s in self.strides)
         return np.lib.stride_tricks.as_strided(buffer, self.values.shape, strides)
 
-    def where(self, broadcast_row: bool = False) -> params.Strides:
+    def where(self, broadcast_row: bool = False) -> Strides:
         *batch, row, column = self.strides
-        return params.Strides(tuple(batch), 0 if broadcast_row else row, column)
+        return Strides(tuple(batch), 0 if broadcast_row else row, column)
 
 
 def poison(dtype: str) -> int:
@@ -243,9 +244,9 @@ class Problem:
             "raster": case.raster,
         }
         a, b, c = (placed[id(arrays[x])] for x in "abc")
+        geometry = Geometry((case.m, case.n, case.k), case.batch, *(arrays[x].where() for x in "abc"))
         packed = params.pack(
-            **{x: arrays[x].where() for x in "abc"}, sizes=(case.m, case.n, case.k), batch=case.batch,
-            tiles=params.tiling(tile, case.m, case.n, case.k), steps=[_packed(*step, placed) for step in self.steps],
+            geometry, params.tiling(tile, geometry), steps=[_packed(*step, placed) for step in self.steps],
             integer_steps=case.integer_steps, pointers=(a, b, c, base),
         )  # fmt: skip
         library = library or build(self.kernel.source())

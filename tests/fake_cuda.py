@@ -8,6 +8,7 @@ import cupy
 
 from gensor_kernels.devices import cuda
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs import params
 
 
 class Refused(RuntimeError):
@@ -38,7 +39,7 @@ class FakeFunction:
 
     def __call__(self, grid, block, arguments, shared=0):
         (argument,) = arguments
-        FakeFunction.calls.append((self.name, grid, block, shared, ctypes.string_at(address(argument), 592)))
+        FakeFunction.calls.append((self.name, grid, block, shared, ctypes.string_at(address(argument), params.SIZE)))
 
 
 def address(argument):

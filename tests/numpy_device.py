@@ -8,6 +8,7 @@ from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch import library
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul as operator
+from gensor_kernels.programs import params
 from gensor_kernels.programs.space import Space
 
 ARCH = lookup("sm_87")
@@ -29,7 +30,7 @@ class NumpyDevice(Device):
         self.failure = None
         self.allows_tf32 = False
         self.pointer = lambda x: x.ctypes.data
-        self.local = type("Local", (), {"arguments": (bytearray(592), None)})()
+        self.local = type("Local", (), {"arguments": (bytearray(params.SIZE), None)})()
 
     def is_array(self, value):
         return isinstance(value, np.ndarray)

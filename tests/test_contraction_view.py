@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gensor_kernels.operators import OPERATORS, matmul
+from gensor_kernels.operators import matmul
 from gensor_kernels.operators.contraction import contraction, einsum
 from gensor_kernels.operators.epilogue import Step
 from gensor_kernels.operators.evaluate import evaluate
@@ -252,7 +252,7 @@ def test_what_is_no_contraction():
 def test_matmul_reference_agrees_with_its_declaration():
     a, c = RNG.standard_normal((3, 17, 40)), RNG.standard_normal((3, 40, 11))
     steps = [Step("scale", scalar=0.5), Step("bias", RNG.standard_normal(11)), Step("gelu")]
-    declared = OPERATORS["matmul"].reference({"a": a, "b": c}, steps=steps)
+    declared = matmul.OPERATOR.reference({"a": a, "b": c}, steps=steps)
     close(declared, matmul.reference(a, c, steps))
     w = matmul.workload(17, 11, 40, batch=3)
-    assert OPERATORS["matmul"].stages(w.size)[0].operations(w.size) == w.flops() == 2 * 3 * 17 * 11 * 40
+    assert matmul.OPERATOR.stages(w.size)[0].operations(w.size) == w.flops() == 2 * 3 * 17 * 11 * 40

@@ -92,9 +92,9 @@ def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
     (first, _), (second, _) = stocked_runtime.device.launched
     words = np.frombuffer(second, np.uint64)
     assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
-    assert np.frombuffer(first[256:264], np.float64) == 2 and np.frombuffer(second[256:264], np.float64) == 3
-    assert np.frombuffer(second[272:280], np.uint64) == x.ctypes.data
-    assert np.frombuffer(second[152:164], np.int32).tolist() == [64, 64, 64]
+    assert np.frombuffer(first[312:320], np.float64) == 2 and np.frombuffer(second[312:320], np.float64) == 3
+    assert np.frombuffer(second[328:336], np.uint64) == x.ctypes.data
+    assert np.frombuffer(second[200:212], np.int32).tolist() == [64, 64, 64]
 
 
 def test_overlapping_results_go_through_a_temporary(stocked_runtime):
@@ -230,4 +230,4 @@ def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
     assert choice.tier == 4 and "2^31" in choice.reason and problem is None
     wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
     call = resolve(wide, one[None].repeat(64, 0), None, ())
-    assert stocked_runtime.choose(call, wide, one[None].repeat(64, 0), None, False)[1].sizes == (2**30, 1, 64)
+    assert stocked_runtime.choose(call, wide, one[None].repeat(64, 0), None, False)[1].geometry.sizes == (2**30, 1, 64)

@@ -50,7 +50,7 @@ def test_split_partial_sums_lie_in_rows_of_four():
     assert SIMT.workspace(program, problem) == (4 * 3 * 8 * 4, False)
     reduce = SIMT.launches(program, problem)[1]
     assert (reduce.entry, reduce.grid, reduce.block) == ("contraction_reduce", 1, 256)
-    assert SIMT.branches(program) >= {"split_reduce", "edge_k"}
+    assert SIMT.branches(program, problem) >= {"split_reduce", "edge_k"}
     assert SIMT.tile(program)["split"] == 4
 
 

@@ -8,7 +8,6 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.library import code, constants
 from gensor_kernels.operators import matmul
-from gensor_tuner.cases import cases
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.on_device import verify_on
 from gensor_tuner.verifier import DeviceVerifier
@@ -43,9 +42,11 @@ def test_right_kernels_pass_the_emulators_cases(family, workload, split):
     assert verdict.outcome == "ok", verdict.detail
     assert (verdict.method, verdict.part) == ("device", "orin-nano-8gb")
     assert 0 < verdict.worst <= 1 or workload.accumulator == "int32"
-    expected = cases(workload, each.family.tile(each.program), verified_epilogue(each, workload))
+    expected = each.family.cases(each.program, workload, verified_epilogue(each, workload))
     assert [size["name"] for size in verdict.sizes] == [case.name for case in expected]
-    assert [size["k"] for size in verdict.sizes] == [case.k for case in expected] and verdict.runs == len(expected)
+    assert [size["k"] for size in verdict.sizes] == [
+        case.workload.size["k"] for case in expected
+    ] and verdict.runs == len(expected)
 
 
 SPOILERS = {

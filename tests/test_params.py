@@ -4,10 +4,11 @@ import struct
 
 import pytest
 
+from gensor_kernels.operators.geometry import Geometry, Strides, Window
 from gensor_kernels.programs import params
-from gensor_kernels.programs.params import Step, Strides, Tiling
+from gensor_kernels.programs.params import Step, Tiling
 
-TILES = Tiling(tiles_m=3, tiles_n=4, split=2, k_per_split=64, raster=8)
+TILES = Tiling(tiles_m=3, tiles_n=4, split=2, k_per_split=64, raster=8, advance=(9, 8, 7))
 
 
 def read(blob, offset, code):
@@ -15,33 +16,38 @@ def read(blob, offset, code):
 
 
 def test_sizes_are_those_of_the_c_struct():
-    assert (params.HEAD_BYTES, params.STEP_BYTES, params.SIZE) == (208, 64, 592)
+    assert (params.HEAD_BYTES, params.STEP_BYTES, params.SIZE) == (264, 64, 776)
 
 
 def test_pack_puts_every_number_at_its_offset():
+    geometry = Geometry(
+        (16, 17, 18),
+        (2, 3, 5),
+        Strides((1, 2, 3), 4, 5),
+        Strides((6, 7, 8), 9, 10),
+        Strides((11, 12, 13), -14, 15),
+        Strides((16, 17, 18), 19, 20),
+        tail=Window((1, 2, 3), (4, 5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16), (17, 18), (19, 20)).pack(),
+    )
     blob = params.pack(
-        a=Strides((1, 2, 3), 4, 5),
-        b=Strides((6, 7, 8), 9, 10),
-        c=Strides((11, 12, 13), -14, 15),
-        sizes=(16, 17, 18),
-        batch=(2, 3, 5),
-        tiles=TILES,
+        geometry,
+        TILES,
         steps=[Step(1, 2.5), Step(2, dtype="bfloat16", strides=Strides((0, 0, 1), 0, 1), pointer=99)],
         integer_steps=1,
-        pointers=(100, 200, 300, 400),
+        pointers=params.pointers([100, 200, 500], 300, 400),
     )
     assert len(blob) == params.SIZE
-    assert read(blob, 0, "4Q") == (100, 200, 300, 400)
-    assert read(blob, 32, "15q") == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, -14, 15)
-    assert read(blob, 152, "4i2i") == (16, 17, 18, 30, 3, 5)
-    assert read(blob, 176, "6i2i") == (3, 4, 2, 64, 8, 2, 1, 0)
-    assert read(blob, 208, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
-    assert read(blob, 272, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
-    assert not any(blob[336:])
+    assert read(blob, 0, "5Q") == (100, 200, 300, 400, 500)
+    assert read(blob, 40, "20q") == (*range(1, 14), -14, *range(15, 21))
+    assert read(blob, 200, "4i2i") == (16, 17, 18, 30, 3, 5)
+    assert read(blob, 224, "6i4i") == (3, 4, 2, 64, 8, 2, 1, 9, 8, 7)
+    assert read(blob, 264, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
+    assert read(blob, 328, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
+    assert not any(blob[392:648]) and read(blob, 648, "6q16i") == (*range(1, 7), *range(7, 21), 0, 0)
 
 
 def test_writers_change_only_their_place():
-    blob = params.pack(a=Strides(), b=Strides(), c=Strides(), sizes=(1, 1, 1), tiles=TILES, pointers=(9, 9, 9, 9))
+    blob = params.pack(Geometry((1, 1, 1)), TILES, pointers=(9, 9, 9, 9))
     buffer = bytearray(params.SIZE)
     params.write_call(buffer, 0, 1, 2, 3, blob[params.OPERAND_BYTES :])
     assert read(buffer, 0, "4Q") == (1, 2, 3, 9) and buffer[24:] == blob[24:]
@@ -54,14 +60,21 @@ def test_writers_change_only_their_place():
 
 @pytest.mark.parametrize(("k", "split", "per_split"), [(0, 1, 32), (1, 1, 32), (100, 2, 64), (100, 4, 32), (96, 2, 64)])
 def test_splits_are_whole_k_tiles_and_cover_k(k, split, per_split):
-    tiles = params.tiling({"m": 64, "n": 32, "k": 32, "split": split, "raster": 1}, 65, 64, k)
+    tiles = params.tiling({"m": 64, "n": 32, "k": 32, "split": split, "raster": 1}, Geometry((65, 64, k)))
     assert (tiles.tiles_m, tiles.tiles_n) == (2, 2)
     assert tiles.k_per_split == per_split and per_split * split >= k
 
 
 def test_too_many_steps_and_too_large_numbers_are_errors():
-    common = dict(a=Strides(), b=Strides(), c=Strides(), tiles=TILES)
     with pytest.raises(ValueError, match="at most 6"):
-        params.pack(**common, sizes=(1, 1, 1), steps=[Step(5)] * 7)
+        params.pack(Geometry((1, 1, 1)), TILES, steps=[Step(5)] * 7)
     with pytest.raises(struct.error):
-        params.pack(**common, sizes=(2**31, 1, 1))
+        params.pack(Geometry((2**31, 1, 1)), TILES)
+
+
+@pytest.mark.parametrize(
+    ("step", "digits", "advance"), [(32, (3, 64), (0, 0, 32)), (32, (3, 5), (2, 0, 2)), (8, (1, 1), (8, 0, 0))]
+)
+def test_a_step_of_k_is_taken_apart_into_its_digits(step, digits, advance):
+    tiles = params.tiling({"m": 1, "n": 1, "k": step, "split": 1, "raster": 1}, Geometry((1, 1, 99), k_digits=digits))
+    assert tiles.advance == advance

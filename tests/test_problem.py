@@ -13,18 +13,18 @@ from gensor_kernels.operators.epilogue import OPERATIONS
 def evaluate(found, arrays, steps):
     """The contraction `found` read straight from the memory of its arrays, with the strides kernels would use."""
     a, b, c = (arrays[1], arrays[0], arrays[2]) if found.swapped else arrays[:3]
-    m, n, k = found.sizes
+    m, n, k = found.geometry.sizes
 
     def at(array, where, shape):
         size = array.itemsize
         strides = [s * size for s in (*where.batch, where.row, where.column)]
-        return np.lib.stride_tricks.as_strided(array, (*found.batch, *shape), strides)
+        return np.lib.stride_tricks.as_strided(array, (*found.geometry.batch, *shape), strides)
 
-    value = np.einsum("xyzij,xyzjk->xyzik", at(a, found.a, (m, k)), at(b, found.b, (k, n)))
+    value = np.einsum("xyzij,xyzjk->xyzik", at(a, found.geometry.a, (m, k)), at(b, found.geometry.b, (k, n)))
     for step, where, operand in zip(steps, found.operands, arrays[3:], strict=True):
         x = None if where is None else at(operand, where, (m, n))
         value = OPERATIONS[step.name].function(value, x, step.scalar)
-    at(c, found.c, (m, n))[...] = value
+    at(c, found.geometry.c, (m, n))[...] = value
 
 
 @st.composite
@@ -80,7 +80,8 @@ def test_strides_reproduce_the_product(call):
         assert out.ndim - (a.ndim > 1) - (b.ndim > 1) > problem.BATCH_AXES
         return
     w = found.workload
-    assert (w.size["m"], w.size["n"], w.size["k"]) == found.sizes and w.size["batch"] == np.prod(found.batch)
+    assert (w.size["m"], w.size["n"], w.size["k"]) == found.geometry.sizes
+    assert w.size["batch"] == np.prod(found.geometry.batch)
     evaluate(found, [a, b, out, *(s.operand for s in steps)], steps)
     expected = np.matmul(a, b)
     for step in steps:
@@ -94,7 +95,7 @@ def test_batches_become_rows_or_columns():
         c = np.zeros(np.matmul(a, b).shape)
         views = [problem.view_of(x, x.ctypes.data) for x in (a, b, c)]
         found = problem.make(*views, [], (), "ieee")
-        return found.sizes, found.batch
+        return found.geometry.sizes, found.geometry.batch
 
     assert sizes((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1))
     assert sizes((2, 3), (8, 3, 1)) == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
@@ -105,7 +106,7 @@ def test_batches_become_rows_or_columns():
 def test_a_column_major_result_is_computed_transposed():
     a, b, c = np.zeros((32, 16)), np.zeros((16, 48)), np.zeros((32, 48), order="F")
     found = problem.make(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
-    assert found.swapped and found.sizes == (48, 32, 16)
+    assert found.swapped and found.geometry.sizes == (48, 32, 16)
     assert found.workload.layouts == {"a": "m", "b": "k", "c": "n"}
 
 

@@ -4,13 +4,14 @@ import pytest
 
 from gensor_database import Timing
 from gensor_kernels.dispatch import library, problem, tiers
+from gensor_kernels.operators.geometry import Geometry
 from gensor_kernels.programs.space import Space
 
 from .numpy_device import ARCH, starters, workload
 
 
 def request(wanted, **keywords):
-    made = problem.Problem(wanted, False, (1, 1, 1), (1, 1, 1), None, None, None, ())
+    made = problem.Problem(wanted, False, Geometry((1, 1, 1)), ())
     return tiers.Request(made, ARCH, **{"emulated": False, "one_call": True, **keywords})
 
 

@@ -11,6 +11,7 @@ import gensor_kernels
 from gensor_kernels import config
 from gensor_kernels.dispatch import library, problem, tiers, tierup
 from gensor_kernels.dispatch.tiers import Choice
+from gensor_kernels.operators.geometry import Geometry
 
 from .emulated_store import isolate, stock
 from .numpy_device import ARCH, starters, workload
@@ -31,7 +32,7 @@ def worker(monkeypatch, code):
 
 
 def request(**keywords):
-    made = problem.Problem(workload(), False, (1, 1, 1), (1, 1, 1), None, None, None, ())
+    made = problem.Problem(workload(), False, Geometry((1, 1, 1)), ())
     return tiers.Request(made, ARCH, **{"emulated": True, "one_call": True, **keywords})
 
 

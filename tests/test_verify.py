@@ -6,11 +6,11 @@ import pytest
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
+from gensor_kernels.programs.cases import generic_epilogue, granularity
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.cases import cases, generic_epilogue, granularity
 from gensor_tuner.pool import Candidate, candidate
-from gensor_tuner.verify import expected_branches, verify
+from gensor_tuner.verify import verify
 
 
 def smallest(family: str, workload, arch="sm_87", **values) -> Candidate:
@@ -31,18 +31,18 @@ def test_cases_meet_the_definition_of_verified(family, workload):
     for split in (1, 4):
         each = smallest(family, workload, split_k=split)
         tile = each.family.tile(each.program)
-        found = cases(workload, tile, generic_epilogue(workload))
+        found = [each.workload.size for each in each.family.cases(each.program, workload, generic_epilogue(workload))]
         main = found[0]
-        assert main.m >= 2 * tile["m"] + 1 and main.m % tile["m"]
-        assert main.n >= 2 * tile["n"] + 1 and main.n % tile["n"]
-        iterations = -(-main.k // tile["k"])
+        assert main["m"] >= 2 * tile["m"] + 1 and main["m"] % tile["m"]
+        assert main["n"] >= 2 * tile["n"] + 1 and main["n"] % tile["n"]
+        iterations = -(-main["k"] // tile["k"])
         per_split = -(-iterations // split)
         last = iterations - per_split * (split - 1)
-        assert main.k % tile["k"] and last > tile["stages"] + 2
+        assert main["k"] % tile["k"] and last > tile["stages"] + 2
         assert (per_split != last) == (split > 1)
-        assert {case.k for case in found} >= {0, main.k} and max(case.batch for case in found) > 1
+        assert {case["k"] for case in found} >= {0, main["k"]} and max(case["batch"] for case in found) > 1
         step = granularity(workload)
-        assert all(case.n % step["n"] == 0 and case.k % step["k"] == 0 for case in found)
+        assert all(case["n"] % step["n"] == 0 and case["k"] % step["k"] == 0 for case in found)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_right_kernels_pass_with_every_branch_taken(family, workload, arch):
     verdict = verify(each, workload)
     assert verdict.outcome == "ok", verdict.detail
     assert 0 < verdict.worst <= 1 or workload.accumulator == "int32"
-    assert all(verdict.branches[name] for name in expected_branches(each, workload))
+    assert all(verdict.branches[name] for name in each.family.branches(each.program, workload))
     assert verdict.runs >= 7
 
 

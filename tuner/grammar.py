@@ -10,14 +10,14 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from gensor_database.digest import text_digest
 from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import Operator, operator
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -112,31 +112,24 @@ def _class(text: str) -> Workload:
     """The Workload of a class at some size."""
     body = json.loads(text)
     declared = operator(body["operator"])
-    some = dict.fromkeys(declared.parameters, 1)
-    sizes = some | {axis: 1 if axis == "batch" else 4096 for axis in _axes(declared, some)}
-    workload = Workload(**body, sizes=tuple(sizes.items()))
+    # Large enough for every Program.
+    workload = declared.sized(Workload(**body, sizes=declared.smallest), {"batch": 1, "m": 4096, "n": 4096, "k": 4096})
     if workload.class_key() != text:
         raise ValueError("'class_key' is not in canonical form")
     return _declared(workload)
 
 
-def _axes(declared: Operator, sizes: Mapping[str, int]) -> list[str]:
-    return [axis.name for stage in declared.stages(sizes) for axis in (*stage.axes, *stage.over)]
-
-
 def _declared(workload: Workload) -> Workload:
-    """The Workload, where it has the axes, operands and layouts of its operator."""
+    """The Workload, where it has the sizes, operands and layouts of its operator."""
     declared = operator(workload.operator)
     if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):
         raise ValueError(f"a size is no integer up to {LARGEST_EXTENT}")
-    axes, stages = _axes(declared, workload.size), declared.stages(workload.size)
-    if set(workload.size) != {*axes, *declared.parameters}:
-        raise ValueError(f"a {workload.operator} has the sizes {', '.join(dict.fromkeys(axes))}")
-    tensors = {tensor.name for stage in stages for tensor in stage.tensors} | {stages[-1].name}
-    if set(workload.dtype) != tensors - {stage.name for stage in stages[:-1]}:
-        raise ValueError(f"a {workload.operator} has the operands {', '.join(sorted(tensors))}")
-    if not {layout for _, layout in workload.layout} <= {*axes, "s"}:
-        raise ValueError("'layout' names an axis that is none")
+    wanted = dict(declared.smallest)
+    if set(workload.size) != set(wanted):
+        raise ValueError(f"a {workload.operator} has the sizes {', '.join(wanted)}")
+    if set(workload.dtype) != set(declared.names):
+        raise ValueError(f"a {workload.operator} has the operands {', '.join(sorted(declared.names))}")
+    declared.operands(workload)  # ValueError for a layout that is none
     return workload
 
 

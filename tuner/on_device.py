@@ -8,20 +8,18 @@ the emulator has done that, here counts what the hardware's own instructions com
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.errors import BuildError
-from gensor_kernels.operators.epilogue import join
 from gensor_kernels.operators.workload import Workload
 
-from .cases import cases
 from .pool import Candidate
-from .problem import Failure, Operand, Problem
-from .verify import Verdict, verified_epilogue
+from .problem import Failure, Problem
+from .problem import Placed as Operand
+from .verify import Verdict, told, verified_epilogue
 
 GUARD = 4096  # poisoned bytes on both sides of each buffer
 POISON = 0xFF  # a NaN in every floating-point type
@@ -35,11 +33,11 @@ def verify_on(device: Device, candidate: Candidate, code: Code, workload: Worklo
     """
     worst, sizes = 0.0, []
     part = device.arch.part if device.arch is not None else ""
-    tile = candidate.family.tile(candidate.program)
+    cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
     try:
-        for seed, case in enumerate(cases(workload, tile, verified_epilogue(candidate, workload))):
-            sizes.append(asdict(case) | {"epilogue": join(case.epilogue)})
-            worst = max(worst, DeviceProblem(case, workload, seed).check_on(device, candidate, code))
+        for seed, case in enumerate(cases):
+            sizes.append(told(case))
+            worst = max(worst, DeviceProblem(case, seed).check_on(device, candidate, code))
     except BuildError as error:
         detail = f"{error}: {error.log[:2000]}" if error.log else str(error)
         return Verdict("not_compiled", detail, worst, method="device", part=part)
@@ -54,7 +52,7 @@ class DeviceProblem(Problem):
 
     def check_on(self, device: Device, candidate: Candidate, code: Code) -> float:
         """Run once on fresh poisoned memory; the largest error over its tolerance. Raises Failure, BuildError."""
-        out = self.operands["c"]
+        out = self.out
         out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else POISON
         placed = {id(each): Placed(device, each) for each in (*self.reads, out)}
         workspace = Workspace(device, *candidate.family.workspace(candidate.program, self.workload))

@@ -7,7 +7,6 @@ hundreds of operand sets costs copies on the device and nothing on the host.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ import numpy as np
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.dispatch.arguments import Operation, resolve
 from gensor_kernels.dispatch.fallback import evaluate
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration import Operand
 from gensor_kernels.operators.dtypes import encode, facts
 from gensor_kernels.operators.epilogue import OPERATIONS
 from gensor_kernels.operators.workload import Workload
@@ -60,15 +61,15 @@ def _draw(dtype: str, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Block:
-    """An array (batch, rows, columns) in a byte buffer on a device; `strides` in elements, bfloat16 as its bits.
+    """An array in a byte buffer on a device; `strides` in elements, bfloat16 as its bits.
 
     Everything of `memory` outside the array is poison.
     """
 
     memory: Any
     start: int
-    shape: tuple[int, int, int]
-    strides: tuple[int, int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: str
 
     @property
@@ -98,10 +99,10 @@ class Block:
 
 
 class Operands:
-    """A, B, C and the epilogue's operands of one workload on a device.
+    """Inputs, output and the epilogue's operands of one workload on a device.
 
     `guard` poisoned bytes lie on both sides of each array; with `exact` an array of an alignment class below 16
-    bytes begins at an address that is aligned to that and no more. C holds poison until a kernel writes it.
+    bytes begins at an address that is aligned to that and no more. The output holds poison until a kernel writes it.
     """
 
     def __init__(
@@ -109,14 +110,14 @@ class Operands:
     ):
         self.device, self.workload, self.noise = device, workload, noise
         self.seed, self.guard = seed, guard
-        batch, m, n, k = (workload.size[axis] for axis in ("batch", "m", "n", "k"))
-        shapes = {"a": (batch, m, k), "b": (batch, k, n), "c": (batch, m, n)}
-        axes = {"a": "mk", "b": "kn", "c": "mn"}
+        self.operator = operator(workload.operator)
         self.blocks: dict[str, Block] = {}
-        for name, shape in shapes.items():
-            unit = axes[name].find(workload.layouts[name])  # 0 rows, 1 columns, -1 neither
-            align = workload.align[name] if exact else 16
-            self.blocks[name] = self._block(shape, _strides(shape, unit), workload.dtype[name], align, name != "c")
+        *inputs, output = self.operator.operands(workload)
+        for each in (*inputs, output):
+            align = workload.align[each.name] if exact else 16
+            kind = workload.dtype[each.name]
+            self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output)
+        self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
 
     def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True) -> Block:
@@ -135,21 +136,26 @@ class Operands:
         scalar = SCALARS.get(name, 1.0)
         if not operation.takes_operand:
             return name, None, scalar
-        batch, m, n = self.blocks["c"].shape
-        dtype = "bool" if name == "mask" else self.workload.dtype["c"]
+        shape, strides = self.out.shape, Operand(name, self.out.shape, tuple(range(len(self.out.shape)))).strides()
+        dtype = "bool" if name == "mask" else self.out.dtype
         if operation.operand == "n":
-            return name, self._block((1, 1, n), (0, 0, 1), dtype, 16), scalar
-        return name, self._block((batch, m, n), (m * n, n, 1), dtype, 16), scalar
+            shape, strides = (*(1 for _ in shape[1:]), shape[-1]), (*(0 for _ in shape[1:]), 1)
+        return name, self._block(shape, strides, dtype, 16), scalar
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(block.nbytes for block in self.reads) + self.blocks["c"].nbytes
+        return sum(block.nbytes for block in self.reads) + self.out.nbytes
 
     @property
     def reads(self) -> list[Block]:
         """Every array a kernel reads."""
-        return [self.blocks["a"], self.blocks["b"], *(block for _, block, _ in self.steps if block is not None)]
+        return [*self.inputs, *(block for _, block, _ in self.steps if block is not None)]
+
+    @property
+    def inputs(self) -> list[Block]:
+        """The operator's own."""
+        return [block for block in self.blocks.values() if block is not self.out]
 
     @property
     def integer_steps(self) -> int:
@@ -168,23 +174,21 @@ class Operands:
 
     def params(self, kernel: Candidate, workspace: int) -> bytes:
         """The packed Params of one launch."""
-        m, n, k = (self.workload.size[axis] for axis in "mnk")
-        a, b, c = (self.address(self.blocks[name]) for name in "abc")
+        geometry = self.operator.geometry(self.workload, {name: block.strides for name, block in self.blocks.items()})
         return params.pack(
-            **{name: _packed_strides(block) for name, block in self.blocks.items()},
-            sizes=(m, n, k),
-            batch=(1, 1, self.workload.size["batch"]),
-            tiles=params.tiling(kernel.family.tile(kernel.program), m, n, k),
+            geometry,
+            kernel.family.tiling(kernel.program, geometry),
             steps=[self._packed(*step) for step in self.steps],
             integer_steps=self.integer_steps,
-            pointers=(a, b, c, workspace),
+            pointers=params.pointers([self.address(x) for x in self.inputs], self.address(self.out), workspace),
         )
 
     def _packed(self, name: str, block: Block | None, scalar: float) -> Step:
         code = OPERATIONS[name].code
         if block is None:
             return Step(code, scalar)
-        return Step(code, scalar, block.dtype, _packed_strides(block), self.address(block))
+        where = self.operator.output(self.workload, block.strides)
+        return Step(code, scalar, block.dtype, where, self.address(block))
 
     def launcher(
         self, kernel: Candidate, code: Code, change: Callable[[bytes], bytes] = lambda packed: packed
@@ -195,7 +199,7 @@ class Operands:
         size, zero = family.workspace(kernel.program, self.workload)
         owner, address = device.workspace(size, zero) if size else (None, 0)
         packed = change(self.params(kernel, address))
-        touched = (self.blocks["c"].flat, *(block.flat for block in self.reads))
+        touched = (self.out.flat, *(block.flat for block in self.reads))
 
         def call() -> None:
             arguments = device.local.arguments
@@ -225,15 +229,3 @@ class Operands:
         if self.workload.size["batch"] == 1:
             array = array[0]
         return array
-
-
-def _strides(shape: tuple[int, int, int], unit: int) -> tuple[int, int, int]:
-    """Strides of a compact array whose rows (0), columns (1) or neither axis has stride 1."""
-    _, rows, columns = shape
-    inner = {0: (1, rows), 1: (columns, 1), -1: (2 * columns + 1, 2)}[unit]
-    return (rows * (2 * columns + 1) if unit < 0 else math.prod(shape[1:])), *inner
-
-
-def _packed_strides(block: Block) -> params.Strides:
-    batch, row, column = block.strides
-    return params.Strides((0, 0, batch), row, column)

@@ -10,6 +10,7 @@ from gensor_database.record import Kernel
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.build.source import bind, digest, flatten
+from gensor_kernels.dispatch.stored import class_workload
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -20,8 +21,7 @@ from .verify import verify
 
 def workload_of(class_key: str, epilogue: tuple[str, ...] = ()) -> Workload:
     """A workload of a class, at sizes that stand for none in particular."""
-    fields = json.loads(class_key) | {"sizes": {"batch": 1, "m": 1, "n": 1, "k": 1}, "epilogue": list(epilogue)}
-    return Workload.from_json(json.dumps(fields))
+    return class_workload(class_key).with_epilogue(epilogue)
 
 
 def rebuild(store: Store, kernel: Kernel) -> str | None:

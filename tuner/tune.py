@@ -13,6 +13,7 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -30,8 +31,6 @@ from .verifier import DeviceVerifier
 from .verify import Verdict
 
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
-# Sizes of m and n, and of k, that a portfolio is chosen over, beside the run's own.
-GRID, GRID_K = (16, 128, 1024, 4096), (64, 512, 4096)
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Run:
 
     def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
         """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
-        if 0 in (workload.size["m"], workload.size["n"], workload.size["batch"]):
+        if operator(workload.operator).empty(workload):
             return "unsupported", "an empty result needs no kernel"
         try:
             Space(workload, self.arch)
@@ -140,9 +139,8 @@ class Run:
                 programs[each.kernel.digest] = program
         if not programs:  # nothing is usable before it was verified (--verify none)
             return
-        usual = [(w.size["batch"], w.size["m"], w.size["n"], w.size["k"]) for w in workloads]
-        sizes = dict.fromkeys([*usual, *((1, m, n, k) for m in GRID for n in GRID for k in GRID_K)])
-        shapes = [sample.with_sizes(batch=b, m=m, n=n, k=k) for b, m, n, k in sizes]
+        asked = [workload.with_epilogue(()) for workload in workloads]
+        shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
         spaces = [Space(shape, self.arch) for shape in shapes]
         pool = Pool(shapes)
         pool.add(spaces[0], programs.values(), siblings=False)

@@ -19,21 +19,12 @@ from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.epilogue import join
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.cases import Case, generic_epilogue
 
-from .cases import cases, generic_epilogue
 from .pool import Candidate
 from .problem import Failure, Problem
 
-VERSION = 3  # of the schedule below: part of every verdict's identity
-# (copies, warp order) of the runs of each case; the first case, the largest, is the one with whole blocks.
-SCHEDULES = {
-    "blocks": (("late", "forward"),),
-    "corner": (("late", "reverse"), ("early", "forward"), ("early", 1), ("late", 2)),
-    "granule": (("early", "reverse"),),
-    "batch": (("late", 3),),
-    "empty k": (("early", "reverse"),),
-    "empty splits": (("late", "forward"),),
-}
+VERSION = 4  # of cases and schedules: part of every verdict's identity
 
 
 @dataclass(frozen=True)
@@ -84,11 +75,10 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
 
 
 def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
-    tile = candidate.family.tile(candidate.program)
     parts = (
         VERSION,
         library_digest(candidate.source()),
-        sorted(tile.items()),
+        candidate.program.to_json(),
         workload.class_key(),
         verified_epilogue(candidate, workload),
     )
@@ -100,10 +90,10 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     worst, runs, sizes = 0.0, 0, []
     epilogue = verified_epilogue(candidate, workload)
     try:
-        for case in cases(workload, candidate.family.tile(candidate.program), epilogue):
-            problem = Problem(case, workload, seed=runs)
-            sizes.append(asdict(case) | {"epilogue": join(case.epilogue)})
-            for copies, order in SCHEDULES[case.name]:
+        for case in candidate.family.cases(candidate.program, workload, epilogue):
+            problem = Problem(case, seed=runs)
+            sizes.append(told(case))
+            for copies, order in case.schedule:
                 found = problem.run(candidate, library, copies=copies, order=order)
                 worst = max(worst, problem.check())
                 total.add(found)
@@ -114,20 +104,18 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     counters = {name: count for name, count in sorted(total.items()) if count}
     counters["bank_conflicts"] = total.bank_conflicts
     branches = dict(sorted(total.branches.items()))
-    missing = sorted(expected_branches(candidate, workload) - {name for name, count in branches.items() if count})
+    missing = sorted(
+        candidate.family.branches(candidate.program, workload) - {name for name, count in branches.items() if count}
+    )
     if missing:
         detail = f"branches never taken: {', '.join(missing)}"
         return Verdict("failed", detail, worst, sizes, counters, branches, runs)
     return Verdict("ok", "", worst, sizes, counters, branches, runs)
 
 
-def expected_branches(candidate: Candidate, workload: Workload) -> frozenset[str]:
-    """Branches the Program has; an edge that this class's alignment makes impossible is not one of them."""
-    tile = candidate.family.tile(candidate.program)
-    main = cases(workload, tile, verified_epilogue(candidate, workload))[0]
-    extents = {"edge_m": main.m % tile["m"], "edge_n": main.n % tile["n"], "edge_k": main.k % tile["k"]}
-    impossible = {name for name, rest in extents.items() if rest == 0}
-    return candidate.family.branches(candidate.program) - impossible
+def told(case: Case) -> dict[str, int | str]:
+    """A case as a verdict records it."""
+    return {"name": case.name, **case.workload.size, "epilogue": join(case.workload.epilogue)}
 
 
 def verified_epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:

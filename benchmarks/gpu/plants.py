@@ -20,7 +20,7 @@ from .real_size import check
 from .session import Item, Session
 
 STEP = "plants"
-C_POINTER, M_EXTENT, K_EXTENT = 16, 152, 160  # offsets in Params
+C_POINTER, M_EXTENT, K_EXTENT = 16, 200, 208  # offsets in Params
 
 
 class UnnoticedError(Exception):

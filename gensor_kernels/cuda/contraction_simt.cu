@@ -67,6 +67,12 @@
 #ifndef C_UNIT
 #define C_UNIT 1 // the same for the columns of C
 #endif
+#ifndef A_WINDOW
+#define A_WINDOW 0 // 0: A is a matrix; 1, 2: read through a window, its k (filter row, column, channel), or (channel, ...)
+#endif
+#ifndef B_WINDOW
+#define B_WINDOW 0 // the same for B
+#endif
 #ifndef A_VECTOR
 #define A_VECTOR 16 // bytes per global load of A
 #endif

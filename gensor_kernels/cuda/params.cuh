@@ -16,13 +16,27 @@ struct EpilogueStep {
 
 constexpr int MAX_EPILOGUE_STEPS = 6;
 
+// An operand that is read through a sliding window: row and k are taken apart into digits, the outermost first.
+struct Window {
+    i64 row_stride[3]; // elements per image, output row, output column
+    i64 k_stride[3];   // elements per filter row, filter column and channel, or per channel, filter row and column
+    i32 rows[2];       // extents of the two inner digits of a row
+    i32 ks[2];         // extents of the two inner digits of k
+    // Along h and w: the element at step * output + dilation * filter - pad, zero outside of 0 <= index < extent. A
+    // transposed convolution divides that by `divisor` first, and what leaves a remainder is zero.
+    i32 extent[2], step[2], dilation[2], pad[2], divisor[2];
+    i32 unused[2];
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
+    u64 d;         // a third operand, of families that have one
     // Strides in elements. Three batch axes, the outermost first; a stride of 0 broadcasts.
     i64 a_batch[3], a_m, a_k;
     i64 b_batch[3], b_k, b_n;
     i64 c_batch[3], c_m, c_n;
+    i64 d_batch[3], d_m, d_n;
     i32 m, n, k, batch;   // batch = product of the three batch extents; k may be 0, the others not
     i32 batch_inner[2];   // extents of batch axes 1 and 2
     i32 tiles_m, tiles_n; // tiles of C along m and n
@@ -31,13 +45,16 @@ struct Params {
     i32 raster;           // rows of tiles that are walked together, column by column
     i32 steps;            // operations of the epilogue
     i32 integer_steps;    // int32 accumulators: this many leading operations are done in int32, the rest in float
-    i32 pad;
+    i32 advance[3];       // BLOCK_K in the digits of k
     EpilogueStep step[MAX_EPILOGUE_STEPS];
+    union { // what belongs to one kind of operator
+        Window window;
+        u64 tail[16];
+    };
 };
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
-static_assert(sizeof(Params) == 208 + 64 * MAX_EPILOGUE_STEPS, "Params is packed by Python as 592 bytes.");
-
+static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {
     i32 index[3];

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..operators.geometry import BATCH_AXES
 from ..operators.subscripts import Labels
-from ..programs.params import BATCH_AXES
 
 #: A run of unit stride is worth this many times its extent: whole vectors are read along it.
 UNIT_STRIDE_WORTH = 16

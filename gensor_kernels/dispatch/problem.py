@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..operators.geometry import BATCH_AXES, Geometry, Strides
 from ..operators.matmul import workload_from_operands
 from ..operators.workload import View, Workload
-from ..programs.params import BATCH_AXES, Strides
 from .arguments import Operation
 
 LARGEST_EXTENT = 2**31 - 1
@@ -28,16 +28,12 @@ class Problem:
     """One contraction as kernels see it.
 
     `swapped`: a and b have changed places. `operands` holds the strides of each epilogue step's operand, None
-    where it has none. `batch` is the extents of the three batch axes.
+    where it has none.
     """
 
     workload: Workload
     swapped: bool
-    sizes: tuple[int, int, int]
-    batch: tuple[int, int, int]
-    a: Strides
-    b: Strides
-    c: Strides
+    geometry: Geometry
     operands: tuple[Strides | None, ...]
 
 
@@ -186,11 +182,11 @@ def make(a: View, b: View, c: View, operands: Sequence[View | None], steps: Sequ
     return Problem(
         workload=workload,
         swapped=swapped,
-        sizes=(axes.m, axes.n, axes.k),
-        batch=(1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-        a=axes.strides(0),
-        b=axes.strides(1),
-        c=axes.strides(2),
+        geometry=Geometry(
+            (axes.m, axes.n, axes.k),
+            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
+            *(axes.strides(index) for index in range(3)),
+        ),
         operands=tuple(None if view is None else axes.strides(next(numbers)) for view in operands),
     )
 

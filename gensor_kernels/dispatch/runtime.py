@@ -12,6 +12,7 @@ from typing import Any
 from .. import config, recording
 from ..devices.device import Device
 from ..errors import BuildError, UnsupportedError
+from ..operators.geometry import Strides
 from ..programs import params
 from ..programs.families import FAMILIES
 from . import counting, tiers
@@ -208,12 +209,8 @@ class Runtime:
         if staging is not None:
             return StagedPlan(self, call, staging)
         template = params.pack(
-            a=problem.a,
-            b=problem.b,
-            c=problem.c,
-            sizes=problem.sizes,
-            batch=problem.batch,
-            tiles=params.tiling(family.tile(kernel.program), *problem.sizes),
+            problem.geometry,
+            family.tiling(kernel.program, problem.geometry),
             steps=_steps(call, problem),
             integer_steps=integer_steps(call),
         )
@@ -225,7 +222,7 @@ def _steps(call: Call, problem: Problem) -> list[params.Step]:
     steps = []
     for step, strides in zip(call.operations, problem.operands, strict=True):
         dtype = "float32" if step.operand is None else step.operand.dtype.name
-        steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or params.Strides()))
+        steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or Strides()))
     return steps
 
 

@@ -17,6 +17,7 @@ from ..build.source import flatten
 from ..devices.device import Code
 from ..errors import BuildError, ConfigError
 from ..machine.arch import Arch
+from ..operators import operator
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
 from ..programs.program import Program
@@ -75,9 +76,9 @@ def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
 
 
 def class_workload(class_key: str) -> Workload:
-    """A Workload of the class with this key, all sizes 1."""
+    """A Workload of the class with this key, at its operator's smallest sizes."""
     fields = json.loads(class_key)
-    return Workload(**fields, sizes=(("batch", 1), ("m", 1), ("n", 1), ("k", 1)), epilogue=())
+    return Workload(**fields, sizes=operator(fields["operator"]).smallest, epilogue=())
 
 
 def _code(stored: database.StoredKernel, arch: Arch) -> Code:

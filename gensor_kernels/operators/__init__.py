@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+
 from ..errors import UnsupportedError
-from . import matmul
 from .declaration import Operator
 
-#: Every operator by name: one declaration file, one line here.
-OPERATORS: dict[str, Operator] = {
-    "matmul": matmul.OPERATOR,
+#: The module of every operator by name: one declaration file, one line here. A module's OPERATORS are its operators
+#: by name, or OPERATOR its only one; it is imported at first use.
+MODULES: dict[str, str] = {
+    "matmul": "matmul",
 }
 
 
+@cache
 def operator(name: str) -> Operator:
     """The declaration called ``name``; UnsupportedError lists the choices when there is none."""
-    try:
-        return OPERATORS[name]
-    except KeyError:
-        raise UnsupportedError(f"operator {name!r} is not one of {', '.join(OPERATORS)}") from None
+    if name not in MODULES:
+        raise UnsupportedError(f"operator {name!r} is not one of {', '.join(MODULES)}")
+    module = import_module(f".{MODULES[name]}", __name__)
+    found: Operator = module.OPERATORS[name] if hasattr(module, "OPERATORS") else module.OPERATOR
+    return found

@@ -1,6 +1,8 @@
 """Operator: a name and its expressions, from which work, traffic and reference follow.
 
-Expressions are imported where they are used, so that looking up a stored kernel doesn't load them.
+A subclass says beside them how its operands lie in memory and what kernels are told of them; everything else
+(tuner, store, dispatch) knows operators by this interface alone.  Expressions are imported where they are used,
+so that looking up a stored kernel doesn't load them.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from .dtypes import facts
 from .epilogue import OPERATIONS, Step
+from .geometry import Geometry, Strides
 from .workload import Workload
 
 if TYPE_CHECKING:
     import numpy as np
 
     from .expression import Expression
+    from .tolerance import Expected
 
 
 @lru_cache(maxsize=1024)
@@ -32,6 +36,65 @@ def _stages(
 
 
 @dataclass(frozen=True)
+class Operand:
+    """An operand of a Workload: its ``shape`` in the declared order of axes, and how it lies in memory.
+
+    ``order`` are the axes from the outermost to the innermost in memory; the innermost ``dense`` of them follow
+    each other without gaps; the innermost has stride ``step`` (1, or more where the layout promises no unit
+    stride).  The last Operand of an operator is its output.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    dense: int = 1
+    step: int = 1
+
+    def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
+        """Strides in elements by declared axis; ``gap`` vectors of padding lie in front of the ``dense`` axes."""
+        strides, pitch = [0] * len(self.shape), self.step
+        for place, axis in enumerate(reversed(self.order)):
+            if place == self.dense and gap:
+                pitch = (-(-pitch // vector) + gap) * vector
+            strides[axis] = pitch
+            # Rows without a unit stride end in a gap: their pitch is a multiple of nothing.
+            pitch = pitch * max(self.shape[axis], 1) + (self.step > 1 and place == 0)
+        return tuple(strides)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a matrix product: its dtype, the axis of stride 1 ("s": none), and bytes of one access.
+
+    ``elements`` is how many it has in all, where they are not those of the whole matrix.
+    """
+
+    dtype: str
+    unit: str
+    align: int
+    elements: int | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A Workload as the contraction families see it: C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
+
+    ``window`` names the operand that is read through a sliding window ("a", "b" or "": none), and ``order`` the
+    digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: Side
+    b: Side
+    c: Side
+    window: str = ""
+    order: int = 0
+
+
+@dataclass(frozen=True)
 class Operator:
     """What is computed: ``declare(**parameters)`` gives the chain of expressions, the last one's output last.
 
@@ -42,6 +105,64 @@ class Operator:
     name: str
     declare: Callable[..., Expression | Sequence[Expression]]
     parameters: tuple[str, ...] = ()
+    #: sizes of a Workload that stands for its class
+    smallest: tuple[tuple[str, int], ...] = ()
+
+    # ---- what a subclass says
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Inputs, then the output."""
+        raise NotImplementedError
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """What kernels are told of arrays with these strides (elements, by operand and declared axis).
+
+        UnsupportedError where no kernel takes such strides.
+        """
+        raise NotImplementedError
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Where an epilogue operand lies that was broadcast to the output's shape, from its strides by axis."""
+        raise NotImplementedError
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """What a kernel should store for inputs stored as ``dtypes.encode`` does, with its error bound."""
+        raise NotImplementedError
+
+    def product(self, workload: Workload) -> Product | None:
+        """The matrix product this Workload is, or None."""
+        return None
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """The Workload of this class whose product has about the ``wanted`` batch, m, n and k: at least these, and
+        the multiples its alignment class promises.  Kernels are verified there."""
+        raise NotImplementedError
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
+        return []
+
+    def empty(self, workload: Workload) -> bool:
+        """Whether there is no output to compute."""
+        return 0 in self.operands(workload)[-1].shape
+
+    # ---- what follows from the declaration
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operands: inputs in the order of their first read, then the output."""
+        stages = self.stages(dict(self.smallest))
+        made = {stage.name for stage in stages}
+        inputs = (item.name for stage in stages for item in stage.tensors if item.name not in made)
+        return (*dict.fromkeys(inputs), stages[-1].name)
 
     def stages(self, sizes: Mapping[str, int]) -> tuple[Expression, ...]:
         """The expressions under the parameters found in ``sizes``."""

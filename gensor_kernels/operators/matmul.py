@@ -6,16 +6,17 @@ runtime's import time is budgeted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
-from .declaration import Operator
+from .declaration import Operand, Operator, Product, Side
 from .dtypes import ACCUMULATORS, decode, facts, round_to
 from .epilogue import Step
+from .geometry import Geometry, Strides
 from .workload import View, Workload, alignment_class, contiguous, unit_axis
 
 if TYPE_CHECKING:
@@ -34,7 +35,66 @@ def declare() -> Expression:
     return Expression("c", (batch, m, n), a[batch, m, k] * b[batch, k, n], SUM)
 
 
-OPERATOR = Operator(NAME, declare)
+#: Axes of each operand in the declared order.
+AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
+#: Sizes of m and n, and of k, that a portfolio is chosen over, beside those that were tuned.
+USUAL, USUAL_K = (16, 128, 1024, 4096), (64, 512, 4096)
+
+
+class Matmul(Operator):
+    """Matrix multiplication as tuner and dispatch know it."""
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """a, b and c with one batch axis each."""
+        found = []
+        for name, axes in AXES.items():
+            unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
+            if unit not in (*axes[1:], "s"):
+                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {unit!r}")
+            order = (0, 2, 1) if unit == axes[1] else (0, 1, 2)
+            found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
+        return tuple(found)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """One batch axis, rows and columns as they are."""
+        size = workload.size
+        a, b, c = (self.output(workload, strides[name]) for name in AXES)
+        return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c)
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Batch, rows, columns."""
+        batch, row, column = strides
+        return Strides((0, 0, batch), row, column)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """See :func:`expect`."""
+        return expect(arrays["a"], arrays["b"], workload, steps, structured=structured, integer_steps=integer_steps)
+
+    def product(self, workload: Workload) -> Product:
+        """Itself."""
+        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
+        sides = (Side(types[name], units[name], align[name]) for name in "abc")
+        return Product(size["batch"], size["m"], size["n"], size["k"], *sides)
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """Exactly the wanted sizes."""
+        return workload.with_sizes(**wanted)
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """A grid of sizes."""
+        grid = ((m, n, k) for m in USUAL for n in USUAL for k in USUAL_K)
+        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+
+
+OPERATOR = Matmul(NAME, declare, smallest=(("batch", 1), ("m", 1), ("n", 1), ("k", 1)))
 
 
 def workload(

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
+from .cases import Case, contraction_cases, impossible_edges
 from .contraction_kernel import workspace_bytes
 from .extents import extents
 from .family import Columns, Coordinate, Family
+from .params import Tiling, tiling
 from .program import Program
 from .tables import Columns as TabulatedColumns
 from .tables import Tables
 
 if TYPE_CHECKING:
+    from ..operators.geometry import Geometry
     from ..operators.workload import Workload
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
@@ -45,7 +48,7 @@ def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinat
     """Bytes of one global access of an operand: 1 to 16, at least an element, at most its alignment class."""
     e = extents(workload)
     element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
-    most = max(workload.align[operand], element)
+    most = max(e.align[operand], element)
     widths = tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= most)
     return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
 
@@ -76,23 +79,32 @@ class ContractionFamily(Family):
         """Bytes of a split's partial sums; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
-    def branches(self, program: Program) -> frozenset[str]:
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Tiles of C and parts of k."""
+        return tiling(self.tile(program), geometry)
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See cases.contraction_cases."""
+        return contraction_cases(workload, self.tile(program), epilogue)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
         if program["split_k"] > 1:
             names.add("split_reduce")
         if program["raster"] > 1:
             names.add("raster_tail")
-        return frozenset(names)
+        return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster of a Program."""
+        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         return {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""
-        return program.replace(**{f"vector_{operand}": workload.align[operand] for operand in "abc"})
+        align = extents(workload).align
+        return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
 
     def shared(self, program: Program) -> Program:
         """The same Program with the run-time epilogue and nothing promised to the compiler."""

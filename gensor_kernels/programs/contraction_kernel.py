@@ -21,14 +21,15 @@ EPILOGUE_NONE = 31
 
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """The macros both families bind from the class and from shared coordinates."""
-    layouts = workload.layouts
+    e = extents(workload)
+    layouts = e.unit
     codes = 0
     if program["epilogue_fixed"]:
         codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
         codes = codes or EPILOGUE_NONE
     return {
-        "IN_TYPE": macro_token(workload.dtype["a"]),
-        "OUT_TYPE": macro_token(workload.dtype["c"]),
+        "IN_TYPE": macro_token(e.dtype["a"]),
+        "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "MATH_TF32": int(workload.math == "tf32"),
         "A_LAYOUT": int(layouts["a"] == "m"),
@@ -36,6 +37,8 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         "A_UNIT": int(layouts["a"] != "s"),
         "B_UNIT": int(layouts["b"] != "s"),
         "C_UNIT": int(layouts["c"] != "s"),
+        "A_WINDOW": e.order if e.window == "a" else 0,
+        "B_WINDOW": e.order if e.window == "b" else 0,
         "A_VECTOR": program["vector_a"],
         "B_VECTOR": program["vector_b"],
         "C_VECTOR": program["vector_c"],
@@ -59,7 +62,7 @@ def class_launches(
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])
     launches = [Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
     if split > 1:
-        width = program["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
+        width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
         groups = e.batch * e.m * -(-e.n // width)
         launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
     return tuple(launches)

@@ -16,7 +16,7 @@ from . import default_tiles
 from . import mma_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
-from .extents import extents
+from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble, register_limit
@@ -35,7 +35,7 @@ class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
     name = "contraction_mma"
-    abi = 1
+    abi = 2
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,
@@ -47,15 +47,16 @@ class ContractionMma(ContractionFamily):
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction."""
-        if workload.operator != "matmul":
-            return f"no tensor-core kernel for {workload.operator}"
-        kind, out = parts.kind(workload), workload.dtype["c"]
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        types = extents(workload).dtype
+        kind, out = parts.kind(workload), types["c"]
         if kind is None:
-            return f"no tensor-core instruction for {workload.dtype['a']} with math {workload.math}"
+            return f"no tensor-core instruction for {types['a']} with math {workload.math}"
         if not parts.instructions(kind, arch):
             return f"{arch.name} has no {kind} tensor-core instruction"
-        if out not in OUTPUTS.get(workload.dtype["a"], FLOAT_OUTPUTS):
-            return f"no tensor-core kernel writes {out} from {workload.dtype['a']}"
+        if out not in OUTPUTS.get(types["a"], FLOAT_OUTPUTS):
+            return f"no tensor-core kernel writes {out} from {types['a']}"
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
@@ -79,7 +80,8 @@ class ContractionMma(ContractionFamily):
     @staticmethod
     def _asynchronous(workload: Workload, arch: Arch) -> bool:
         """cp.async moves 4 bytes or more."""
-        return "cp_async" in arch.features and min(workload.align["a"], workload.align["b"]) >= 4
+        align = extents(workload).align
+        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""

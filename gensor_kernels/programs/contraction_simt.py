@@ -17,7 +17,7 @@ from . import default_tiles
 from . import simt_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
-from .extents import extents, power_of_two_in
+from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble
@@ -40,7 +40,7 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 1
+    abi = 2
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,
@@ -52,7 +52,7 @@ class ContractionSimt(ContractionFamily):
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        return None if workload.operator == "matmul" else f"no CUDA-core kernel for {workload.operator}"
+        return None if is_product(workload) else f"{workload.operator} is no matrix product"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import UnsupportedError
+from ..operators import operator
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extents:
-    """A contraction's sizes (an empty axis counts as 1) and element bytes; ``extra`` are epilogue operand bytes."""
+    """A contraction's sizes (an empty axis counts as 1) and element bytes; ``extra`` are epilogue operand bytes.
+
+    ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
+    ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
+    """
 
     batch: int
     m: int
@@ -29,19 +36,45 @@ class Extents:
     bytes_acc: int
     extra: int
     steps: int
+    whole_a: float
+    whole_b: float
+    unit: Mapping[str, str]
+    align: Mapping[str, int]
+    dtype: Mapping[str, str]
+    window: str
+    order: int
 
 
 @lru_cache(maxsize=4096)
 def extents(workload: Workload) -> Extents:
-    """The numbers of a Workload the vectorised code needs."""
-    batch, m, n, k = (max(1, workload.size[axis]) for axis in ("batch", "m", "n", "k"))
-    width = {name: facts(workload.dtype[name]).itemsize for name in ("a", "b", "c")}
+    """The numbers of a Workload that is a matrix product; UnsupportedError for any other."""
+    p = operator(workload.operator).product(workload)
+    if p is None:
+        raise UnsupportedError(f"{workload.operator} is no matrix product")
+    sides = {"a": p.a, "b": p.b, "c": p.c}
+    width = {name: facts(side.dtype).itemsize for name, side in sides.items()}
+    batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
     extra = 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else width["c"])
-    accumulator = facts(workload.accumulator).itemsize
-    return Extents(batch, m, n, k, width["a"], width["b"], width["c"], accumulator, extra, len(workload.epilogue))
+    return Extents(
+        *(batch, m, n, k, width["a"], width["b"], width["c"], facts(workload.accumulator).itemsize),
+        extra=extra,
+        steps=len(workload.epilogue),
+        whole_a=float(m * k if p.a.elements is None else p.a.elements / batch) * width["a"],
+        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * width["b"],
+        unit={name: side.unit for name, side in sides.items()},
+        align={name: side.align for name, side in sides.items()},
+        dtype={name: side.dtype for name, side in sides.items()},
+        window=p.window,
+        order=p.order,
+    )
+
+
+def is_product(workload: Workload) -> bool:
+    """Whether the contraction families know what this Workload is."""
+    return operator(workload.operator).product(workload) is not None
 
 
 def power_of_two_in(value: np.ndarray) -> np.ndarray:

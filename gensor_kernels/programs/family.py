@@ -10,9 +10,12 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
+from .cases import Case
+from .params import Tiling
 from .program import Program
 
 if TYPE_CHECKING:
+    from ..operators.geometry import Geometry
     from ..operators.workload import Workload
 
 Values = Mapping[str, np.ndarray]
@@ -116,12 +119,16 @@ class Family:
         """(bytes, must be zero) of the workspace one call needs."""
         raise NotImplementedError
 
-    def branches(self, program: Program) -> frozenset[str]:
-        """Coverage names that a verification of this Program must have counted."""
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """The arguments of a launch that depend on the Program."""
         raise NotImplementedError
 
-    def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster: what the runtime and the verifier need to know of a Program."""
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """The problems a Program of this Workload's class is verified on, those that matter most with `epilogue`."""
+        raise NotImplementedError
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Coverage names that a verification of this Program must have counted."""
         raise NotImplementedError
 
     def widest(self, program: Program, workload: Workload) -> Program:

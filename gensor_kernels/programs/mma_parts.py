@@ -54,7 +54,7 @@ INSTRUCTIONS = {
 
 def kind(workload: Workload) -> str | None:
     """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    dtype = workload.dtype["a"]
+    dtype = extents(workload).dtype["a"]
     if dtype == "float32" and workload.math == "tf32":
         return "tf32"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
@@ -68,7 +68,7 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
 
 def k_contiguous(workload: Workload, operand: str) -> bool:
     """Whether an operand's shared rows run along k (also where it has no unit stride)."""
-    return workload.layouts[operand] in ("k", "s")
+    return extents(workload).unit[operand] in ("k", "s")
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:

@@ -1,9 +1,8 @@
 """`Params`: the one struct every kernel takes by value. The C declaration is in `cuda/params.cuh`.
 
-Strides are in elements. The batch is up to three axes, the innermost last; a stride of 0 broadcasts. The
-epilogue is a list of up to six steps, each with an operation code, a scalar, and an operand's pointer and
-strides. Grid, tile counts and split come from (Program, Workload) in one place, `tiling`, so that what was
-verified is what is launched.
+Extents and strides come from an operator's Geometry. The epilogue is a list of up to six steps, each with an
+operation code, a scalar, and an operand's pointer and strides. Grid, tile counts and split come from (Program,
+Geometry) in one place, a family's `tiling`, so that what was verified is what is launched.
 """
 
 from __future__ import annotations
@@ -12,19 +11,22 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-MAX_STEPS = 6
-BATCH_AXES = 3
+from ..operators.geometry import TAIL_BYTES, Geometry, Strides
 
-_HEAD = struct.Struct("<4Q 15q 4i 2i 6i 2i")
+MAX_STEPS = 6
+
+_HEAD = struct.Struct("<5Q 20q 4i 2i 6i i 3i")
 _STEP = struct.Struct("<Q 5q d 2i")
 _POINTER = struct.Struct("<Q")
 _SCALAR = struct.Struct("<d")
 
 HEAD_BYTES = _HEAD.size
 STEP_BYTES = _STEP.size
-SIZE = HEAD_BYTES + MAX_STEPS * STEP_BYTES
+TAIL_OFFSET = HEAD_BYTES + MAX_STEPS * STEP_BYTES
+SIZE = TAIL_OFFSET + TAIL_BYTES
 OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
+D_OFFSET = 32
 SCALAR_OFFSET = 48
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
@@ -42,18 +44,6 @@ STEP_DTYPES = {
 
 
 @dataclass(frozen=True)
-class Strides:
-    """Where the elements of one operand lie: strides in elements of the batch axes, the rows and the columns.
-
-    Rows and columns are (m, k) for a, (k, n) for b, (m, n) for c and for epilogue operands.
-    """
-
-    batch: tuple[int, int, int] = (0, 0, 0)
-    row: int = 0
-    column: int = 0
-
-
-@dataclass(frozen=True)
 class Step:
     """One epilogue operation: its code, its operand (0 when it takes none) and its scalar."""
 
@@ -66,63 +56,73 @@ class Step:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The numbers of (Program, Workload) that are arguments, so that binaries are shared across them."""
+    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
+
+    `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first.
+    """
 
     tiles_m: int
     tiles_n: int
     split: int
     k_per_split: int
     raster: int
+    advance: tuple[int, int, int] = (0, 0, 0)
 
 
-def tiling(tile: Mapping[str, int], m: int, n: int, k: int) -> Tiling:
+def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     """Tile counts and split extents; `tile` is a family's `tile(program)`: m, n, k, split, raster.
 
     Each split gets a multiple of the k tile; the last one gets what remains, possibly nothing.
     """
+    m, n, k = geometry.sizes
     split = tile["split"]
     steps = -(-k // tile["k"])
+    middle, inner = geometry.k_digits
+    rest, last = divmod(tile["k"], max(inner, 1))
     return Tiling(
         tiles_m=-(-m // tile["m"]),
         tiles_n=-(-n // tile["n"]),
         split=split,
         k_per_split=max(1, -(-steps // split)) * tile["k"],
         raster=tile["raster"],
+        advance=(*divmod(rest, max(middle, 1)), last),
     )
 
 
 def pack(
-    *,
-    a: Strides,
-    b: Strides,
-    c: Strides,
-    sizes: tuple[int, int, int],
-    batch: tuple[int, int, int] = (1, 1, 1),
+    geometry: Geometry,
     tiles: Tiling,
+    *,
     steps: Sequence[Step] = (),
     integer_steps: int = 0,
-    pointers: tuple[int, int, int, int] = (0, 0, 0, 0),
+    pointers: tuple[int, ...] = (0, 0, 0, 0, 0),
 ) -> bytes:
     """The bytes of a `Params`.
 
-    `sizes` is (m, n, k); `batch` the extents of the three batch axes; `pointers` the addresses of a, b, c and
-    the workspace; `integer_steps` how many leading steps int32 accumulators apply before becoming float.
-    Raises ValueError for more than six steps and `struct.error` where a number does not fit its field.
+    `pointers` are the addresses of a, b, c, the workspace and d (0 where absent at the end); `integer_steps` how
+    many leading steps int32 accumulators apply before becoming float. Raises ValueError for more than six steps
+    and `struct.error` where a number does not fit its field.
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
+    g = geometry
     head = _HEAD.pack(
         *pointers,
-        *(*a.batch, a.row, a.column),
-        *(*b.batch, b.row, b.column),
-        *(*c.batch, c.row, c.column),
-        *(*sizes, batch[0] * batch[1] * batch[2]),
-        *(batch[1], batch[2]),
+        *(0 for _ in range(5 - len(pointers))),
+        *(number for each in (g.a, g.b, g.c, g.d) for number in (*each.batch, each.row, each.column)),
+        *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
+        *(g.batch[1], g.batch[2]),
         *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
-        *(integer_steps, 0),
+        *(integer_steps, *tiles.advance),
     )
     body = b"".join(pack_step(step) for step in steps)
-    return (head + body).ljust(SIZE, b"\0")
+    return ((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0")
+
+
+def pointers(inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
+    """The pointers of `pack` from the addresses of one to three inputs."""
+    a, b, d = (*inputs, 0, 0)[:3]
+    return a, b, output, workspace, d
 
 
 def pack_step(step: Step) -> bytes:

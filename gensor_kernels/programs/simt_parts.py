@@ -32,7 +32,7 @@ RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
 def transposed(workload: Workload, operand: str) -> bool:
     """Whether an operand lies contiguous along k (or without a unit stride): transposed on its way in."""
-    return workload.layouts[operand] in ("k", "s")
+    return extents(workload).unit[operand] in ("k", "s")
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:

@@ -51,9 +51,10 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
     columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
-    whole_a, whole_b = float(e.m) * e.k * e.bytes_a, float(e.n) * e.k * e.bytes_b
-    held_a = rows * (c["held_m"] * (e.k * e.bytes_a))
-    held_b = columns * (c["held_n"] * (e.k * e.bytes_b))
+    whole_a, whole_b = e.whole_a, e.whole_b
+    # Of an operand that is read through a window, neighbouring rows share elements.
+    held_a = rows * (c["held_m"] * (e.whole_a / e.m))
+    held_b = columns * (c["held_n"] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)
     usable = arch.l2_mb * 2**20 * L2_USABLE
     lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)

@@ -6,12 +6,14 @@
 #define A_LAYOUT 0
 #define A_UNIT 1
 #define A_VECTOR 16
+#define A_WINDOW 0
 #define BLOCK_K 16
 #define BLOCK_M 128
 #define BLOCK_N 128
 #define B_LAYOUT 1
 #define B_UNIT 1
 #define B_VECTOR 16
+#define B_WINDOW 0
 #define C_UNIT 1
 #define C_VECTOR 16
 #define EPILOGUE_CODES 0

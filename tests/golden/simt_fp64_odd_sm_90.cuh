@@ -5,12 +5,14 @@
 #define A_LAYOUT 1
 #define A_UNIT 1
 #define A_VECTOR 8
+#define A_WINDOW 0
 #define BLOCK_K 8
 #define BLOCK_M 128
 #define BLOCK_N 128
 #define B_LAYOUT 1
 #define B_UNIT 1
 #define B_VECTOR 8
+#define B_WINDOW 0
 #define C_UNIT 1
 #define C_VECTOR 8
 #define EPILOGUE_CODES 0

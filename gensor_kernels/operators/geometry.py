@@ -1,0 +1,74 @@
+"""Geometry: where the elements of one call lie, as numbers a kernel takes at run time.
+
+Strides are in elements; a stride of 0 broadcasts.  The batch is up to three axes, the innermost last.  Operators
+make a Geometry from a Workload and the strides of its arrays; programs/params.py packs it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+BATCH_AXES = 3
+
+#: Bytes of ``Params`` that belong to the operator: a Window, or what a family of another kind declares there.
+TAIL_BYTES = 128
+_WINDOW = struct.Struct("<6q 16i")
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Where the elements of one operand lie: strides in elements of the batch axes, the rows and the columns.
+
+    Rows and columns are (m, k) for a, (k, n) for b, (m, n) for c, for d and for epilogue operands.
+    """
+
+    batch: tuple[int, int, int] = (0, 0, 0)
+    row: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Window:
+    """How an operand is read through a sliding window (an implicit matrix): ``Window`` in cuda/params.cuh.
+
+    The matrix's rows are the digits (image, output row, output column), its k the digits of the filter: (r, s,
+    channel) or (channel, r, s).  ``row_strides`` and ``k_strides`` are elements per digit; ``rows`` and ``ks`` the
+    extents of the two inner digits.  An element lies at ``step * output + dilation * filter - pad`` of the image,
+    and is 0 outside ``extent``; each is (along h, along w).  With ``divisor``, that index is divided by it, and what
+    does not divide is 0 too: a transposed convolution.
+    """
+
+    row_strides: tuple[int, int, int]
+    k_strides: tuple[int, int, int]
+    rows: tuple[int, int]
+    ks: tuple[int, int]
+    extent: tuple[int, int]
+    step: tuple[int, int]
+    dilation: tuple[int, int]
+    pad: tuple[int, int]
+    divisor: tuple[int, int] = (1, 1)
+
+    def pack(self) -> bytes:
+        """The bytes of a ``Window``."""
+        pairs = (self.rows, self.ks, self.extent, self.step, self.dilation, self.pad, self.divisor)
+        return _WINDOW.pack(*self.row_strides, *self.k_strides, *(x for pair in pairs for x in pair), 0, 0)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Extents and strides of one call.
+
+    ``sizes`` is (m, n, k) and ``batch`` the extents of the three batch axes.  ``a`` to ``d`` are the first, second,
+    output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.
+    ``k_digits`` are the extents of the two inner digits of k where an operand takes k apart.
+    """
+
+    sizes: tuple[int, int, int]
+    batch: tuple[int, int, int] = (1, 1, 1)
+    a: Strides = field(default_factory=Strides)
+    b: Strides = field(default_factory=Strides)
+    c: Strides = field(default_factory=Strides)
+    d: Strides = field(default_factory=Strides)
+    k_digits: tuple[int, int] = (1, 1)
+    tail: bytes = b""
