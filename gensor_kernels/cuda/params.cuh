@@ -45,7 +45,7 @@ struct Params {
     i32 raster;           // rows of tiles that are walked together, column by column
     i32 steps;            // operations of the epilogue
     i32 integer_steps;    // int32 accumulators: this many leading operations are done in int32, the rest in float
-    i32 advance[3];       // BLOCK_K in the digits of k
+    i32 unused;
     EpilogueStep step[MAX_EPILOGUE_STEPS];
     union { // what belongs to one kind of operator
         Window window;
@@ -54,7 +54,7 @@ struct Params {
 };
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
-static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
+static_assert(sizeof(Params) == 256 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 768 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {
     i32 index[3];

@@ -61,7 +61,6 @@ class Geometry:
 
     ``sizes`` is (m, n, k) and ``batch`` the extents of the three batch axes.  ``a`` to ``d`` are the first, second,
     output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.
-    ``k_digits`` are the extents of the two inner digits of k where an operand takes k apart.
     """
 
     sizes: tuple[int, int, int]
@@ -70,5 +69,4 @@ class Geometry:
     b: Strides = field(default_factory=Strides)
     c: Strides = field(default_factory=Strides)
     d: Strides = field(default_factory=Strides)
-    k_digits: tuple[int, int] = (1, 1)
     tail: bytes = b""

@@ -15,7 +15,7 @@ from ..operators.geometry import TAIL_BYTES, Geometry, Strides
 
 MAX_STEPS = 6
 
-_HEAD = struct.Struct("<5Q 20q 4i 2i 6i i 3i")
+_HEAD = struct.Struct("<5Q 20q 4i 2i 6i 2i")
 _STEP = struct.Struct("<Q 5q d 2i")
 _POINTER = struct.Struct("<Q")
 _SCALAR = struct.Struct("<d")
@@ -56,17 +56,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
-
-    `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first.
-    """
+    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them."""
 
     tiles_m: int
     tiles_n: int
     split: int
     k_per_split: int
     raster: int
-    advance: tuple[int, int, int] = (0, 0, 0)
 
 
 def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
@@ -77,15 +73,12 @@ def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     m, n, k = geometry.sizes
     split = tile["split"]
     steps = -(-k // tile["k"])
-    middle, inner = geometry.k_digits
-    rest, last = divmod(tile["k"], max(inner, 1))
     return Tiling(
         tiles_m=-(-m // tile["m"]),
         tiles_n=-(-n // tile["n"]),
         split=split,
         k_per_split=max(1, -(-steps // split)) * tile["k"],
         raster=tile["raster"],
-        advance=(*divmod(rest, max(middle, 1)), last),
     )
 
 
@@ -113,7 +106,7 @@ def pack(
         *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
         *(g.batch[1], g.batch[2]),
         *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
-        *(integer_steps, *tiles.advance),
+        *(integer_steps, 0),
     )
     body = b"".join(pack_step(step) for step in steps)
     return ((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0")
