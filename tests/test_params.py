@@ -27,7 +27,7 @@ def test_pack_puts_every_number_at_its_offset():
         Strides((6, 7, 8), 9, 10),
         Strides((11, 12, 13), -14, 15),
         Strides((16, 17, 18), 19, 20),
-        tail=Window((1, 2, 3), (4, 5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16), (17, 18), (19, 20)).pack(),
+        tail=Window((1, 2, 3), (4, 5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16), (17, 18), (19, 20), 21).pack(),
     )
     blob = params.pack(
         geometry,
@@ -43,7 +43,7 @@ def test_pack_puts_every_number_at_its_offset():
     assert read(blob, 224, "6i2i") == (3, 4, 2, 64, 8, 2, 1, 0)
     assert read(blob, 256, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
     assert read(blob, 320, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
-    assert not any(blob[384:640]) and read(blob, 640, "6q16i") == (*range(1, 7), *range(7, 21), 0, 0)
+    assert not any(blob[384:640]) and read(blob, 640, "7q16i") == (*range(1, 7), 21, *range(7, 21), 0, 0)
 
 
 def test_writers_change_only_their_place():

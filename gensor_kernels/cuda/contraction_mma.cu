@@ -65,7 +65,8 @@
 #define C_UNIT 1 // the same for the columns of C
 #endif
 #ifndef A_WINDOW
-#define A_WINDOW 0 // 0: A is a matrix; 1, 2: read through a window, its k (filter row, column, channel), or (channel, ...)
+#define A_WINDOW                                                                                                       \
+    0 // 0: A is a matrix; 1, 2: read through a window, its k (filter row, column, channel), or (channel, ...)
 #endif
 #ifndef B_WINDOW
 #define B_WINDOW 0 // the same for B
@@ -142,7 +143,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);
     WarpMath math(row, column);
-    ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request();
+    ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
     pipeline.receive();
     math.load(0, 0);
     for (int step = 0; within(step, steps); ++step) {
@@ -150,7 +151,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
             cover("steady");
         else
             cover("drain");
-        pipeline.request();
+        pipeline.request(params);
         math.compute(pipeline);
     }
 #if EPILOGUE_STAGED // the slabs lie where the tiles were

@@ -68,7 +68,8 @@
 #define C_UNIT 1 // the same for the columns of C
 #endif
 #ifndef A_WINDOW
-#define A_WINDOW 0 // 0: A is a matrix; 1, 2: read through a window, its k (filter row, column, channel), or (channel, ...)
+#define A_WINDOW                                                                                                       \
+    0 // 0: A is a matrix; 1, 2: read through a window, its k (filter row, column, channel), or (channel, ...)
 #endif
 #ifndef B_WINDOW
 #define B_WINDOW 0 // the same for B
@@ -152,13 +153,13 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
     const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
     const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
-    auto a = begin_loads<ShapeA>(a_entry, tile.row, params.m, tile.k_begin, tile.k_end,
-                                 A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
-    auto b = begin_loads<ShapeB>(b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
-                                 B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+    TileLoader<ShapeA> a(params, a_entry, tile.row, params.m, tile.k_begin, tile.k_end,
+                         A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
+    TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
+                         B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
     sptr<ACC_TYPE> current = shared_base().as<ACC_TYPE>(), next = current + (STAGES - 1) * TILE_WORDS;
-    load_step(a);
-    load_step(b);
+    a.load_step(params);
+    b.load_step(params);
     store_step(a, current);
     store_step(b, current + ShapeA::WORDS);
     barrier();
@@ -170,8 +171,8 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
             cover("drain");
         // In the last step these loads and stores only bring zeros. They are not skipped, because loads whose
         // only use is behind a branch are moved behind it by ptxas, after the math that should hide them.
-        load_step(a);
-        load_step(b);
+        a.load_step(params);
+        b.load_step(params);
         multiply_step(sums, current, current + ShapeA::WORDS, place);
         if (STAGES == 1)
             barrier();

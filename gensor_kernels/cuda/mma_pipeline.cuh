@@ -4,8 +4,8 @@
 #include "mma_fragments.cuh"
 #include "unrolled.cuh"
 
-using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_VECTOR>;
-using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_VECTOR>;
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR>;
 constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
 
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
@@ -27,22 +27,22 @@ struct Pipeline {
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
+        : a(params, gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
             tile.k_begin, params.a_k),
-          b(gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n, params.b_n,
-            tile.k_begin, params.b_k),
+          b(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
+            params.b_n, tile.k_begin, params.b_k),
           k_left(tile.k_end - tile.k_begin), write(0) {}
 
     // Asks for the next step. Steps past the end of k are all zeros.
-    MEMBER void request() {
+    MEMBER void request(const Params &params) {
 #if ASYNC
-        a.copy(k_left, shared_base() + write);
-        b.copy(k_left, shared_base() + (write + TileA::BYTES));
+        a.copy(params, k_left, shared_base() + write);
+        b.copy(params, k_left, shared_base() + (write + TileA::BYTES));
         copy_async_commit();
         write = next_stage(write);
 #else
-        a.load(k_left);
-        b.load(k_left);
+        a.load(params, k_left);
+        b.load(params, k_left);
 #endif
         k_left -= BLOCK_K;
     }

@@ -3,7 +3,7 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
-#include "intrinsics.cuh"
+#include "window_walk.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 
@@ -55,9 +55,10 @@ struct SharedRows {
 
 // One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
 // PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
-template <int EXTENT_, int LAYOUT, bool UNIT_, int VECTOR_>
+template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_>
 struct OperandTile {
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
+    static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / ELEMENT;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
     static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * ELEMENT;
@@ -82,33 +83,86 @@ struct OperandTile {
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
 };
 
-// A thread's place in the copying of one operand. Everything that needs a division or a 64-bit product happens in
-// the constructor; a step costs one 64-bit addition per row.
+// Where a thread's pieces of an operand come from. Everything that needs a division or a 64-bit product happens in the
+// constructor; a step costs one 64-bit addition per row.
 template <class Shape>
-struct TileCopy {
+struct MatrixPieces {
     gptr<IN_TYPE> source; // this thread's first element of the next step
     i64 row_step, column_step, advance;
-    int line, k_first; // its first row in the tile, and its first k within a step
-    u32 inside;        // bit per piece along M or N: not past the operand's edge
-    u32 target;        // its first byte in the shared tile, where rows repeat their permutation from pass to pass
-    Vec<Shape::VECTOR> staged[ASYNC ? 1 : Shape::PIECES_PER_THREAD];
 
-    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
-    // B, and at k_begin.
-    MEMBER TileCopy(gptr<IN_TYPE> operand, int first, int extent, i64 stride, int k_begin, i64 k_stride) {
-        const int lane = thread_index() % Shape::LANES, along = lane * Shape::EACH;
-        line = thread_index() / Shape::LANES;
+    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of its rows of A or columns of B, and
+    // at k_begin; this thread at `start` and `k`.
+    MEMBER MatrixPieces(const Params &, gptr<IN_TYPE> operand, int start, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : k_stride;
-        k_first = Shape::K_CONTIGUOUS ? along : line;
-        const int start = first + (Shape::K_CONTIGUOUS ? line : along);
-        const i64 row = Shape::K_CONTIGUOUS ? start : k_begin + line,
-                  column = Shape::K_CONTIGUOUS ? k_begin + along : start;
+        const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
         source = operand + (row * row_stride + column * column_stride);
         row_step = Shape::LINES * row_stride;
         column_step = Shape::LANES * Shape::EACH * column_stride;
         advance = BLOCK_K * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
-        target = (u32)Shape::Rows::offset(line, lane * Shape::VECTOR);
+    }
+    // Calls visit(pass, column, address, predicate) for each piece of a step, and goes on to the next.
+    template <class Visit>
+    MEMBER void for_each(const Params &, const Visit &visit) {
+        gptr<IN_TYPE> row = source;
+        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
+            UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
+                visit(pass, column, row + column * column_step, true);
+            row = row + row_step;
+        }
+        source = source + advance;
+    }
+};
+
+// The same where the operand is read through a window.
+template <class Shape>
+struct WindowPieces {
+    static constexpr int PIECE = Shape::LANES * Shape::EACH;
+    static constexpr bool ROWS = Shape::K_CONTIGUOUS; // entries run along the passes
+    using Walk = WindowWalk<Shape::WINDOW, ROWS ? Shape::PASSES : Shape::COLUMNS, ROWS ? Shape::LINES : PIECE,
+                            ROWS ? Shape::COLUMNS : Shape::PASSES, ROWS ? PIECE : Shape::LINES, BLOCK_K>;
+    Walk walk;
+
+    MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int k, i64, i64)
+        : walk(params.window, operand, start, k) {}
+    template <class Visit>
+    MEMBER void for_each(const Params &params, const Visit &visit) {
+        walk.for_each(params.window, [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
+            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside);
+        });
+    }
+};
+
+template <class Shape, bool WINDOWED = Shape::WINDOW != WINDOW_NONE>
+struct PiecesOf {
+    using Type = MatrixPieces<Shape>;
+};
+template <class Shape>
+struct PiecesOf<Shape, true> {
+    using Type = WindowPieces<Shape>;
+};
+
+// A thread's place in the copying of one operand.
+template <class Shape>
+struct TileCopy {
+    int line, k_first; // its first row in the tile, and its first k within a step
+    typename PiecesOf<Shape>::Type pieces;
+    u32 inside; // bit per piece along M or N: not past the operand's edge
+    u32 target; // its first byte in the shared tile, where rows repeat their permutation from pass to pass
+    Vec<Shape::VECTOR> staged[ASYNC ? 1 : Shape::PIECES_PER_THREAD];
+
+    static MEMBER int own_line() { return thread_index() / Shape::LANES; }
+    static MEMBER int own_column() { return thread_index() % Shape::LANES * Shape::EACH; }
+
+    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
+    // B, and at k_begin.
+    MEMBER TileCopy(const Params &params, gptr<IN_TYPE> operand, int first, int extent, i64 stride, int k_begin,
+                    i64 k_stride)
+        : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
+          pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), k_begin + k_first, stride,
+                 k_stride) {
+        const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
+        target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::VECTOR);
         inside = 0;
         UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
             (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), extent) << i;
@@ -132,30 +186,24 @@ struct TileCopy {
     // Calls move(pass, column, address, predicate) for each piece of the step of which `k_left` values of k remain,
     // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
     template <class Move>
-    MEMBER void for_each(int k_left, const Move &move) {
-        gptr<IN_TYPE> row = source;
-        UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
-            UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) {
-                const int k =
-                    k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
-                const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
-                move(pass, column, row + column * column_step, in_extent && within(k, k_left));
-            }
-            row = row + row_step;
-        }
-        source = source + advance;
+    MEMBER void for_each(const Params &params, int k_left, const Move &move) {
+        pieces.for_each(params, [&](int pass, int column, gptr<IN_TYPE> from, bool in_image) {
+            const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
+            const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
+            move(pass, column, from, in_extent && within(k, k_left) && in_image);
+        });
     }
 
     // ASYNC 1: starts the copies of a step into the shared tile.
-    MEMBER void copy(int k_left, sptr<u8> tile) {
-        for_each(k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+    MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
+        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
             if (in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
         });
     }
     // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
-    MEMBER void load(int k_left) {
-        for_each(k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+    MEMBER void load(const Params &params, int k_left) {
+        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
             staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
         });
     }

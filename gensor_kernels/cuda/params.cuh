@@ -20,6 +20,7 @@ constexpr int MAX_EPILOGUE_STEPS = 6;
 struct Window {
     i64 row_stride[3]; // elements per image, output row, output column
     i64 k_stride[3];   // elements per filter row, filter column and channel, or per channel, filter row and column
+    i64 shift;         // elements the first position of the first tap lies before the image: the padding
     i32 rows[2];       // extents of the two inner digits of a row
     i32 ks[2];         // extents of the two inner digits of k
     // Along h and w: the element at step * output + dilation * filter - pad, zero outside of 0 <= index < extent. A

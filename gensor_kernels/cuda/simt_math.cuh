@@ -12,8 +12,8 @@ DEVICE i32 multiply_add(i32 a, i32 b, i32 sum) {
     return (i32)((u32)a * (u32)b + (u32)sum); // wraps around instead of being undefined
 }
 
-using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0>;
-using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0>;
+using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW>;
+using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW>;
 constexpr int TILE_WORDS = ShapeA::WORDS + ShapeB::WORDS; // of one shared buffer
 
 // A thread's place: its first row and column in the block's tile (of its first group).

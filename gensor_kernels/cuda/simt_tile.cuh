@@ -4,6 +4,7 @@
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored.
 #pragma once
 #include "contraction.cuh"
+#include "window_walk.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
     return b == 0 ? a : greatest_common_divisor(b, a % b);
@@ -14,9 +15,10 @@ DEVICE constexpr int power_of_two_in(int a) {
 }
 
 // Who loads what, and where it lies in the shared tile.
-template <int EXTENT_, int VECTOR_, bool TRANSPOSED_>
+template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_>
 struct TileShape {
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
+    static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
     static constexpr bool TRANSPOSED = TRANSPOSED_;
     static constexpr int WORD = int(sizeof(ACC_TYPE));
     static constexpr int ELEMENTS = VECTOR / int(sizeof(IN_TYPE)); // per global load
@@ -52,60 +54,100 @@ struct TileShape {
     DEVICE bool in_tile(int line, int pass) { return !RAGGED || within(line + pass * LINES, OUTER); }
 };
 
-// One thread's part of loading an operand. `begin_loads` does everything that needs a division or a 64-bit
+// Where a thread's loads of an operand come from. The constructor does everything that needs a division or a 64-bit
 // product; a step then costs one 64-bit addition per line.
 template <class Shape>
-struct TileLoader {
+struct MatrixLoads {
     gptr<IN_TYPE> source;                // this thread's first element of the next step
     i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
-    int lane, line;                      // its place among LANES x LINES threads
-    int k_end;                           // end of k, counted from this thread's first k of the next step
-    u32 inside;                          // bit per load along the entries' axis: not past the operand's edge
-    Vec<Shape::VECTOR> staged[Shape::LOADS];
+
+    // `operand` points at entry 0, k 0 of this batch; the thread starts at these.
+    MEMBER MatrixLoads(const Params &, gptr<IN_TYPE> operand, int entry, int k, i64 entry_stride, i64 k_stride) {
+        constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
+        source = operand + (entry * entry_stride + k * k_stride);
+        inner_step = Shape::PACE * (BY_LINE ? k_stride : entry_stride);
+        outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
+        advance = BLOCK_K * k_stride;
+    }
+    // Calls visit(outer, inner, address, predicate) for each load of a step, and goes on to the next.
+    template <class Visit>
+    MEMBER void for_each(const Params &, const Visit &visit) {
+        gptr<IN_TYPE> line = source;
+        UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
+            UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) visit(o, i, line + i * inner_step, true);
+            line = line + outer_step;
+        }
+        // Where the lines are exactly the step's rows, the next step begins behind the last of them.
+        source = !Shape::TRANSPOSED && !Shape::RAGGED ? line : source + advance;
+    }
 };
 
-// `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`, and ends
-// at `k_end`.
+// The same where the operand is read through a window.
 template <class Shape>
-DEVICE TileLoader<Shape> begin_loads(gptr<IN_TYPE> operand, int entry, int entries, int k, int k_end, i64 entry_stride,
-                                     i64 k_stride) {
-    constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
-    TileLoader<Shape> loader;
-    loader.lane = (int)((u32)thread_index() % Shape::LANES);
-    loader.line = (int)((u32)thread_index() / Shape::LANES);
-    const int along = loader.lane * Shape::ELEMENTS;
-    const int first = entry + (BY_LINE ? loader.line : along);
-    const int first_k = k + (BY_LINE ? along : loader.line);
-    loader.k_end = k_end - first_k;
-    loader.source = operand + (first * entry_stride + first_k * k_stride);
-    loader.inner_step = Shape::PACE * (BY_LINE ? k_stride : entry_stride);
-    loader.outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
-    loader.advance = BLOCK_K * k_stride;
-    loader.inside = 0;
-    UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) loader.inside |=
-        u32(within(first + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
-    return loader;
-}
+struct WindowLoads {
+    static constexpr bool ROWS = Shape::TRANSPOSED; // entries run across lines
+    using Walk =
+        WindowWalk<Shape::WINDOW, ROWS ? Shape::OUTER_LOADS : Shape::INNER_LOADS, ROWS ? Shape::LINES : Shape::PACE,
+                   ROWS ? Shape::INNER_LOADS : Shape::OUTER_LOADS, ROWS ? Shape::PACE : Shape::LINES, BLOCK_K>;
+    Walk walk;
 
-// Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
-template <class Shape>
-DEVICE void load_step(TileLoader<Shape> &loader) {
-    const int k_end = loader.k_end;
-    gptr<IN_TYPE> line = loader.source;
-    UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
-        UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) {
-            const int at = (Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES);
-            const bool entry_inside = (loader.inside >> (Shape::TRANSPOSED ? o : i)) & 1;
-            const bool inside = entry_inside && Shape::in_tile(loader.line, o) && within(at, k_end);
-            loader.staged[o * Shape::INNER_LOADS + i] =
-                load_global<Shape::VECTOR>(line + i * loader.inner_step, inside);
-        }
-        line = line + loader.outer_step;
+    MEMBER WindowLoads(const Params &params, gptr<IN_TYPE> operand, int entry, int k, i64, i64)
+        : walk(params.window, operand, entry, k) {}
+    template <class Visit>
+    MEMBER void for_each(const Params &params, const Visit &visit) {
+        walk.for_each(params.window, [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
+            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside);
+        });
     }
-    loader.k_end -= BLOCK_K;
-    // Where the lines are exactly the step's rows, the next step begins behind the last of them.
-    loader.source = !Shape::TRANSPOSED && !Shape::RAGGED ? line : loader.source + loader.advance;
-}
+};
+
+template <class Shape, bool WINDOWED = Shape::WINDOW != WINDOW_NONE>
+struct LoadsOf {
+    using Type = MatrixLoads<Shape>;
+};
+template <class Shape>
+struct LoadsOf<Shape, true> {
+    using Type = WindowLoads<Shape>;
+};
+
+// One thread's part of loading an operand.
+template <class Shape>
+struct TileLoader {
+    int lane, line; // its place among LANES x LINES threads
+    typename LoadsOf<Shape>::Type loads;
+    int k_end;  // end of k, counted from this thread's first k of the next step
+    u32 inside; // bit per load along the entries' axis: not past the operand's edge
+    Vec<Shape::VECTOR> staged[Shape::LOADS];
+
+    static MEMBER int own_lane() { return (int)((u32)thread_index() % Shape::LANES); }
+    static MEMBER int own_line() { return (int)((u32)thread_index() / Shape::LANES); }
+    // Its first entry and its first k of the tile.
+    static MEMBER int first_entry() { return Shape::TRANSPOSED ? own_line() : own_lane() * Shape::ELEMENTS; }
+    static MEMBER int first_k() { return Shape::TRANSPOSED ? own_lane() * Shape::ELEMENTS : own_line(); }
+
+    // `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`, and
+    // ends at `end`.
+    MEMBER TileLoader(const Params &params, gptr<IN_TYPE> operand, int entry, int entries, int k, int end,
+                      i64 entry_stride, i64 k_stride)
+        : lane(own_lane()), line(own_line()),
+          loads(params, operand, entry + first_entry(), k + first_k(), entry_stride, k_stride),
+          k_end(end - k - first_k()), inside(0) {
+        constexpr bool BY_LINE = Shape::TRANSPOSED;
+        UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) inside |=
+            u32(within(entry + first_entry() + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
+    }
+
+    // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
+    MEMBER void load_step(const Params &params) {
+        loads.for_each(params, [&](int o, int i, gptr<IN_TYPE> from, bool in_image) {
+            const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
+            const bool entry_inside = (inside >> (Shape::TRANSPOSED ? o : i)) & 1;
+            const bool loaded = entry_inside && Shape::in_tile(line, o) && within(at, k_end) && in_image;
+            staged[o * Shape::INNER_LOADS + i] = load_global<Shape::VECTOR>(from, loaded);
+        });
+        k_end -= BLOCK_K;
+    }
+};
 
 // Elements of one load that lie along k: one word into each of ELEMENTS rows.
 template <class Shape>

@@ -13,7 +13,7 @@ BATCH_AXES = 3
 
 #: Bytes of ``Params`` that belong to the operator: a Window, or what a family of another kind declares there.
 TAIL_BYTES = 128
-_WINDOW = struct.Struct("<6q 16i")
+_WINDOW = struct.Struct("<7q 16i")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Window:
     channel) or (channel, r, s).  ``row_strides`` and ``k_strides`` are elements per digit; ``rows`` and ``ks`` the
     extents of the two inner digits.  An element lies at ``step * output + dilation * filter - pad`` of the image,
     and is 0 outside ``extent``; each is (along h, along w).  With ``divisor``, that index is divided by it, and what
-    does not divide is 0 too: a transposed convolution.
+    does not divide is 0 too: a transposed convolution.  ``shift`` are the elements by which leading padding moves the
+    first tap in front of the image.
     """
 
     row_strides: tuple[int, int, int]
@@ -48,11 +49,12 @@ class Window:
     dilation: tuple[int, int]
     pad: tuple[int, int]
     divisor: tuple[int, int] = (1, 1)
+    shift: int = 0
 
     def pack(self) -> bytes:
         """The bytes of a ``Window``."""
         pairs = (self.rows, self.ks, self.extent, self.step, self.dilation, self.pad, self.divisor)
-        return _WINDOW.pack(*self.row_strides, *self.k_strides, *(x for pair in pairs for x in pair), 0, 0)
+        return _WINDOW.pack(*self.row_strides, *self.k_strides, self.shift, *(x for pair in pairs for x in pair), 0, 0)
 
 
 @dataclass(frozen=True)

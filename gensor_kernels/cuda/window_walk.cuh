@@ -1,0 +1,99 @@
+// An operand that is read through a sliding window: the matrix of an implicit convolution, of which no copy exists.
+//
+// Its entries (rows of A, or columns of B) are positions (image, output row, output column), its k is the filter's
+// (row, column, channel) or (channel, row, column). A thread has a few entries and a few k of every step. What
+// depends on an entry is found once; a step's k is what the step before left plus a constant, digit by digit with
+// carries, so that no division is in the main loop.
+#pragma once
+#include "epilogue_operand.cuh"
+
+enum WindowKind {
+    WINDOW_NONE,
+    WINDOW_CHANNELS_LAST,
+    WINDOW_CHANNELS_FIRST,
+    WINDOW_TRANSPOSED_LAST,
+    WINDOW_TRANSPOSED_FIRST
+};
+
+struct Digits {
+    i32 outer, middle, inner;
+
+    // `value` in digits of which the inner two have these extents.
+    static MEMBER Digits of(i32 value, const i32 (&extent)[2]) {
+        const u32 rest = (u32)value / (u32)extent[1];
+        return Digits{(i32)(rest / (u32)extent[0]), (i32)(rest % (u32)extent[0]), (i32)((u32)value % (u32)extent[1])};
+    }
+    MEMBER void add(const Digits &other, const i32 (&extent)[2]) {
+        inner += other.inner;
+        const bool carry = !within(inner, extent[1]);
+        inner -= carry ? extent[1] : 0;
+        middle += other.middle + (carry ? 1 : 0);
+        const bool twice = !within(middle, extent[0]);
+        middle -= twice ? extent[0] : 0;
+        outer += other.outer + (twice ? 1 : 0);
+    }
+};
+
+// ENTRIES entries ENTRY_PACE apart and, in every step of STEP, KS values of k that are K_PACE apart.
+template <int KIND, int ENTRIES, int ENTRY_PACE, int KS, int K_PACE, int STEP>
+struct WindowWalk {
+    static constexpr bool LAST = KIND == WINDOW_CHANNELS_LAST || KIND == WINDOW_TRANSPOSED_LAST;
+    static constexpr bool DIVIDED = KIND == WINDOW_TRANSPOSED_LAST || KIND == WINDOW_TRANSPOSED_FIRST;
+    static constexpr bool WHOLE = KS * K_PACE == STEP; // a thread's values of k go on evenly from step to step
+
+    gptr<IN_TYPE> operand;
+    i64 offset[ENTRIES];
+    i32 h[ENTRIES], w[ENTRIES];
+    Digits k, pace, step;
+
+    // `from` points at element 0 of the batch entry.
+    MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k)
+        : operand(from + -window.shift) {
+        UNROLL for (int e = 0; e < ENTRIES; ++e) {
+            const Digits place = Digits::of(first_entry + e * ENTRY_PACE, window.rows);
+            h[e] = place.middle * window.step[0] - window.pad[0];
+            w[e] = place.inner * window.step[1] - window.pad[1];
+            offset[e] = place.outer * window.row_stride[0];
+            if (!DIVIDED)
+                offset[e] += place.middle * window.row_stride[1] + place.inner * window.row_stride[2];
+        }
+        k = Digits::of(first_k, window.ks);
+        pace = Digits::of(K_PACE, window.ks);
+        step = Digits::of(STEP, window.ks);
+    }
+
+    // Calls visit(entry, number of the k, address, whether that lies in the image) for the step's elements.
+    template <class Visit>
+    MEMBER void for_each(const Window &window, const Visit &visit) {
+        Digits at = k;
+        UNROLL for (int c = 0; c < KS; ++c) {
+            if (c > 0)
+                at.add(pace, window.ks);
+            const i32 r = LAST ? at.outer : at.middle, s = LAST ? at.middle : at.inner;
+            const i32 down = r * window.dilation[0], right = s * window.dilation[1];
+            const gptr<IN_TYPE> tap = operand + (at.outer * window.k_stride[0] + at.middle * window.k_stride[1] +
+                                                 at.inner * window.k_stride[2]);
+            UNROLL for (int e = 0; e < ENTRIES; ++e) {
+                if constexpr (DIVIDED) {
+                    const i32 y = h[e] + down, x = w[e] + right;
+                    const u32 row = (u32)y / (u32)window.divisor[0], column = (u32)x / (u32)window.divisor[1];
+                    const bool whole = (i32)row * window.divisor[0] == y && (i32)column * window.divisor[1] == x;
+                    const bool inside = within(row, (u32)window.extent[0]) && within(column, (u32)window.extent[1]);
+                    visit(e, c, tap + (offset[e] + row * window.row_stride[1] + column * window.row_stride[2]),
+                          whole && inside);
+                } else {
+                    // What lies before the image is a large number when unsigned.
+                    const bool inside = within((u32)(h[e] + down), (u32)window.extent[0]) &&
+                                        within((u32)(w[e] + right), (u32)window.extent[1]);
+                    visit(e, c, tap + offset[e], inside);
+                }
+            }
+        }
+        if (WHOLE) {
+            at.add(pace, window.ks);
+            k = at;
+        } else {
+            k.add(step, window.ks);
+        }
+    }
+};
