@@ -34,7 +34,7 @@ def test_pack_puts_every_number_at_its_offset():
         TILES,
         steps=[Step(1, 2.5), Step(2, dtype="bfloat16", strides=Strides((0, 0, 1), 0, 1), pointer=99)],
         integer_steps=1,
-        pointers=params.pointers([100, 200, 500], 300, 400),
+        pointers=params.pointers(geometry, [100, 200, 500], 300, 400),
     )
     assert len(blob) == params.SIZE
     assert read(blob, 0, "5Q") == (100, 200, 300, 400, 500)

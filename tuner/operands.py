@@ -139,7 +139,8 @@ class Operands:
         shape, strides = self.out.shape, Operand(name, self.out.shape, tuple(range(len(self.out.shape)))).strides()
         dtype = "bool" if name == "mask" else self.out.dtype
         if operation.operand == "n":
-            shape, strides = (*(1 for _ in shape[1:]), shape[-1]), (*(0 for _ in shape[1:]), 1)
+            shape = self.operator.vector_shape(shape)
+            strides = tuple(0 if extent == 1 else s for extent, s in zip(shape, strides, strict=True))
         return name, self._block(shape, strides, dtype, 16), scalar
 
     @property
@@ -180,7 +181,9 @@ class Operands:
             kernel.family.tiling(kernel.program, geometry),
             steps=[self._packed(*step) for step in self.steps],
             integer_steps=self.integer_steps,
-            pointers=params.pointers([self.address(x) for x in self.inputs], self.address(self.out), workspace),
+            pointers=params.pointers(
+                geometry, [self.address(x) for x in self.inputs], self.address(self.out), workspace
+            ),
         )
 
     def _packed(self, name: str, block: Block | None, scalar: float) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +103,7 @@ class Problem:
             each.name: place(draw(rng, each.shape, types[each.name]), types[each.name], each, align[each.name])
             for each in inputs
         }
+        self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
         # Operands of an int32 result's leading exact steps are int32 too.
@@ -115,13 +116,11 @@ class Problem:
         if not operation.takes_operand:
             return epilogue.Step(name, None, scalar), None
         if operation.operand == "n":
-            shape = (*(1 for _ in shape[1:]), *shape[-1:])
+            shape = self.operator.vector_shape(shape)
         dtype = "int8" if name == "mask" else self.out.dtype
         values = rng.integers(0, 2, shape).astype(np.float64) if name == "mask" else draw(rng, shape, dtype)
-        order = tuple(range(len(shape)))
-        if shape == self.out.shape:  # as the output lies
-            order = tuple(sorted(order, key=lambda axis: -self.out.strides[axis]))
-        return epilogue.Step(name, values, scalar), place(values, dtype, Operand(name, shape, order), 16)
+        operand = replace(self.output, name=name, shape=shape, step=1)  # in the order in which the output lies
+        return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
 
     def _integer_steps(self) -> int:
         if self.workload.accumulator != "int32":
@@ -145,7 +144,9 @@ class Problem:
             candidate.family.tiling(candidate.program, geometry),
             steps=[self._packed(step, placed, address) for step, placed in self.steps],
             integer_steps=self.integer_steps,
-            pointers=params.pointers([address(each) for each in self.inputs.values()], address(self.out), workspace),
+            pointers=params.pointers(
+                geometry, [address(each) for each in self.inputs.values()], address(self.out), workspace
+            ),
         )
 
     def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> params.Step:

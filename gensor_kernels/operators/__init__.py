@@ -12,6 +12,8 @@ from .declaration import Operator
 #: by name, or OPERATOR its only one; it is imported at first use.
 MODULES: dict[str, str] = {
     "matmul": "matmul",
+    "conv2d": "conv",
+    "conv2d_transpose": "conv",
 }
 
 

@@ -107,6 +107,8 @@ class Operator:
     parameters: tuple[str, ...] = ()
     #: sizes of a Workload that stands for its class
     smallest: tuple[tuple[str, int], ...] = ()
+    #: trailing axes of the output along which a vector operand of the epilogue, such as a bias, runs
+    columns: int = 1
 
     # ---- what a subclass says
 
@@ -157,6 +159,15 @@ class Operator:
     # ---- what follows from the declaration
 
     @property
+    def size_names(self) -> tuple[str, ...]:
+        """What a Workload's sizes are called."""
+        return tuple(name for name, _ in self.smallest)
+
+    def vector_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of such a vector, broadcastable to the output's ``shape``."""
+        return (*(1 for _ in shape[: -self.columns]), *shape[len(shape) - self.columns :])
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Operands: inputs in the order of their first read, then the output."""
         stages = self.stages(dict(self.smallest))
@@ -178,8 +189,6 @@ class Operator:
         A bias counts as one row over the output's columns, a mask as one byte per element, other epilogue
         operands as the output.
         """
-        from .contraction import contraction
-
         stages, sizes = self.stages(workload.size), workload.size
         made = {stage.name for stage in stages}
         inputs = {item.name: item for stage in stages for item in stage.tensors if item.name not in made}
@@ -188,8 +197,7 @@ class Operator:
             math.prod(item.shape(sizes)) * facts(workload.dtype[item.name]).itemsize
             for item in (*inputs.values(), output)
         )
-        view = contraction(stages[-1])
-        columns = view.extents(sizes)["n"] if view else stages[-1].axes[-1].size(sizes)
+        columns = math.prod(output.shape(sizes)[-self.columns :])
         for name in workload.epilogue:
             count = {"": 0, "n": columns, "mn": math.prod(output.shape(sizes))}[OPERATIONS[name].operand]
             total += count * (1 if name == "mask" else facts(workload.dtype[output.name]).itemsize)

@@ -62,7 +62,8 @@ class Geometry:
     """Extents and strides of one call.
 
     ``sizes`` is (m, n, k) and ``batch`` the extents of the three batch axes.  ``a`` to ``d`` are the first, second,
-    output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.
+    output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.  ``swapped``:
+    a is the second input and b the first.
     """
 
     sizes: tuple[int, int, int]
@@ -72,3 +73,4 @@ class Geometry:
     c: Strides = field(default_factory=Strides)
     d: Strides = field(default_factory=Strides)
     tail: bytes = b""
+    swapped: bool = False

@@ -220,18 +220,7 @@ def expect(
     from . import tolerance
 
     a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
-    product = reference(a, b)
-    if workload.accumulator == "int32":
-        product = round_to("int32", product)
-    bound = tolerance.accumulation_bound(
-        product,
-        magnitude(a, b),
-        a.shape[-1],
-        dtype=workload.dtype["a"],
-        accumulator=workload.accumulator,
-        math=workload.math,
-        structured=structured,
-    )
+    product, bound = product_and_bound(a, b, workload, workload.dtype["a"], structured=structured)
     return tolerance.expect(
         product,
         bound,
@@ -240,3 +229,24 @@ def expect(
         output=workload.dtype["c"],
         integer_steps=integer_steps,
     )
+
+
+def product_and_bound(
+    a: np.ndarray, b: np.ndarray, workload: Workload, dtype: str, *, structured: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(a b, bound on a kernel's error) in float64, of matrices of ``dtype`` as ``workload`` accumulates them."""
+    from . import tolerance
+
+    product = reference(a, b)
+    if workload.accumulator == "int32":
+        product = round_to("int32", product)
+    bound = tolerance.accumulation_bound(
+        product,
+        magnitude(a, b),
+        a.shape[-1],
+        dtype=dtype,
+        accumulator=workload.accumulator,
+        math=workload.math,
+        structured=structured,
+    )
+    return product, bound

@@ -112,9 +112,11 @@ def pack(
     return ((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0")
 
 
-def pointers(inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
+def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
     """The pointers of `pack` from the addresses of one to three inputs."""
     a, b, d = (*inputs, 0, 0)[:3]
+    if geometry.swapped:
+        a, b = b, a
     return a, b, output, workspace, d
 
 
