@@ -17,14 +17,14 @@ from gensor_kernels.operators.epilogue import MAX_STEPS
 from gensor_kernels.operators.workload import Workload
 
 if TYPE_CHECKING:
-    from .shapes import _Line
+    from .cells import Line
 
 LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
 ALIGNMENTS = ("16", "8", "4", "2", "1")
 COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for name in LAYOUTS), "unsupported")
 
 
-def laid_out(line: _Line, workload: Workload) -> Workload:
+def laid_out(line: Line, workload: Workload) -> Workload:
     """`workload` with the layouts and alignments that the row gives; a RowError for impossible ones."""
     given = {column for column in COLUMNS if line.text(column, "")}
     if not given:
@@ -38,7 +38,7 @@ def laid_out(line: _Line, workload: Workload) -> Workload:
     return replace(workload, layout=tuple(layouts.items()), alignment=tuple(alignments.items()))
 
 
-def _alignment(line: _Line, workload: Workload, name: str, layout: str) -> int:
+def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
     """Bytes of an operand's alignment class: as given, else the most that its extent along the unit stride allows."""
     size = facts(workload.dtype[name]).itemsize
     row = 0 if layout == "s" else workload.size[layout] * size

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 
 from .shapes import Row
@@ -72,10 +73,19 @@ def json_line(row: Row, result: Result) -> str:
 
 
 def sizes_text(workload: Workload) -> str:
-    """Sizes as a person writes them: 12x128x128x64 for a batch of 12, without a leading 1."""
-    size = workload.size
-    axes = [str(size[axis]) for axis in ("m", "n", "k")]
-    return "x".join(([str(size["batch"])] if size["batch"] != 1 else []) + axes)
+    """Sizes as a person writes them: a product's 12x128x128x64 for a batch of 12, without a leading 1; another
+    operator's shapes of its inputs, the first of them at length."""
+    declared = operator(workload.operator)
+    if workload.operator == "matmul":
+        shape = tuple(workload.size[axis] for axis in ("batch", "m", "n", "k"))
+        return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
+    first = declared.operands(workload)[0]
+    return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
+
+
+def dtype_text(workload: Workload) -> str:
+    """The dtype of the first input, or tf32 where such products are allowed."""
+    return "tf32" if workload.math == "tf32" else workload.dtype[operator(workload.operator).names[0]]
 
 
 HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<9} {'status':<11} {'family':<17} {'kernel':<10} "
@@ -87,7 +97,7 @@ def table_line(row: Row, result: Result) -> str:
     sizes = sizes_text(result.workload) if result.workload else ""
     dtype = ""
     if result.workload:
-        dtype = "tf32" if result.workload.math == "tf32" else result.workload.dtype["a"]
+        dtype = dtype_text(result.workload)
     head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<9} {result.status:<11} "
     if result.status != "ok" or result.predicted_us is None or result.bound_us is None:
         return head + (result.error or "")
@@ -115,8 +125,9 @@ def summary(results: Sequence[Result]) -> list[str]:
         workload = group[0].workload
         assert workload is not None
         kernels = len({result.kernel for result in group})
-        types, layouts = workload.dtype, workload.layouts
-        name = f"{'tf32' if workload.math == 'tf32' else types['a']} {layouts['a']}{layouts['b']} -> {types['c']}"
+        *inputs, out = workload.layouts.items()
+        laid = "".join(f" {layout}" for _, layout in inputs)
+        name = f"{workload.operator} {dtype_text(workload)}{laid} -> {workload.dtype[out[0]]}"
         lines.append(
             f"class {name}, alignment {'/'.join(map(str, workload.align.values()))}: "
             f"{len(group)} rows, {kernels} kernels"

@@ -135,7 +135,9 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
 
 def bound_us(workload: Workload, arch: Arch) -> float:
     """The least time any kernel could take: max(FLOPs / peak, bytes / bandwidth, launch), microseconds."""
-    peak = arch.peak(workload.dtype["a"], workload.math)
+    from ..operators import operator
+
+    peak = arch.peak(workload.dtype[operator(workload.operator).names[0]], workload.math)
     return max(
         workload.flops() / peak * 1e6,
         workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,

@@ -19,7 +19,7 @@ from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
-from .traffic import Loop, assemble, register_limit
+from .traffic import Loop, assemble, register_limit, window_issue, window_registers
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -140,6 +140,8 @@ class ContractionMma(ContractionFamily):
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
             held = held + passes * pieces * c[f"hold_{operand}"]
+            if operand == extents(workload).window:
+                held = held + window_registers(*_entries(workload, operand, passes, pieces))
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -162,6 +164,9 @@ class ContractionMma(ContractionFamily):
             scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
             held = held + copies * c[f"hold_{operand}"]
+            if operand == extents(workload).window:
+                own = _entries(workload, operand, passes, pieces)
+                issue, held = issue + window_issue(*own), held + window_registers(*own)
         loop = Loop(
             warps=warps,
             math=c["math"],
@@ -203,3 +208,8 @@ class ContractionMma(ContractionFamily):
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps)
         return class_launches(program, workload, self.name, 32 * warps, memory)
+
+
+def _entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (passes, pieces) if parts.k_contiguous(workload, operand) else (pieces, passes)

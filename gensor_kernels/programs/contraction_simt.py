@@ -20,7 +20,7 @@ from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
-from .traffic import Loop, assemble
+from .traffic import Loop, assemble, window_issue, window_registers
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -81,7 +81,8 @@ class ContractionSimt(ContractionFamily):
         fits = c["fits_m"] * c["fits_n"] * c["fits_sums"] * c["fits_groups_a"] * c["fits_groups_b"]
         ok = fits * c["fits_vector_a"] * c["fits_vector_b"] * c["fits_store"] > 0
         for operand in ("a", "b"):
-            ok &= self._loads(c, workload, operand, warps) <= MOST_LOADS
+            inner, outer = self._loads(c, workload, operand, warps)
+            ok &= inner * outer <= MOST_LOADS
         return ok & shared.common_legal(c, arch, warps, self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -107,15 +108,15 @@ class ContractionSimt(ContractionFamily):
     # ---- what depends on too many coordinates to be tabulated
 
     @staticmethod
-    def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> np.ndarray:
-        """Global loads of a thread for one operand's step: LOADS of TileShape."""
+    def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
         per_line = c[f"per_line_{operand}"]
         if parts.transposed(workload, operand):
             lanes = c[f"load_lanes_{operand}"]
         else:
             place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
             lanes = np.maximum(_common_divisors().take(place.astype(np.intp), mode="clip"), 1.0)
-        return per_line / lanes * np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
+        return per_line / lanes, np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
@@ -127,8 +128,18 @@ class ContractionSimt(ContractionFamily):
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
         c = columns
         warps = np.maximum(c["down"] * c["across"] * (1 / 32), 1.0)
-        held = sum(self._loads(c, workload, x, warps) * c[f"load_words_{x}"] for x in ("a", "b"))
-        return c["base_registers"] + held
+        registers = c["base_registers"]
+        for operand in ("a", "b"):
+            registers = registers + self._held(c, workload, operand, *self._loads(c, workload, operand, warps))
+        return registers
+
+    @staticmethod
+    def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
+        """Registers of an operand's loads under way, and of what it takes to find them."""
+        held = inner * outer * c[f"load_words_{operand}"]
+        if operand != extents(workload).window:
+            return held
+        return held + window_registers(*_entries(workload, operand, inner, outer))
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
@@ -138,10 +149,13 @@ class ContractionSimt(ContractionFamily):
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
         registers = c["base_registers"]
         for operand in ("a", "b"):
-            loads = self._loads(c, workload, operand, warps)
+            inner, outer = self._loads(c, workload, operand, warps)
+            loads = inner * outer
             issue = issue + loads * c[f"load_issue_{operand}"]
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
-            registers = registers + loads * c[f"load_words_{operand}"]
+            registers = registers + self._held(c, workload, operand, inner, outer)
+            if operand == extents(workload).window:
+                issue = issue + window_issue(*_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
         moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
         loop = Loop(
@@ -184,3 +198,8 @@ class ContractionSimt(ContractionFamily):
             slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
         return class_launches(program, workload, self.name, down * across, memory)
+
+
+def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (outer, inner) if parts.transposed(workload, operand) else (inner, outer)
