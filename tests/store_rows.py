@@ -13,6 +13,9 @@ from gensor_database import (
     Verification,
     canonical,
 )
+from gensor_kernels.programs.families import FAMILIES
+
+ABI = FAMILIES["contraction_mma"].abi
 
 ARCH, PART = "sm_87", "orin-nano-8gb"
 SOURCE = Source.of("// a family's flattened text\nint x;\n")
@@ -41,7 +44,7 @@ def kernel_rows(number: int, cubin: bytes = b"\x7fELF cubin ") -> tuple[Binary, 
         "nvrtc 12.9.86",
     )
     program = canonical({"family": "contraction_mma", "values": {"block_m": 16 * number}})
-    kernel = Kernel("contraction_mma", 1, class_key(), program, ARCH, binary.digest)
+    kernel = Kernel("contraction_mma", ABI, class_key(), program, ARCH, binary.digest)
     return binary, kernel, Verification(kernel.digest, "emulator", "ok", worst=0.25)
 
 
@@ -53,7 +56,7 @@ def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
         binary,
         kernel,
         verification,
-        Record(key(number), ARCH, PART, 1, kernel.digest, 12.5, 10.0, "ok", created=created),
+        Record(key(number), ARCH, PART, ABI, kernel.digest, 12.5, 10.0, "ok", created=created),
         Timing(key(number), ARCH, PART, kernel.digest, None, 20.0 + number, created=created),
         Timing(key(number), ARCH, PART, None, "cublas", 25.0 + number, created=created),
     ]

@@ -16,7 +16,7 @@ import pytest
 
 from gensor_database import Catalog, Store, StoreWarning, Verification, export, layers, open_layers
 
-from .store_rows import ARCH, PART, class_key, kernel_rows, key, rows
+from .store_rows import ABI, ARCH, PART, class_key, kernel_rows, key, rows
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 
@@ -93,8 +93,8 @@ def test_a_catalog_knows_one_arch_and_the_current_abi(paths):
     fill(paths[0], 1)
     with Store.open(paths[0]) as store:
         assert Catalog([store], "sm_80").entries() == []
-        assert Catalog([store], ARCH, {"contraction_mma": 2}).kernels_for_class(class_key()) == ()
-        assert len(Catalog([store], ARCH, {"contraction_mma": 1}).entries()) == 1
+        assert Catalog([store], ARCH, {"contraction_mma": ABI + 1}).kernels_for_class(class_key()) == ()
+        assert len(Catalog([store], ARCH, {"contraction_mma": ABI}).entries()) == 1
 
 
 def test_only_the_users_database_is_written_and_made_when_needed(paths):

@@ -25,7 +25,7 @@ from gensor_database import (
 )
 from gensor_database.record import TABLES
 
-from .store_rows import ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
+from .store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_another_part_answers_only_when_any_will_do(store):
 
 def test_another_abi_of_the_family_never_answers(store):
     store.add(*rows(1))
-    assert store.find(key(1), ARCH, PART, {"contraction_mma": 1}) is not None
-    assert store.find(key(1), ARCH, PART, {"contraction_mma": 2}) is None
+    assert store.find(key(1), ARCH, PART, {"contraction_mma": ABI}) is not None
+    assert store.find(key(1), ARCH, PART, {"contraction_mma": ABI + 1}) is None
     assert store.find(key(1), ARCH, PART, {}) is None
 
 

@@ -14,10 +14,10 @@ import pytest
 from gensor_database import Catalog, Kernel, Record, Store, StoreError, Timing, Verification, prune, pruning
 from gensor_database.record import TABLES
 
-from .store_rows import ARCH, PART, kernel_rows, key, portfolio, rows
+from .store_rows import ABI, ARCH, PART, kernel_rows, key, portfolio, rows
 
 cli = pytest.importorskip("gensor_tuner.cli")
-ABIS = {"contraction_mma": 1}
+ABIS = {"contraction_mma": ABI}
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def store(tmp_path):
         yield opened
 
 
-def record(number, of, created, outcome="ok", abi=1):
+def record(number, of, created, outcome="ok", abi=ABI):
     """A record of Workload `number` that names kernel `of`."""
     kernel = kernel_rows(of)[1].digest if of is not None else None
     return Record(key(number), ARCH, PART, abi, kernel, 1.0, 1.0, outcome, created=created)
@@ -109,7 +109,7 @@ def test_other_versions_go_on_request_only(store):
     store.add(*untimed(1), *untimed(2))
     store.replace_portfolio(*dataclasses.astuple(portfolio([2])[0])[:3], [kernel_rows(2)[1].digest])
     assert not prune(store).rows and not prune(store, ABIS).rows
-    pruned = prune(store, {"contraction_mma": 2})
+    pruned = prune(store, {"contraction_mma": ABI + 1})
     assert pruned.rows == dict(record=2, kernel=2, verification=2, binary=2, portfolio=1, source=1)
     assert not sum(store.counts().values())
 

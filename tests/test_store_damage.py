@@ -120,7 +120,7 @@ def test_a_damaged_row_is_healed_by_adding_it_again(image, tmp_path):
     path = tmp_path / "heal.db"
     path.write_bytes(image)
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE kernel SET abi = 2")
+    connection.execute("UPDATE kernel SET abi = 99")
     connection.commit()
     connection.close()
     with Store.open(path) as store:
