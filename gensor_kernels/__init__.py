@@ -3,13 +3,28 @@
 matmul(a, b, ...)          matrix product with a fused epilogue
 linear(x, w, bias, ...)    activation(x @ w.T + bias)
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
+conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
 explain(matmul, a, b, ...) which kernel would serve that call, and why
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
 record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
 refresh()                  forget plans, settings and databases read so far
 """
 
-from .dispatch import dot, einsum, emulated, inner, linear, matmul, outer, refresh, tensordot, vdot
+from .dispatch import (
+    conv1d,
+    conv2d,
+    conv_transpose2d,
+    dot,
+    einsum,
+    emulated,
+    inner,
+    linear,
+    matmul,
+    outer,
+    refresh,
+    tensordot,
+    vdot,
+)
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
 from .explain import Explanation, explain
 from .recording import record
@@ -22,6 +37,9 @@ __all__ = [
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
+    "conv1d",
+    "conv2d",
+    "conv_transpose2d",
     "dot",
     "einsum",
     "emulated",

@@ -12,6 +12,13 @@ plan       what a call does once all that is known
 fallback   the same result from the array library
 runtime    calls on one device, and the dictionary of Plans
 
+for operators other than products:
+
+function      what a public function says of itself, and what one call of it is
+calls         the path of every call: its Plan, or which tier makes one
+call_plans    those Plans
+convolution   what a convolution means, and the same from the array library
+
 and for contractions, which become products of windows on their operands:
 
 forms         what each function means, as labels of axes, and as a call of the array library
@@ -24,9 +31,13 @@ chains        einsum of any number of operands
 """
 
 from .api import emulated, matmul, refresh
+from .convolutions import conv1d, conv2d, conv_transpose2d
 from .products import dot, einsum, inner, linear, outer, tensordot, vdot
 
 __all__ = [
+    "conv1d",
+    "conv2d",
+    "conv_transpose2d",
     "dot",
     "einsum",
     "emulated",

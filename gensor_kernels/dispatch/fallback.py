@@ -8,6 +8,7 @@ or bfloat16 operands is rounded to their dtype before the epilogue, because the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,21 @@ def evaluate(device: Any, call: Call, a: Any, b: Any) -> Any:
     elif inputs.name == "bfloat16" and call.batch:
         inputs = np.dtype(np.float32)  # CuPy has no batched bfloat16 product
     value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), call.math)
-    for index, step in enumerate(call.operations):
-        if value.dtype.kind in "iub" and index >= integer_steps(call):
-            value = value.astype(np.float32 if call.inputs == np.int8 else np.float64)
+    return apply_steps(device, value, call.operations, call.dtype, call.inputs)
+
+
+def apply_steps(
+    device: Any, value: Any, steps: Sequence[Operation], dtype: np.dtype[Any], inputs: np.dtype[Any]
+) -> Any:
+    """An epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`."""
+    whole = whole_steps(inputs, steps)
+    for index, step in enumerate(steps):
+        if value.dtype.kind in "iub" and index >= whole:
+            value = value.astype(np.float32 if inputs == np.int8 else np.float64)
         elif value.dtype.kind == "f" or value.dtype.name == "bfloat16":
             value = value.astype(np.float64 if value.dtype == np.float64 else np.float32, copy=False)
-        value = _apply(device, value, step, call.dtype)
-    return _convert(device.xp, value, call.dtype)
+        value = _apply(device, value, step, dtype)
+    return _convert(device.xp, value, dtype)
 
 
 def is_whole(scalar: float) -> bool:
@@ -40,14 +49,19 @@ def is_whole(scalar: float) -> bool:
 
 
 def integer_steps(call: Call) -> int:
+    """See whole_steps."""
+    return whole_steps(call.inputs, call.operations)
+
+
+def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
     """How many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
-    if call.inputs.kind not in "iu":
+    if inputs.kind not in "iu":
         return 0
-    for count, step in enumerate(call.operations):
+    for count, step in enumerate(steps):
         operand = step.operand is None or step.operand.dtype.name in ("int8", "int32", "uint8", "bool")
         if step.name not in _INTEGER_STEPS or not is_whole(step.scalar) or not operand:
             return count
-    return len(call.operations)
+    return len(steps)
 
 
 def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:

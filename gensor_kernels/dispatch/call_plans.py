@@ -1,0 +1,181 @@
+"""Plans of calls of a Function: what each does once everything about it but addresses and scalars is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import BuildError, UnsupportedError
+from ..operators.epilogue import OPERATIONS
+from ..operators.geometry import Strides
+from ..programs import params
+from ..programs.families import FAMILIES
+from ..programs.params import HEAD_BYTES, SCALAR_OFFSET, STEP_BYTES, WORKSPACE_OFFSET, write_pointer, write_scalar
+from .arguments import Operation
+from .fallback import apply_steps, whole_steps
+from .function import Copy, Function, Result
+from .library import Kernel
+from .problem import LARGEST_EXTENT, Problem
+from .staging import byte_range
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+#: Offsets of the pointers of the first, second and third input in Params, and of the output's.
+SLOTS, SWAPPED, OUTPUT = (0, 8, params.D_OFFSET), (8, 0, params.D_OFFSET), 16
+
+
+@dataclass(frozen=True)
+class Base:
+    """What every Plan of a call has."""
+
+    runtime: Runtime
+    function: Function
+    parameters: Any
+    result: Result
+    math: str
+
+
+class NothingPlan:
+    """A result without elements."""
+
+    tier, reason = 0, "the result has no elements"
+
+    def __init__(self, base: Base):
+        self.base = base
+
+    def serve(self, inputs: Any, out: Any, steps: Any) -> Any:
+        """`out`, or a new array."""
+        return self.base.result.new(self.base.runtime.device) if out is None else out
+
+
+class LibraryPlan:
+    """Tier 4: the array library."""
+
+    tier = 4
+
+    def __init__(self, base: Base, reason: str):
+        self.base, self.reason = base, reason
+
+    def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
+        """Computes, and copies into `out` where there is one."""
+        base, device = self.base, self.base.runtime.device
+        if device.emulated:
+            raise UnsupportedError(f"no kernel serves this call: {self.reason}")
+        value = base.function.library(device, inputs, base.parameters, base.math)
+        value = apply_steps(device, value, steps, base.result.dtype, value.dtype)
+        if out is None:
+            return value
+        out[...] = value
+        return out
+
+
+class CopyPlan:
+    """Inputs that no kernel takes as they lie: copied, then the call is made again."""
+
+    def __init__(self, base: Base, copies: Sequence[Copy | None], tier: int):
+        self.base, self.copies, self.tier, self.reason = base, copies, tier, "operands are copied"
+
+    def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
+        """Copies and calls."""
+        from .calls import call
+
+        base, xp = self.base, self.base.runtime.device.xp
+        copied = tuple(_copied(xp, array, copy) for array, copy in zip(inputs, self.copies, strict=True))
+        return call(base.runtime, base.function, copied, base.parameters, out, steps, base.math)
+
+
+def _copied(xp: Any, array: Any, copy: Copy | None) -> Any:
+    if array is None or copy is None:
+        return array
+    inverse = sorted(range(len(copy.order)), key=copy.order.__getitem__)
+    return xp.ascontiguousarray(array.transpose(copy.order).astype(copy.dtype, copy=False)).transpose(inverse)
+
+
+class TemporaryPlan:
+    """An `out` that no kernel writes as it lies, or that overlaps what it reads: computed beside it, then copied."""
+
+    def __init__(self, base: Base, tier: int):
+        self.base, self.tier, self.reason = base, tier, "the result goes through a temporary"
+
+    def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
+        """Calls and copies."""
+        from .calls import call
+
+        base = self.base
+        out[...] = call(base.runtime, base.function, inputs, base.parameters, None, steps, base.math)
+        return out
+
+
+class KernelPlan:
+    """A kernel bound to one set of shapes, strides and dtypes."""
+
+    def __init__(self, base: Base, kernel: Kernel, problem: Problem, inputs: Any, out: Any, steps: Any, tier: int):
+        runtime, family = base.runtime, FAMILIES[kernel.program.family]
+        launches = family.launches(kernel.program, problem.workload)
+        if max(each.grid for each in launches) > LARGEST_EXTENT:
+            raise BuildError("its grid would have 2^31 blocks or more")
+        self.base, self.tier, self.reason, self.device = base, tier, "", runtime.device
+        self.launch = runtime.device.load(kernel.code, launches)
+        runtime.loaded.add(kernel.digest)
+        geometry = problem.geometry
+        self.template = params.pack(
+            geometry,
+            family.tiling(kernel.program, geometry),
+            steps=[_packed(step, where) for step, where in zip(steps, problem.operands, strict=True)],
+            integer_steps=whole_steps(np.dtype(inputs[0].dtype), steps),
+        )
+        workspace = family.workspace(kernel.program, problem.workload)
+        self.workspace = workspace if workspace[0] else None
+        self.slots = SWAPPED if geometry.swapped else SLOTS
+        self.ranges = None if out is None else [_clearance(x, out) for x in (*inputs, *(s.operand for s in steps))]
+        self.scalars = tuple(OPERATIONS[step.name].takes_scalar for step in steps)
+
+    def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
+        """Writes this call's addresses and scalars into Params, and launches."""
+        device = self.device
+        pointer = device.pointer
+        if out is not None and self._overlaps(inputs, out, steps):
+            return TemporaryPlan(self.base, self.tier).serve(inputs, out, steps)
+        result = self.base.result.new(device) if out is None else out
+        owner, address = (None, 0) if self.workspace is None else device.workspace(*self.workspace)
+        arguments = device.local.arguments
+        buffer = arguments[0]
+        buffer[:] = self.template
+        for slot, array in zip(self.slots, inputs):  # noqa: B905 - there may be fewer inputs
+            if array is not None:
+                write_pointer(buffer, slot, pointer(array))
+        write_pointer(buffer, OUTPUT, pointer(result))
+        if owner is not None:
+            write_pointer(buffer, WORKSPACE_OFFSET, address)
+        for index, step in enumerate(steps):
+            if step.operand is not None:
+                write_pointer(buffer, HEAD_BYTES + STEP_BYTES * index, pointer(step.operand))
+            if self.scalars[index]:
+                write_scalar(buffer, HEAD_BYTES + STEP_BYTES * index + SCALAR_OFFSET, step.scalar)
+        self.launch(arguments, (result, *(x for x in inputs if x is not None)), steps, owner)
+        return result
+
+    def _overlaps(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> bool:
+        pointer = self.device.pointer
+        arrays = (*inputs, *(step.operand for step in steps))
+        return any(
+            x is not None and low < pointer(out) - pointer(x) < high
+            for x, (low, high) in zip(arrays, self.ranges or (), strict=True)
+        )
+
+
+def _packed(step: Operation, where: Strides | None) -> params.Step:
+    dtype = "float32" if step.operand is None else step.operand.dtype.name
+    return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
+
+
+def _clearance(array: Any, out: Any) -> tuple[int, int]:
+    """How far from an array `out` may begin, in bytes, exclusive, and still overlap it."""
+    if array is None:
+        return 0, 0
+    (low, high), (begin, end) = byte_range(array), byte_range(out)
+    return low - end, high - begin

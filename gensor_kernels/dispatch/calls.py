@@ -1,0 +1,165 @@
+"""The path of every call of a Function: its Plan, or, the first time, which tier makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import config
+from ..errors import BuildError, UnsupportedError
+from ..operators import operator
+from ..operators.geometry import Strides
+from ..operators.workload import View
+from . import tiers
+from .arguments import Operation, kind
+from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
+from .function import Asked, Copy, Function, Result, Staged
+from .problem import LARGEST_EXTENT, Problem, broadcast, view_of
+from .runtime import Runtime, about, places
+from .staging import operand_dtype, repeats_itself
+from .tierup import improve
+
+
+def call(
+    runtime: Runtime,
+    function: Function,
+    inputs: tuple[Any, ...],
+    parameters: Hashable,
+    out: Any = None,
+    steps: tuple[Operation, ...] = (),
+    precision: str | None = None,
+) -> Any:
+    """`function` of arrays of this runtime's device, into `out` or a new array."""
+    pointer = runtime.pointer
+    try:
+        arrays = [array for array in (*inputs, out) if array is not None]
+        laid = tuple(None if x is None else (x.shape, x.strides, x.dtype, pointer(x) & 15) for x in (*inputs, out))
+        math = runtime.precision(precision)
+        key = (function.name, parameters, math, laid, about(steps, pointer))
+        if runtime.where is not None:
+            key += places((*arrays, *(step.operand for step in steps)), runtime.where)
+        plan = runtime.plans.get(key)
+    except (AttributeError, TypeError):
+        check(runtime, inputs, out, steps)
+        raise
+    if plan is None:
+        check(runtime, inputs, out, steps)
+        with runtime.lock:
+            plan = runtime.plans.get(key)
+            if plan is None:
+                result = function.result(inputs, parameters)
+                plan, keep = make(Base(runtime, function, parameters, result, math), inputs, out, steps)
+                if keep:
+                    runtime.plans[key] = plan
+    return plan.serve(inputs, out, steps)
+
+
+def check(runtime: Runtime, inputs: Sequence[Any], out: Any, steps: Sequence[Operation]) -> None:
+    """TypeError for what is no array of this device."""
+    for value in (*inputs, out, *(step.operand for step in steps)):
+        if value is not None and not runtime.device.is_array(value):
+            raise TypeError(f"expected a {runtime.device.xp.__name__} array, not {kind(value)}")
+
+
+def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
+    """(Plan, whether it holds for later calls too)."""
+    device, result, name = base.runtime.device, base.result, base.function.name
+    capturing = device.capturing()
+    if out is not None:
+        if tuple(out.shape) != result.shape:
+            raise ValueError(f"{name}: out has shape {tuple(out.shape)}, the result {result.shape}")
+        if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+            raise TypeError(f"{name}: the result's {result.dtype} cannot be cast to {out.dtype}")
+    if 0 in result.shape:
+        return NothingPlan(base), True
+    try:
+        choice, problem, copies = choose(base, inputs, out, steps, capturing, improving=True)
+        reason = choice.reason
+        if choice.kernel is not None and problem is not None:
+            if copies is not None:
+                return CopyPlan(base, copies, choice.tier), not capturing
+            if out is not None and _needs_temporary(base, out):
+                return TemporaryPlan(base, choice.tier), not capturing
+            return KernelPlan(base, choice.kernel, problem, inputs, out, steps, choice.tier), not capturing
+    except (UnsupportedError, BuildError) as error:
+        reason = str(error)
+    except Exception as error:
+        if device.emulated:
+            raise
+        config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
+        reason = f"no kernel could be prepared: {error}"
+    return LibraryPlan(base, reason), not capturing
+
+
+def choose(
+    base: Base, inputs: Any, out: Any, steps: Any, capturing: bool, *, improving: bool = False
+) -> tuple[tiers.Choice, Problem | None, tuple[Copy | None, ...] | None]:
+    """Which tier serves a call, what kernels compute for it, and which inputs are copied first."""
+    runtime, device = base.runtime, base.runtime.device
+    if config.disabled() and not device.emulated:
+        return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
+    if device.arch is None:
+        return tiers.Choice(4, device.unsupported), None, None
+    arrays = [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
+    if not all(device.is_local(array) for array in arrays):
+        return tiers.Choice(4, "an operand is in the memory of another device"), None, None
+    try:
+        problem, copies = study(base, inputs, out, steps)
+    except UnsupportedError as error:
+        return tiers.Choice(4, error.reason), None, None
+    if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
+        return tiers.Choice(4, "an extent of 2^31 or more"), None, None
+    request = tiers.Request(
+        problem=problem,
+        arch=device.arch,
+        emulated=device.emulated,
+        one_call=base.function.one_call and not steps,
+        captured=capturing,
+        loaded=runtime.loaded if capturing else None,
+    )
+    choice = tiers.choose(request, runtime.library)
+    if improving:
+        choice = improve(request, choice, runtime.library, runtime.tuned)
+    return choice, problem, copies
+
+
+def study(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Problem, tuple[Copy | None, ...] | None]:
+    """The problem a call is to kernels; with copies, the problem it is once they are made."""
+    pointer, result = base.runtime.pointer, base.result
+    fresh = out is None or _needs_temporary(base, out)
+    views = tuple(None if array is None else view_of(array, pointer(array)) for array in inputs)
+    target = result.view() if fresh else view_of(out, pointer(out))
+    asked = Asked(views, target, base.parameters, steps, result, base.math)
+    copies: tuple[Copy | None, ...] | None = None
+    try:
+        understood = base.function.understand(asked)
+    except Staged as needed:
+        copies = needed.copies
+        staged = tuple(_copied(view, copy) for view, copy in zip(views, copies, strict=True))
+        understood = base.function.understand(replace(asked, inputs=staged))
+    declared = operator(understood.workload.operator)
+    operands: list[Strides | None] = []
+    for step in steps:
+        if step.operand is None:
+            operands.append(None)
+            continue
+        if step.operand.dtype != operand_dtype(step.operand.dtype):
+            raise UnsupportedError(f"an epilogue operand of dtype {step.operand.dtype.name}")
+        view = broadcast(view_of(step.operand, pointer(step.operand)), result.shape)
+        operands.append(declared.output(understood.workload, understood.declared(view.strides)))
+    return Problem(understood.workload, False, understood.geometry, tuple(operands)), copies
+
+
+def _needs_temporary(base: Base, out: Any) -> bool:
+    """Whether no kernel writes `out` as it lies."""
+    strides = (base.runtime.pointer(out), *out.strides)
+    return out.dtype != base.result.dtype or repeats_itself(out) or any(s % out.dtype.itemsize for s in strides)
+
+
+def _copied(view: View | None, copy: Copy | None) -> View | None:
+    if view is None or copy is None:
+        return view
+    return Result(view.shape, np.dtype(copy.dtype), copy.order).view()

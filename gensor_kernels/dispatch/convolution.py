@@ -1,0 +1,190 @@
+"""Convolutions of CuPy arrays: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..operators import conv, operator
+from ..operators.conv_product import output_size
+from ..operators.dtypes import ACCUMULATORS, facts
+from ..operators.workload import View
+from .function import Asked, Copy, Function, Result, Staged, Understood
+
+#: Where the axes n, h, w, c are in an image or a result of each layout.
+IMAGES = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 1, 2, 3)}
+#: Where k, r, s, c are in weights; in those of a transposed convolution, k are one group's filters and c all channels.
+WEIGHTS = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 1, 2, 3)}
+TRANSPOSED_WEIGHTS = {"NCHW": (1, 2, 3, 0), "NHWC": (3, 1, 2, 0)}
+#: Axes of the run that is read or written in vectors, by operand and its layout in memory.
+RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a convolution is asked for beside its arrays: the order of axes, and the sizes named in conv.DEFAULTS (and
+    the output padding of a transposed one)."""
+
+    layout: str
+    sizes: tuple[tuple[str, int], ...]
+    transposed: bool = False
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Where k, r, s, c are in the weights."""
+        return (TRANSPOSED_WEIGHTS if self.transposed else WEIGHTS)[self.layout]
+
+
+class Convolution(Function):
+    """A convolution of four-dimensional arrays; `parameters` is a Parameters."""
+
+    name = "conv2d"
+
+    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies."""
+        x, w = inputs
+        sizes = full_sizes(x.shape, w.shape, parameters)
+        dtype = np.promote_types(x.dtype, w.dtype)
+        dtype = np.dtype(np.int32) if dtype == np.int8 else dtype
+        oh, ow = (output_size(sizes, side, parameters.transposed) for side in "hw")
+        if parameters.layout == "NHWC":
+            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype)
+        last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
+        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last else None)
+
+    def understand(self, asked: Asked) -> Understood:
+        """An image of any strides; weights whose filter is one run in memory, others are copied."""
+        x, w, p = asked.inputs[0], asked.inputs[1], asked.parameters
+        assert x is not None and w is not None
+        sizes = full_sizes(x.shape, w.shape, p)
+        dtype = np.promote_types(x.dtype, w.dtype).name
+        if dtype not in ACCUMULATORS:
+            raise UnsupportedError(f"no kernel convolves {dtype}")
+        images = IMAGES[p.layout]
+        last = _stored_last(asked.out, images)
+        layout = _weight_layout(w, p, sizes, last)
+        copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
+        copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
+        if copy_x or copy_w:
+            raise Staged(copy_x, copy_w)
+        layouts = {"x": "nhwc" if last else "nchw", "w": layout, "y": "nhwk" if last else "nkhw"}
+        named = {
+            "x": _named(x, images, "nhwc"),
+            "w": _named(w, p.weights, "krsc"),
+            "y": _named(asked.out, images, "nhwc"),
+        }
+        alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
+        workload = conv.from_layouts(
+            sizes,
+            layouts=layouts,
+            dtypes={"x": dtype, "w": dtype, "y": asked.result.dtype.name},
+            alignment=alignment,
+            math=asked.math if dtype == "float32" else "ieee",
+            epilogue=[step.name for step in asked.steps],
+            transposed=p.transposed,
+        )
+        k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
+
+        def grouped(strides: Sequence[int], extent: int) -> tuple[int, ...]:
+            n, h, width, channel = (strides[axis] for axis in images)
+            return n, h, width, channel * extent, channel
+
+        s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
+        group = s["c"] * c if p.transposed else s["k"] * k
+        arrays = {
+            "x": grouped(x.strides, c),
+            "w": (group, s["k"], s["r"], s["s"], s["c"]),
+            "y": grouped(asked.out.strides, k),
+        }
+        geometry = operator(workload.operator).geometry(workload, arrays)
+        return Understood(workload, geometry, lambda strides: grouped(strides, k))
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+        """One product per tap of the filter."""
+        from .convolve import convolve
+
+        x, w = inputs
+        return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
+
+
+CONVOLUTION = Convolution()
+
+
+def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, int]:
+    """All sizes of a convolution; ValueError for shapes that do not fit."""
+    if len(x) != 4 or len(w) != 4:
+        raise ValueError(
+            f"convolution: expected an image and weights of 4 axes ({p.layout}), not {len(x)} and {len(w)}"
+        )
+    n, h, width, c = (x[axis] for axis in IMAGES[p.layout])
+    k, r, s, depth = (w[axis] for axis in p.weights)
+    sizes = dict(n=n, h=h, w=width, c=c, k_out=k, r=r, s=s) | dict(p.sizes)
+    groups = sizes["groups"]
+    if p.transposed:
+        sizes["k_out"] = k * groups
+    if (c != depth) if p.transposed else (c != depth * groups):
+        what = f"{depth}" if p.transposed or groups == 1 else f"{depth} x {groups} groups"
+        raise ValueError(f"convolution: the image has {c} channels, the weights are for {what}")
+    conv.check(sizes, p.transposed)
+    return sizes
+
+
+Named = tuple[View, Mapping[str, tuple[int, int]]]
+
+
+def _named(view: View, axes: Sequence[int], names: str) -> Named:
+    """A view with its (extent, stride) by axis."""
+    return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
+
+
+def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int:
+    """Bytes that divide the address and every stride but those of the run; an element's where the run has a gap."""
+    size, reach = facts(view.dtype).itemsize, 1
+    for name in reversed(run):
+        extent, stride = axes[name]
+        if extent > 1 and stride != reach:
+            return size
+        reach *= extent
+    steps = [view.alignment, *(s * size for name, (e, s) in axes.items() if name not in run and e > 1)]
+    return next((width for width in (16, 8, 4) if run and not any(step % width for step in steps)), size)
+
+
+def _stored_last(out: View, images: Sequence[int]) -> bool:
+    """Whether the result's channels are innermost in memory; UnsupportedError where neither they nor its rows are."""
+    (_, h, w, c), strides = (out.shape[a] for a in images), [out.strides[a] for a in images]
+    if (strides[3] == 1 and c > 1) or (c == 1 and h * w > 1 and strides[2] != 1):
+        return True
+    if (w == 1 or strides[2] == 1) and (h == 1 or strides[1] == w * (strides[2] if w > 1 else 1)):
+        return False
+    raise UnsupportedError("a result whose rows and channels both have gaps in memory")
+
+
+def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool) -> str | None:
+    """How the weights lie, None where no kernel takes them so."""
+    axes = _named(w, p.weights, "krsc")[1]
+    c = sizes["c"] // sizes["groups"]
+    digits = {"r": axes["r"], "s": axes["s"], "c": (c, axes["c"][1])}
+    reach = None
+    for name in "csr" if last else "src":
+        extent, stride = digits[name]
+        if extent > 1:
+            reach = stride if reach is None else reach
+            if stride != reach:
+                return None
+        reach = None if reach is None else reach * extent
+    inner = next((digits[name][1] for name in ("csr" if last else "src") if digits[name][0] > 1), 1)
+    if inner == 1:
+        return "krsc" if last else "kcrs"
+    return "rsck" if last and axes["k"][1] == 1 and axes["k"][0] > 1 else None
+
+
+def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
+    """The axes of weights in the order that kernels take."""
+    k, r, s, c = p.weights
+    if p.transposed and last and dict(p.sizes)["groups"] > 1:
+        raise UnsupportedError("a grouped transposed convolution with channels last")
+    return (k, r, s, c) if last else (k, c, r, s)

@@ -1,0 +1,100 @@
+"""What a public function other than a matrix product says of itself, and what one call of it is.
+
+A Function says what a call of it means (`understand`), and how the array library computes the same (`library`).
+Everything else is in calls.py and call_plans.py: the dictionary of Plans, tiers, copies, launches, and the library
+where no kernel serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..operators.geometry import Geometry
+from ..operators.workload import View, Workload
+from .arguments import Operation
+
+
+@dataclass(frozen=True)
+class Result:
+    """A call's result: its shape and dtype, and the axes from the outermost to the innermost of a new one."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: tuple[int, ...] | None = None
+
+    def new(self, device: Any) -> Any:
+        """A new array, not initialised."""
+        if self.order is None:
+            return device.empty(self.shape, self.dtype)
+        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return device.empty(tuple(self.shape[axis] for axis in self.order), self.dtype).transpose(inverse)
+
+    def view(self) -> View:
+        """What such an array is to a kernel."""
+        strides, step = [0] * len(self.shape), 1
+        for axis in reversed(self.order or range(len(self.shape))):
+            strides[axis] = step
+            step *= self.shape[axis]
+        return View(self.shape, tuple(strides), self.dtype.name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call, as far as its arrays are concerned: Views of inputs and output (a new one's where there is none)."""
+
+    inputs: tuple[View | None, ...]
+    out: View
+    parameters: Any
+    steps: tuple[Operation, ...]
+    result: Result
+    math: str
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What kernels compute: a Workload, the strides of its operands, and what the strides of the result's axes (of an
+    epilogue operand broadcast to it, too) are along the axes the operator declares."""
+
+    workload: Workload
+    geometry: Geometry
+    declared: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda strides: strides
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An input no kernel takes as it lies: brought to a dtype and to these axes, the outermost first, in memory."""
+
+    dtype: str
+    order: tuple[int, ...]
+
+
+class Staged(Exception):
+    """Raised by `understand`: which inputs have to be copied before the call is made again."""
+
+    def __init__(self, *copies: Copy | None):
+        super().__init__("operands are copied")
+        self.copies = copies
+
+
+class Function:
+    """One public function."""
+
+    name: str
+    #: whether the array library has it as one call of its own
+    one_call = False
+
+    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+        """Shape, dtype and memory order of the result; ValueError and TypeError for arguments that do not fit."""
+        raise NotImplementedError
+
+    def understand(self, asked: Asked) -> Understood:
+        """Raises Staged, or UnsupportedError for what no kernel takes."""
+        raise NotImplementedError
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+        """The result without an epilogue, in the dtype an epilogue is applied in."""
+        raise NotImplementedError
