@@ -3,6 +3,7 @@
 matmul(a, b, ...)          matrix product with a fused epilogue
 linear(x, w, bias, ...)    activation(x @ w.T + bias)
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
+define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
 conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
 explain(matmul, a, b, ...) which kernel would serve that call, and why
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
@@ -14,6 +15,7 @@ from .dispatch import (
     conv1d,
     conv2d,
     conv_transpose2d,
+    define,
     dot,
     einsum,
     emulated,
@@ -40,6 +42,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv_transpose2d",
+    "define",
     "dot",
     "einsum",
     "emulated",

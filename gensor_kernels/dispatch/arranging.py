@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..operators.subscripts import Labels
@@ -42,14 +42,15 @@ class _Product:
         """The Layout with operands of these strides; None where kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
-            return None if found is None else Layout(False, *windows(found, a, b, self.out))
+            return None if found is None else Layout(False, *windows(found, a, b, self.out), labels=found.result)
         free = fit(self.groups, a, b, None, self.extents, self.units)
         if free is None:
             return None
         c = packed(self.output, self.extents, self.itemsize)
         asked = fit(self.groups, a, b, c, self.extents, self.units)
         if asked is not None and self._as_good(asked, free):
-            return Layout(False, *windows(asked, a, b, c), tuple(self.extents[each] for each in self.output))
+            allocated = tuple(self.extents[each] for each in self.output)
+            return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result)
         return self._transposed(free, a, b)
 
     def _as_good(self, asked: Fit, free: Fit) -> bool:
@@ -63,7 +64,8 @@ class _Product:
         c = packed(axes, self.extents, self.itemsize)
         order = tuple(axes.index(label) for label in self.output)
         allocated = tuple(self.extents[label] for label in axes)
-        return Layout(False, *windows(found, a, b, c), allocated, None if list(order) == sorted(order) else order)
+        turned = None if list(order) == sorted(order) else order
+        return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result)
 
     def copied(self) -> tuple[Labels | None, Labels | None]:
         """The axes of the least copies that make kernels' axes suffice; of both where nothing does."""
@@ -112,7 +114,7 @@ def arrange(
             return None
         copies = product.copied()
         return Layout(swapped, staged=copies[::-1] if swapped else copies)
-    return Layout(swapped, found.a, found.b, found.c, found.allocated, found.order)
+    return replace(found, swapped=swapped)
 
 
 def _summed(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Layout:

@@ -57,6 +57,11 @@ class Fit(NamedTuple):
     n: Run
     k: Run
 
+    @property
+    def result(self) -> tuple[Labels, ...]:
+        """The labels of the result's axes."""
+        return tuple(run.labels for run in (*self.lead, self.m, self.n))
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -67,6 +72,7 @@ class Layout:
     with extents `allocated` and transposed by `order` (None: not at all). `staged` names, for each operand in the
     caller's order, the axes of the copy or the sum that takes its place first, or is None; `sums` are the labels that
     are summed over for it. There are no windows then: the contraction is planned again with what staging gives.
+    `labels` are those of every axis of `c`, the outermost first.
     """
 
     swapped: bool = False
@@ -77,6 +83,7 @@ class Layout:
     order: tuple[int, ...] | None = None
     staged: tuple[Labels | None, Labels | None] = (None, None)
     sums: tuple[Labels, Labels] = ((), ())
+    labels: tuple[Labels, ...] = ()
 
 
 def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> Strides:

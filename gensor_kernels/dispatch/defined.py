@@ -1,0 +1,167 @@
+"""define: operators of the user's own, sums of products with a fused epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..operators.epilogue import MAX_STEPS, OPERATIONS
+from .api import current_runtime
+from .arguments import Operation
+from .contract import Study, is_staged, stage, staged_form, study, views, window
+from .grouping import Window, strides_of
+from .runtime import Runtime
+
+Labels = tuple[int, ...]
+
+
+def define(expression: str, epilogue: Sequence[Any] = ()) -> Defined:
+    """An operator of your own: `define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125)])`.
+
+    `expression` names the axes of two arrays and of the result, as words separated by spaces or as single letters;
+    axes of both that the result lacks are summed. `epilogue` lists up to six operations, in order: names that need
+    nothing ("relu", "gelu", ...), `("scale", number)`, and `("bias", axes)`, `("add", axes)`, `("mul", axes)` or
+    `("mask", axes, fill)`, whose array has the axes named, some of the result's. Those arrays are given at each call,
+    behind the two operands:
+
+        scores = define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), ("mask", "i j", -1e9)])
+        s = scores(q, k, keep)
+
+    The function returned takes arrays as `einsum` does and gives a result of their promoted dtype (sums of float16
+    and bfloat16 are taken in float32, and the epilogue too). Raises ValueError for an expression or an epilogue that
+    says nothing, and, when called, for arrays that do not fit.
+    """
+    return Defined(expression, epilogue)
+
+
+class Defined:
+    """What `define` returns."""
+
+    def __init__(self, expression: str, epilogue: Sequence[Any]):
+        self.expression = expression
+        left, arrow, right = expression.partition("->")
+        words = [_words(part) for part in (*left.split(","), *([right] if arrow else []))]
+        if not arrow or len(words) != 3:
+            raise ValueError(f"define takes 'axes of a, axes of b -> axes of the result', not {expression!r}")
+        numbers: dict[str, int] = {}
+        for word in (word for part in words for word in part):
+            numbers.setdefault(word, len(numbers))
+        first, second, output = (tuple(numbers[word] for word in part) for part in words)
+        unknown = [word for word in words[2] if word not in words[0] + words[1]]
+        if unknown or len(set(output)) != len(output):
+            raise ValueError(f"{expression!r}: the result's axes are some of the operands', each once")
+        self.form = ("labels", first, second, output)
+        self.steps = tuple(_step(item, numbers, output) for item in epilogue)
+        if len(self.steps) > MAX_STEPS:
+            raise ValueError(f"an epilogue has at most {MAX_STEPS} operations, not {len(self.steps)}")
+        self.operands = sum(labels is not None for _, _, labels in self.steps)
+
+    def __call__(self, a: Any, b: Any, *operands: Any) -> Any:
+        """The result, a new array (or a transposed view of one)."""
+        if len(operands) != self.operands:
+            raise TypeError(f"{self.expression!r} takes 2 + {self.operands} arrays, {2 + len(operands)} are given")
+        runtime = current_runtime()
+        runtime.check(a, b, None, tuple(Operation("add", each) for each in operands), None)
+        return self._run(runtime, self.form, a, b, operands, None)
+
+    def _run(self, runtime: Runtime, form: Any, a: Any, b: Any, operands: Sequence[Any], dtype: Any) -> Any:
+        found = study(runtime, form, a, b, None, dtype)
+        if found.layout is None:
+            return self._without_kernel(runtime, found, a, b, operands)
+        if is_staged(found):
+            inner, dtype = staged_form(found)
+            first, second = (stage(runtime, found, number, each) for number, each in enumerate((a, b)))
+            result = self._run(runtime, inner, first, second, operands, dtype)
+            return result.astype(found.dtype, copy=False)
+        layout = found.layout
+        result = runtime.device.empty(layout.allocated, found.dtype)
+        steps = []
+        rest = iter(operands)
+        for name, scalar, labels in self.steps:
+            operand = None if labels is None else _arranged(runtime, found, labels, next(rest))
+            steps.append(Operation(name, operand, scalar))
+        x, y, z = views(runtime, found, a, b, result)
+        runtime.call(x, y, z, tuple(steps), None, None)
+        return result if layout.order is None else result.transpose(layout.order)
+
+    def _without_kernel(self, runtime: Runtime, found: Study, a: Any, b: Any, operands: Sequence[Any]) -> Any:
+        """The library's einsum and the epilogue on its result; zeros where nothing is summed over."""
+        from .fallback import apply_steps
+
+        device = runtime.device
+        if found.reason:
+            _, first, second, output = found.form
+            value = device.xp.einsum(a, list(first), b, list(second), list(output))
+        else:
+            value = device.xp.zeros(found.shape, found.dtype)
+        rest, steps = iter(operands), []
+        for name, scalar, labels in self.steps:
+            operand = None if labels is None else _broadcast(device.xp, found, labels, next(rest))
+            steps.append(Operation(name, operand, scalar))
+        return apply_steps(device, value, steps, found.dtype, value.dtype)
+
+
+def _words(part: str) -> list[str]:
+    part = part.strip()
+    words = part.split() if " " in part else list(part)
+    if not all(word.isidentifier() for word in words):
+        raise ValueError(f"axes are words or letters, not {part!r}")
+    return words
+
+
+def _step(item: Any, numbers: dict[str, int], output: Labels) -> tuple[str, float, Labels | None]:
+    """(operation, scalar, labels of its array's axes or None)."""
+    name, *rest = (item,) if isinstance(item, str) else tuple(item)
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise ValueError(f"{name!r} is not one of {', '.join(OPERATIONS)}")
+    labels = None
+    if operation.takes_operand:
+        axes = _words(rest.pop(0)) if rest and isinstance(rest[0], str) else None
+        if axes is None or any(numbers.get(word) not in output for word in axes) or len(set(axes)) != len(axes):
+            raise ValueError(f"{name!r} needs the axes of its array, some of the result's, as ({name!r}, 'i j')")
+        labels = tuple(numbers[word] for word in axes)
+    if len(rest) != operation.takes_scalar:
+        raise ValueError(f"{name!r} takes {'a number' if operation.takes_scalar else 'no number'}: {item!r}")
+    return name, float(rest[0]) if rest else 0.0, labels
+
+
+def _broadcast(xp: Any, found: Study, labels: Labels, array: Any) -> Any:
+    """An epilogue's array with all axes of the result, in their order."""
+    if array.ndim != len(labels):
+        raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
+    output = found.subscripts.output
+    placed = array.transpose([labels.index(label) for label in output if label in labels])
+    shape = [array.shape[labels.index(label)] if label in labels else 1 for label in output]
+    return xp.broadcast_to(placed.reshape(shape), found.shape)
+
+
+def _arranged(runtime: Runtime, found: Study, labels: Labels, array: Any) -> Any:
+    """An epilogue's array as a window with the axes of the product's result; copied where it has gaps there."""
+    xp, layout = runtime.device.xp, found.layout
+    assert layout is not None and layout.c is not None
+    full = _broadcast(xp, found, labels, array)
+    strides = strides_of(found.subscripts.output, full.shape, full.strides)
+    axes = [_axis(run, strides, found.extents) for run in layout.labels]
+    if all(stride is not None for stride in axes):
+        return window(xp, full, Window(layout.c.shape, tuple(stride or 0 for stride in axes)))
+    order = layout.order or tuple(range(len(layout.allocated)))
+    inverse = np.argsort(order)
+    compact = xp.ascontiguousarray(full.transpose([int(axis) for axis in inverse]))
+    scale = array.dtype.itemsize / found.dtype.itemsize
+    return window(xp, compact, Window(layout.c.shape, tuple(int(stride * scale) for stride in layout.c.strides)))
+
+
+def _axis(run: Labels, strides: dict[int, int], extents: dict[int, int]) -> int | None:
+    """The stride of several labels seen as one axis; None where they are not."""
+    found, reach = None, 1
+    for label in reversed([each for each in run if extents[each] != 1]):
+        stride = strides.get(label, 0)
+        if found is None:
+            found = stride
+        elif stride != found * reach:
+            return None
+        reach *= extents[label]
+    return found or 0
