@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from . import dispatch
 from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, operations, resolve
+from .dispatch.asking import Question, asking
 from .dispatch.products import tensordot_form, transposed
 from .programs.program import Program
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
+    from .dispatch.problem import Problem
     from .dispatch.runtime import Runtime
+    from .dispatch.tiers import Choice
 
 TIERS = {
     0: "nothing to compute",
@@ -70,20 +74,52 @@ class Explanation:
 
 
 def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explanation:
-    """What `function(*args, **keywords)` would do, where `function` is a product of `gensor_kernels`: matmul, einsum,
-    tensordot, dot, vdot, inner, outer or linear.
+    """What `function(*args, **keywords)` would do, where `function` computes something: matmul, einsum, conv2d and all
+    others of `gensor_kernels`, or what `define` returned.
 
     Nothing is launched, compiled or tuned. Raises what the call would raise for arguments that do not fit, and
     TypeError for any other function.
     """
     explainer = _EXPLAINERS.get(function)
-    if explainer is None:
+    if explainer is None and not _computes(function):
         raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {function!r}")
     try:
         call = signature(function).bind(*args, **keywords)
     except TypeError as error:  # in the words of a call that does not fit
-        raise TypeError(f"{function.__name__}() {error}") from None
+        raise TypeError(f"{getattr(function, '__name__', 'function')}() {error}") from None
+    if explainer is None:
+        return _asked(function, call.args, call.kwargs)
     return explainer(current_runtime(), *call.args, **call.kwargs)
+
+
+def _computes(function: Any) -> bool:
+    """Whether a function is one of ours that ends in one call of a kernel."""
+    module = getattr(function, "__module__", None) or type(function).__module__
+    others = ("emulated", "refresh", "define")
+    return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others
+
+
+def _asked(function: Callable[..., Any], args: Any, keywords: Any) -> Explanation:
+    """The function run up to where a kernel would be chosen."""
+    runtime, token = current_runtime(), asking.set(True)
+    try:
+        function(*args, **keywords)
+    except Question as question:
+        found = question
+    else:
+        return Explanation(0, "there is nothing to compute", _part(runtime))
+    finally:
+        asking.reset(token)
+    if found.kind == "product":
+        a, b, out, steps, dtype, precision = found.arguments
+        return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
+    from .dispatch.calls import choose
+
+    base, inputs, out, steps = found.arguments
+    if 0 in base.result.shape:
+        return Explanation(0, "the result has no elements", _part(runtime))
+    choice, problem, copies = choose(base, inputs, out, steps, runtime.device.capturing())
+    return _explanation(runtime, choice, problem, "operands are copied" if copies else None)
 
 
 def _part(runtime: Runtime) -> str:
@@ -114,15 +150,19 @@ def _linear(runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str 
 
 def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanation:
     """Of one product as the runtime gets it."""
-    arch = _part(runtime)
     if 0 in call.shape:
-        return Explanation(0, "the result has no elements", arch)
+        return Explanation(0, "the result has no elements", _part(runtime))
     choice, problem, staging = runtime.choose(call, a, b, out, runtime.device.capturing())
+    return _explanation(runtime, choice, problem, str(staging) if staging else None)
+
+
+def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, staged: str | None) -> Explanation:
+    """Of a choice of the tiers."""
     kernel = choice.kernel
     return Explanation(
         choice.tier,
         choice.reason,
-        arch,
+        _part(runtime),
         kernel=kernel.digest if kernel else None,
         family=kernel.program.family if kernel else None,
         program=kernel.program if kernel else None,
@@ -130,7 +170,7 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
         predicted_us=choice.predicted_us,
         measured_us=choice.measured_us,
         vendor_us=choice.vendor_us,
-        staged=str(staging) if staging else None,
+        staged=staged,
     )
 
 

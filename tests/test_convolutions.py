@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.dispatch.convolution import Parameters, full_sizes
+from gensor_kernels.dispatch.conv_parameters import Parameters
+from gensor_kernels.dispatch.convolution import full_sizes
 from gensor_kernels.dispatch.convolve import convolve
 from gensor_kernels.operators.conv_reference import patches
 
@@ -143,3 +144,17 @@ def test_what_does_not_fit(change, error, words):
     x, w = np.zeros((2, 5, 8, 8)), np.zeros((4, 5, 3, 3))
     with gensor_kernels.emulated("sm_87"), pytest.raises(error, match=words):
         gensor_kernels.conv2d(x, w, **change)
+
+
+def test_explain_tells_what_would_serve():
+    x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.explain(gensor_kernels.conv2d, x, w, padding=1, activation="relu")
+        assert found.tier == 3 and found.family == "contraction_mma" and '"operator":"conv2d"' in found.workload
+        point = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :, :1, :1])
+        assert '"operator":"matmul"' in point.workload
+        scores = gensor_kernels.define("i k, j k -> i j")
+        assert gensor_kernels.explain(scores, x[0, :, 0], w[:16, 0, 0, :1]).tier == 3
+        assert gensor_kernels.explain(gensor_kernels.conv2d, x[:0], w).tier == 0
+        with pytest.raises(ValueError, match="16 channels"):
+            gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :5])

@@ -32,8 +32,7 @@ chains        einsum of any number of operands
 
 from .api import emulated, matmul, refresh
 from .convolutions import conv1d, conv2d, conv_transpose2d
-from .defined import define
-from .products import dot, einsum, inner, linear, outer, tensordot, vdot
+from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
 
 __all__ = [
     "conv1d",

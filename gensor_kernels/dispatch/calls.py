@@ -15,6 +15,7 @@ from ..operators.geometry import Strides
 from ..operators.workload import View
 from . import tiers
 from .arguments import Operation, kind
+from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
 from .function import Asked, Copy, Function, Result, Staged
 from .problem import LARGEST_EXTENT, Problem, broadcast, view_of
@@ -33,6 +34,12 @@ def call(
     precision: str | None = None,
 ) -> Any:
     """`function` of arrays of this runtime's device, into `out` or a new array."""
+    if asking.get():
+        check(runtime, inputs, out, steps)
+        result = function.result(inputs, parameters)
+        raise Question(
+            "function", Base(runtime, function, parameters, result, runtime.precision(precision)), inputs, out, steps
+        )
     pointer = runtime.pointer
     try:
         arrays = [array for array in (*inputs, out) if array is not None]

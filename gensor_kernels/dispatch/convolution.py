@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,11 @@ from ..operators import conv, operator
 from ..operators.conv_product import output_size
 from ..operators.dtypes import ACCUMULATORS, facts
 from ..operators.workload import View
+from .conv_parameters import IMAGES, Parameters
 from .function import Asked, Copy, Function, Result, Staged, Understood
 
-#: Where the axes n, h, w, c are in an image or a result of each layout.
-IMAGES = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 1, 2, 3)}
-#: Where k, r, s, c are in weights; in those of a transposed convolution, k are one group's filters and c all channels.
-WEIGHTS = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 1, 2, 3)}
-TRANSPOSED_WEIGHTS = {"NCHW": (1, 2, 3, 0), "NHWC": (3, 1, 2, 0)}
 #: Axes of the run that is read or written in vectors, by operand and its layout in memory.
 RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What a convolution is asked for beside its arrays: the order of axes, and the sizes named in conv.DEFAULTS (and
-    the output padding of a transposed one)."""
-
-    layout: str
-    sizes: tuple[tuple[str, int], ...]
-    transposed: bool = False
-
-    @property
-    def weights(self) -> tuple[int, ...]:
-        """Where k, r, s, c are in the weights."""
-        return (TRANSPOSED_WEIGHTS if self.transposed else WEIGHTS)[self.layout]
 
 
 class Convolution(Function):

@@ -1,4 +1,4 @@
-"""conv1d, conv2d and conv_transpose2d, with the arguments of torch.nn.functional."""
+"""conv1d, conv2d and conv_transpose2d, with the arguments of torch.nn.functional. Imports little."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from .api import current_runtime
 from .arguments import Operation, operations
-from .calls import call
-from .convolution import CONVOLUTION, IMAGES, Parameters, full_sizes
+from .asking import product
+from .conv_parameters import IMAGES, Parameters
 
 
 def conv2d(
@@ -106,6 +106,9 @@ def conv_transpose2d(
 def _convolution(
     x: Any, w: Any, bias: Any, add: Any, activation: str | None, out: Any, precision: str | None, p: Parameters
 ) -> Any:
+    from .calls import call
+    from .convolution import CONVOLUTION
+
     if bias is not None and p.layout == "NCHW":
         bias = bias.reshape(-1, 1, 1)
     steps = operations(1, bias, add, activation)
@@ -126,10 +129,12 @@ def _is_product(p: Parameters, w: Any) -> bool:
 
 def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: str | None, p: Parameters) -> Any:
     """A convolution of 1 x 1 as a matrix product of the arrays as they lie; None where they lie otherwise."""
+    from .convolution import full_sizes
+
     full_sizes(x.shape, w.shape, p)
     flat, dtype = w.reshape(w.shape[0], -1), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
-        return current_runtime().call(x, flat.T, out, steps, dtype, precision)
+        return product(current_runtime(), x, flat.T, out, steps, dtype, precision)
     n, _, h, width = x.shape
     arrays = [x, out, *(step.operand for step in steps if step.operand is not None and step.operand.ndim == 4)]
     if not all(array is None or array.flags.c_contiguous for array in arrays):
@@ -141,7 +146,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     flatter = tuple(step._replace(operand=rows(step.operand)) for step in steps)
     if any(s.operand is not None and s.operand.shape[-1] not in (1, h * width) for s in flatter):
         return None
-    found = current_runtime().call(flat, rows(x), rows(out), flatter, dtype, precision)
+    found = product(current_runtime(), flat, rows(x), rows(out), flatter, dtype, precision)
     return out if out is not None else found.reshape(n, w.shape[0], h, width)
 
 

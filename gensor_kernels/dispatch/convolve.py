@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..operators.conv_product import output_size
-from .convolution import IMAGES, Parameters
+from .conv_parameters import IMAGES, Parameters
 
 
 def convolve(device: Any, x: Any, w: Any, sizes: Mapping[str, int], p: Parameters, math: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""define: operators of the user's own, sums of products with a fused epilogue."""
+"""Operators of the user's own: sums of products with a fused epilogue."""
 
 from __future__ import annotations
 
@@ -10,30 +10,12 @@ import numpy as np
 from ..operators.epilogue import MAX_STEPS, OPERATIONS
 from .api import current_runtime
 from .arguments import Operation
+from .asking import product
 from .contract import Study, is_staged, stage, staged_form, study, views, window
 from .grouping import Window, strides_of
 from .runtime import Runtime
 
 Labels = tuple[int, ...]
-
-
-def define(expression: str, epilogue: Sequence[Any] = ()) -> Defined:
-    """An operator of your own: `define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125)])`.
-
-    `expression` names the axes of two arrays and of the result, as words separated by spaces or as single letters;
-    axes of both that the result lacks are summed. `epilogue` lists up to six operations, in order: names that need
-    nothing ("relu", "gelu", ...), `("scale", number)`, and `("bias", axes)`, `("add", axes)`, `("mul", axes)` or
-    `("mask", axes, fill)`, whose array has the axes named, some of the result's. Those arrays are given at each call,
-    behind the two operands:
-
-        scores = define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), ("mask", "i j", -1e9)])
-        s = scores(q, k, keep)
-
-    The function returned takes arrays as `einsum` does and gives a result of their promoted dtype (sums of float16
-    and bfloat16 are taken in float32, and the epilogue too). Raises ValueError for an expression or an epilogue that
-    says nothing, and, when called, for arrays that do not fit.
-    """
-    return Defined(expression, epilogue)
 
 
 class Defined:
@@ -83,7 +65,7 @@ class Defined:
             operand = None if labels is None else _arranged(runtime, found, labels, next(rest))
             steps.append(Operation(name, operand, scalar))
         x, y, z = views(runtime, found, a, b, result)
-        runtime.call(x, y, z, tuple(steps), None, None)
+        product(runtime, x, y, z, tuple(steps), None, None)
         return result if layout.order is None else result.transpose(layout.order)
 
     def _without_kernel(self, runtime: Runtime, found: Study, a: Any, b: Any, operands: Sequence[Any]) -> Any:

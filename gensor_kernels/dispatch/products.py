@@ -120,6 +120,27 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
         raise
 
 
+def define(expression: str, epilogue: Any = ()) -> Any:
+    """An operator of your own: `define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125)])`.
+
+    `expression` names the axes of two arrays and of the result, as words separated by spaces or as single letters;
+    axes of both that the result lacks are summed. `epilogue` lists up to six operations, in order: names that need
+    nothing ("relu", "gelu", ...), `("scale", number)`, and `("bias", axes)`, `("add", axes)`, `("mul", axes)` or
+    `("mask", axes, fill)`, whose array has the axes named, some of the result's. Those arrays are given at each call,
+    behind the two operands:
+
+        scores = define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), ("mask", "i j", -1e9)])
+        s = scores(q, k, keep)
+
+    The function returned takes arrays as `einsum` does and gives a result of their promoted dtype (sums of float16
+    and bfloat16 are taken in float32, and the epilogue too). Raises ValueError for an expression or an epilogue that
+    says nothing, and, when called, for arrays that do not fit.
+    """
+    from .defined import Defined
+
+    return Defined(expression, epilogue)
+
+
 def transposed(w: Any) -> Any:
     """The weights of `linear` as its product takes them."""
     if w.ndim > 2:
