@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import conv, matmul
+from gensor_kernels.operators import MODULES, conv, matmul, operator
+from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
@@ -67,7 +68,7 @@ class Element:
 
 def read(line: Line) -> Read:
     """What one row asks for; RowError where it says what is no op, or not what its op needs."""
-    op = line.choice("op", READERS, None, NOT_SERVED)
+    op = line.choice("op", READERS, None, {*NOT_SERVED, *declared_ops()})
     if op in NOT_SERVED:
         return Read(unsupported=f"this version serves {', '.join(READERS)}, not {op}")
     if line.text("unsupported", ""):  # a recorded call that no kernel takes, whatever its other cells
@@ -76,9 +77,30 @@ def read(line: Line) -> Read:
     try:
         if name in FOREIGN:
             raise UnsupportedError(f"no kernel family of this version serves {name} operands")
-        return READERS[op](line)
+        return READERS.get(op, _declared)(line)
     except UnsupportedError as error:
         return Read(unsupported=error.reason)
+
+
+def declared_ops() -> frozenset[str]:
+    """Operators that no reader is for: their columns are the sizes they declare."""
+    return frozenset(MODULES) - set(READERS) - NOT_SERVED
+
+
+def columns(op: str) -> tuple[str, ...]:
+    """The columns an op reads; others are kept as notes."""
+    return COLUMNS[op] if op in COLUMNS else (*COMMON, *operator(op).size_names)
+
+
+def _declared(line: Line) -> Read:
+    """An operator that is a sum of products and nothing more."""
+    declared = operator(line.text("op").lower())
+    if not isinstance(declared, SumOfProducts):
+        raise UnsupportedError(f"no reader of shapes files is for {declared.name}")
+    element = _element(line)
+    sizes = {name: line.integer(name) for name in declared.size_names}
+    workload = declared.workload(sizes, element.dtype, element.out, element.math).with_epilogue(_epilogue(line))
+    return Read(_accumulated(line, workload, element))
 
 
 def _element(line: Line) -> Element:

@@ -15,7 +15,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
 
 from .cells import Line, RowError
-from .shape_ops import COLUMNS, read
+from .shape_ops import columns, read
 
 MOST_CALLS = 10**18 - 1
 
@@ -92,7 +92,7 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
         name = cells.get("name", "").strip() or name
         line = Line(path, number, cells)
         read_row = read(line)
-        known = COLUMNS[line.text("op").lower()]
+        known = columns(line.text("op").lower())
         notes = {key: value for key, value in cells.items() if key not in known and value}
         count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
         return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes)

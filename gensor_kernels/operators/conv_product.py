@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from .declaration import Operand, Operator, Product, Side
 from .dtypes import decode, facts
 from .epilogue import Step
-from .geometry import Geometry, Strides, Window
+from .geometry import Geometry, Strides, Window, flattened
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -212,17 +211,3 @@ class Convolution(Operator):
             output=workload.dtype["y"],
             integer_steps=integer_steps,
         )
-
-
-def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:
-    """The stride of several axes, (extent, stride) the outermost first, seen as one."""
-    if any(extent == 0 for extent, _ in digits):
-        return 1
-    step, reach = None, 1
-    for extent, stride in reversed(digits):
-        if extent > 1:
-            step = stride if step is None else step
-            if stride != step * reach:
-                raise UnsupportedError(f"{what} do not follow each other evenly in memory")
-        reach *= extent
-    return 1 if step is None else step

@@ -7,7 +7,10 @@ make a Geometry from a Workload and the strides of its arrays; programs/params.p
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ..errors import UnsupportedError
 
 BATCH_AXES = 3
 
@@ -74,3 +77,17 @@ class Geometry:
     d: Strides = field(default_factory=Strides)
     tail: bytes = b""
     swapped: bool = False
+
+
+def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:
+    """The stride of several axes, (extent, stride) the outermost first, seen as one."""
+    if any(extent == 0 for extent, _ in digits):
+        return 1
+    step, reach = None, 1
+    for extent, stride in reversed(digits):
+        if extent > 1:
+            step = stride if step is None else step
+            if stride != step * reach:
+                raise UnsupportedError(f"{what} do not follow each other evenly in memory")
+        reach *= extent
+    return 1 if step is None else step
