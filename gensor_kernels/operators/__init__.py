@@ -12,6 +12,21 @@ from .declaration import Operator
 #: by name, or OPERATOR its only one; it is imported at first use.
 MODULES: dict[str, str] = {
     "matmul": "matmul",
+    "reduce_sum": "reductions",
+    "reduce_mean": "reductions",
+    "reduce_max": "reductions",
+    "reduce_min": "reductions",
+    "reduce_prod": "reductions",
+    "argmax": "reductions",
+    "argmin": "reductions",
+    "l2_norm": "reductions",
+    "reduce_var": "reductions",
+    "logsumexp": "reductions",
+    "softmax": "softmax",
+    "log_softmax": "softmax",
+    "layernorm": "norms",
+    "rmsnorm": "norms",
+    "elementwise": "elementwise",
 }
 
 
