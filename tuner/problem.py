@@ -100,8 +100,7 @@ class Problem:
         types, align = self.workload.dtype, self.workload.align
         *inputs, output = self.operator.operands(self.workload)
         self.inputs = {
-            each.name: place(draw(rng, each.shape, types[each.name]), types[each.name], each, align[each.name])
-            for each in inputs
+            each.name: place(self._draw(rng, each), types[each.name], each, align[each.name]) for each in inputs
         }
         self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
@@ -109,6 +108,11 @@ class Problem:
         # Operands of an int32 result's leading exact steps are int32 too.
         self.integer_steps = self._integer_steps()
         self._expected: tolerance.Expected | None = None
+
+    def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
+        name = self.workload.dtype[operand.name]
+        own = self.operator.draw(self.workload, operand.name, rng, operand.shape)
+        return draw(rng, operand.shape, name) if own is None else round_to(name, own)
 
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
         operation, shape = epilogue.OPERATIONS[name], self.out.shape

@@ -24,7 +24,7 @@
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
-//   exp_ erf_ tanh_ fma_                            float and double
+//   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
 #pragma once
 #include "types.cuh"
 

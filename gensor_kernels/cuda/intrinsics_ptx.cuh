@@ -246,6 +246,18 @@ DEVICE float tanh_(float x) {
 DEVICE double tanh_(double x) {
     return tanh(x);
 }
+DEVICE float log_(float x) {
+    return logf(x);
+}
+DEVICE double log_(double x) {
+    return log(x);
+}
+DEVICE float sqrt_(float x) {
+    return sqrtf(x);
+}
+DEVICE double sqrt_(double x) {
+    return sqrt(x);
+}
 DEVICE float fma_(float a, float b, float c) {
     return fmaf(a, b, c);
 }

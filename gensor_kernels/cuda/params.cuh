@@ -29,6 +29,13 @@ struct Window {
     i32 unused[2];
 };
 
+// What rows.cu is told beside strides and sizes.
+struct RowsTail {
+    double value;    // of a norm: eps; of a variance: what is subtracted from the count
+    i64 k_stride[2]; // elements of x per outer and middle digit of k
+    i32 k_extent[2]; // extents of the middle and the inner digit
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -50,6 +57,7 @@ struct Params {
     EpilogueStep step[MAX_EPILOGUE_STEPS];
     union { // what belongs to one kind of operator
         Window window;
+        RowsTail rows;
         u64 tail[16];
     };
 };

@@ -118,7 +118,7 @@ DEVICE i32 to_int(float value) {
     return value <= -2147483648.0f ? -2147483647 - 1 : value >= 2147483648.0f ? 2147483647 : (i32)value;
 }
 
-// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32
+// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32; i64 from and to integers
 // To an integer: towards zero, saturating at 32 bits; i32 to i8 wraps around (two's complement), as in NumPy.
 
 DEVICE float widen(half_t value) {
@@ -131,6 +131,9 @@ DEVICE i32 widen(i8 value) {
     return value;
 }
 DEVICE i32 widen(i32 value) {
+    return value;
+}
+DEVICE i64 widen(i64 value) {
     return value;
 }
 DEVICE float widen(float value) {
@@ -180,6 +183,11 @@ struct Narrow<i8> {
     static MEMBER i8 from(From value) {
         return (i8)(u8)(u32)Narrow<i32>::from(value);
     }
+};
+
+template <>
+struct Narrow<i64> {
+    static MEMBER i64 from(i64 value) { return value; }
 };
 
 template <class To, class From>

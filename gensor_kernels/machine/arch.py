@@ -29,6 +29,7 @@ _PEAK = {
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
     "bfloat16": ("peak_f16", "mma_f16", "fma_f32"),
     "int8": ("peak_s8", "mma_s8", "imad"),
+    "int32": ("imad",),
 }
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536

@@ -14,6 +14,21 @@ MODULES: dict[str, str] = {
     "matmul": "matmul",
     "conv2d": "conv",
     "conv2d_transpose": "conv",
+    "reduce_sum": "reductions",
+    "reduce_mean": "reductions",
+    "reduce_max": "reductions",
+    "reduce_min": "reductions",
+    "reduce_prod": "reductions",
+    "argmax": "reductions",
+    "argmin": "reductions",
+    "l2_norm": "reductions",
+    "reduce_var": "reductions",
+    "logsumexp": "reductions",
+    "softmax": "softmax",
+    "log_softmax": "softmax",
+    "layernorm": "norms",
+    "rmsnorm": "norms",
+    "elementwise": "elementwise",
 }
 
 

@@ -95,6 +95,26 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """A Workload as the rows family sees it: ``lines`` x ``columns`` rows of ``k`` elements, each folded by itself.
+
+    ``operation`` names what becomes of a row; ``maps``: an output per element instead of one per row.  ``along`` is
+    "k" where rows are contiguous, "n" where rows are columns that lie side by side, "s" where neither has stride 1;
+    ``digits`` how many axes k is taken apart into (1 or 3).  ``a`` is x, ``c`` the output.
+    """
+
+    operation: str
+    maps: bool
+    lines: int
+    columns: int
+    k: int
+    along: str
+    digits: int
+    a: Side
+    c: Side
+
+
+@dataclass(frozen=True)
 class Operator:
     """What is computed: ``declare(**parameters)`` gives the chain of expressions, the last one's output last.
 
@@ -141,6 +161,16 @@ class Operator:
 
     def product(self, workload: Workload) -> Product | None:
         """The matrix product this Workload is, or None."""
+        return None
+
+    def rows(self, workload: Workload) -> Rows | None:
+        """The rows this Workload folds or maps, or None."""
+        return None
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Values (float64) to verify operand ``name`` with; None: standard normal, or integers of any size."""
         return None
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:

@@ -49,6 +49,7 @@ DTYPES: dict[str, DType] = {
     "bfloat16": DType(2, 8, -126, (2 - 2.0**-7) * 2.0**127),
     "int8": DType(1, 0, 0, 127.0),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
+    "int64": DType(8, 0, 0, 2.0**63 - 1),
 }
 
 #: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.

@@ -60,6 +60,27 @@ class Window:
         return _WINDOW.pack(*self.row_strides, *self.k_strides, self.shift, *(x for pair in pairs for x in pair), 0, 0)
 
 
+_ROWS = struct.Struct("<d 2q 2i")
+
+
+@dataclass(frozen=True)
+class RowsTail:
+    """What the rows family is told beside strides and sizes: ``RowsTail`` in cuda/params.cuh.
+
+    ``value`` is a norm's eps, or what a variance subtracts from the count.  ``k_strides`` are elements of x per outer
+    and middle digit of k; the innermost digit's is ``Geometry.a.column``.  ``k_extents`` are those of the middle and
+    the inner digit.
+    """
+
+    value: float = 0.0
+    k_strides: tuple[int, int] = (0, 0)
+    k_extents: tuple[int, int] = (1, 1)
+
+    def pack(self) -> bytes:
+        """The bytes of a ``RowsTail``."""
+        return _ROWS.pack(self.value, *self.k_strides, *self.k_extents)
+
+
 @dataclass(frozen=True)
 class Geometry:
     """Extents and strides of one call.

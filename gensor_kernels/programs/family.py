@@ -178,4 +178,5 @@ _TOKENS = {
     "bfloat16": "bfloat16_t",
     "int8": "i8",
     "int32": "i32",
+    "int64": "i64",
 }

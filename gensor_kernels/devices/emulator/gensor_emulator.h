@@ -146,6 +146,18 @@ DEVICE float tanh_(float x) {
 DEVICE double tanh_(double x) {
     return __builtin_tanh(x);
 }
+DEVICE float log_(float x) {
+    return __builtin_logf(x);
+}
+DEVICE double log_(double x) {
+    return __builtin_log(x);
+}
+DEVICE float sqrt_(float x) {
+    return __builtin_sqrtf(x);
+}
+DEVICE double sqrt_(double x) {
+    return __builtin_sqrt(x);
+}
 // Two roundings instead of one: without a fused instruction a correct fma is a slow library call.
 DEVICE float fma_(float a, float b, float c) {
     return a * b + c;

@@ -1,0 +1,72 @@
+// How a fold takes in a thread's elements of one step, all at once.
+#pragma once
+#include "rows_source.cuh"
+
+// The term an element is; `center` is what squares and exponentials are taken relative to.
+template <int FOLD, class T>
+DEVICE T term(T x, T center) {
+    if constexpr (FOLD == FOLD_SQUARES)
+        return (x - center) * (x - center);
+    else if constexpr (FOLD == FOLD_EXPONENTIALS)
+        return exp_(x - center);
+    else
+        return x;
+}
+
+// The fold of the terms of the elements that are inside.
+template <int FOLD, int COUNT>
+DEVICE ACC_TYPE fold_terms(const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEMS], ACC_TYPE center) {
+    ACC_TYPE t[COUNT];
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        t[i] = term<FOLD>(v[i], center);
+        // Elements outside are loaded as zeros, which a sum needs no select for.
+        if (FOLD != FOLD_SUM)
+            t[i] = inside[i / (COUNT / ITEMS)] ? t[i] : neutral<FOLD>().word[0];
+    }
+    return join_pairs<FOLD, COUNT>(t);
+}
+
+template <int FOLD, int COUNT>
+DEVICE State<FOLD> moments_of(const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEMS]) {
+    int items = 0;
+    UNROLL for (int i = 0; i < ITEMS; ++i) items += inside[i];
+    const ACC_TYPE count = ACC_TYPE(items * (COUNT / ITEMS));
+    const ACC_TYPE mean = items ? fold_terms<FOLD_SUM>(v, inside, ACC_TYPE(0)) / count : ACC_TYPE(0);
+    return State<FOLD>{{count, mean, fold_terms<FOLD_SQUARES>(v, inside, mean)}};
+}
+
+// The elements v[i] at positions first + i / PER * PACE + i % PER of the reduction.
+template <int FOLD, int COUNT>
+DEVICE void absorb(State<FOLD> &state, const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEMS], i32 first,
+                   ACC_TYPE center) {
+    constexpr int PER = COUNT / ITEMS;
+    if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN) {
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            const State<FOLD> one = {{v[i], index_word(first + i / PER * PACE + i % PER)}};
+            if (inside[i / PER])
+                state = join(state, one);
+        }
+    } else if constexpr (FOLD == FOLD_MOMENTS) {
+        state = join(state, moments_of<FOLD>(v, inside));
+    } else if constexpr (FOLD == FOLD_SOFTMAX) {
+        const ACC_TYPE most = larger(state.word[0], fold_terms<FOLD_MAX>(v, inside, ACC_TYPE(0)));
+        const ACC_TYPE sum = fold_terms<FOLD_EXPONENTIALS>(v, inside, shift_of(most));
+        state = State<FOLD>{{most, state.word[1] * rescale(state.word[0], most) + sum}};
+    } else {
+        state.word[0] = joined<FOLD>(state.word[0], fold_terms<FOLD>(v, inside, center));
+    }
+}
+
+// One step of a pass into the states of the thread's rows.
+template <int FOLD>
+DEVICE void absorb_chunk(State<FOLD> (&states)[WIDTH], const Chunk &chunk, const ACC_TYPE (&center)[WIDTH]) {
+    if constexpr (COLUMNS) {
+        UNROLL for (int column = 0; column < WIDTH; ++column) {
+            ACC_TYPE v[ITEMS];
+            UNROLL for (int i = 0; i < ITEMS; ++i) v[i] = chunk.v[i * ELEMENTS + column];
+            absorb(states[column], v, chunk.inside, chunk.first, center[column]);
+        }
+    } else {
+        absorb(states[0], chunk.v, chunk.inside, chunk.first, center[0]);
+    }
+}

@@ -1,0 +1,184 @@
+// Folds: what a reduction keeps of the elements it has seen, how it takes in more, and how two of them are joined.
+//
+// A fold's state is one to three words of ACC_TYPE, so that lanes, shared memory and the workspace carry any of them
+// alike. Joining is associative and commutative up to rounding, and `neutral` is the state of no element.
+#pragma once
+#include "epilogue.cuh"
+
+// Numbers bound by gensor_kernels/programs/rows_view.py.
+enum RowOperation : int {
+    COPY = 0, // no reduction: x and the epilogue
+    SUM = 1,
+    MEAN = 2,
+    MAX = 3, // NaN where there is one
+    MIN = 4,
+    PROD = 5,
+    ARGMAX = 6, // the first of equals, the first NaN where there is one
+    ARGMIN = 7,
+    L2_NORM = 8,
+    VARIANCE = 9,
+    LOGSUMEXP = 10,
+    SOFTMAX = 11,
+    LOG_SOFTMAX = 12,
+    LAYERNORM = 13,
+    RMSNORM = 14
+};
+
+enum Fold : int {
+    FOLD_SUM,
+    FOLD_SQUARES,      // of x - center
+    FOLD_EXPONENTIALS, // of x - center
+    FOLD_PRODUCT,
+    FOLD_MAX,
+    FOLD_MIN,
+    FOLD_ARGMAX,  // value, index
+    FOLD_ARGMIN,  // value, index
+    FOLD_SOFTMAX, // maximum, sum of exp(x - maximum)
+    FOLD_MOMENTS  // count, mean, sum of (x - mean)^2
+};
+
+constexpr bool MOMENTS = OPERATION == VARIANCE || OPERATION == LAYERNORM;
+constexpr bool EXPONENTIAL = OPERATION == LOGSUMEXP || OPERATION == SOFTMAX || OPERATION == LOG_SOFTMAX;
+constexpr bool ARGUMENT = OPERATION == ARGMAX || OPERATION == ARGMIN;
+constexpr bool MAPS = OPERATION == COPY || OPERATION >= SOFTMAX;
+constexpr bool TWO_PASSES = !ONLINE && (MOMENTS || EXPONENTIAL);
+constexpr int FIRST_FOLD = MOMENTS                                    ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
+                           : EXPONENTIAL                              ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)
+                           : OPERATION == L2_NORM || OPERATION == RMSNORM ? FOLD_SQUARES
+                           : OPERATION == MAX                         ? FOLD_MAX
+                           : OPERATION == MIN                         ? FOLD_MIN
+                           : OPERATION == PROD                        ? FOLD_PRODUCT
+                           : OPERATION == ARGMAX                      ? FOLD_ARGMAX
+                           : OPERATION == ARGMIN                      ? FOLD_ARGMIN
+                                                                      : FOLD_SUM;
+constexpr int SECOND_FOLD = EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES; // of two passes
+
+template <int FOLD>
+struct State {
+    static constexpr int WORDS = FOLD == FOLD_MOMENTS ? 3 : FOLD >= FOLD_ARGMAX ? 2 : 1;
+    ACC_TYPE word[WORDS];
+};
+
+// Infinity, or the largest integer; `lowest` is below or equal to every number.
+DEVICE ACC_TYPE highest() {
+    if constexpr (same_type<ACC_TYPE, float>)
+        return bit_cast<float>(0x7f800000u);
+    else if constexpr (same_type<ACC_TYPE, double>)
+        return bit_cast<double>((u64)0x7ff0000000000000ull);
+    else
+        return (ACC_TYPE)0x7fffffff;
+}
+DEVICE ACC_TYPE lowest() {
+    if constexpr (same_type<ACC_TYPE, i32> || same_type<ACC_TYPE, i64>)
+        return -highest() - 1;
+    else
+        return -highest();
+}
+
+// An index travels as the bits of a word.
+DEVICE ACC_TYPE index_word(i32 index) {
+    if constexpr (same_type<ACC_TYPE, float>)
+        return bit_cast<float>(index);
+    else if constexpr (same_type<ACC_TYPE, double>)
+        return bit_cast<double>((i64)index);
+    else
+        return (ACC_TYPE)index;
+}
+DEVICE i32 word_index(ACC_TYPE word) {
+    if constexpr (same_type<ACC_TYPE, float>)
+        return bit_cast<i32>(word);
+    else if constexpr (same_type<ACC_TYPE, double>)
+        return (i32)bit_cast<i64>(word);
+    else
+        return (i32)word;
+}
+
+// The larger (smaller) of two, NaN where one of them is.
+DEVICE ACC_TYPE larger(ACC_TYPE a, ACC_TYPE b) {
+    return b > a || b != b ? b : a;
+}
+DEVICE ACC_TYPE smaller(ACC_TYPE a, ACC_TYPE b) {
+    return b < a || b != b ? b : a;
+}
+
+// What exponents are taken relative to. Infinities: logsumexp of them is itself; a softmax over +inf or over nothing
+// but -inf has no value and comes out as NaN.
+DEVICE ACC_TYPE shift_of(ACC_TYPE maximum) {
+    const bool plain = OPERATION == LOGSUMEXP ? maximum == lowest() || maximum == highest() : maximum == lowest();
+    return plain ? ACC_TYPE(0) : maximum;
+}
+template <class T>
+DEVICE T rescale(T from, T to) {
+    return from == to ? T(1) : exp_(from - to);
+}
+
+template <int FOLD>
+DEVICE State<FOLD> neutral() {
+    State<FOLD> state = {};
+    if constexpr (FOLD == FOLD_PRODUCT)
+        state.word[0] = ACC_TYPE(1);
+    if constexpr (FOLD == FOLD_MAX || FOLD == FOLD_SOFTMAX || FOLD == FOLD_ARGMAX)
+        state.word[0] = lowest();
+    if constexpr (FOLD == FOLD_MIN || FOLD == FOLD_ARGMIN)
+        state.word[0] = highest();
+    if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN)
+        state.word[1] = index_word(0x7fffffff);
+    return state;
+}
+
+// Folds of one word.
+template <int FOLD>
+DEVICE ACC_TYPE joined(ACC_TYPE a, ACC_TYPE b) {
+    if constexpr (FOLD == FOLD_PRODUCT)
+        return a * b;
+    else if constexpr (FOLD == FOLD_MAX)
+        return larger(a, b);
+    else if constexpr (FOLD == FOLD_MIN)
+        return smaller(a, b);
+    else
+        return a + b;
+}
+
+template <int FOLD>
+DEVICE State<FOLD> join_arguments(State<FOLD> a, State<FOLD> b) {
+    const ACC_TYPE x = a.word[0], y = b.word[0];
+    const bool better = FOLD == FOLD_ARGMAX ? y > x : y < x;
+    const bool tie = x == y || (x != x && y != y);
+    const bool first = word_index(b.word[1]) < word_index(a.word[1]);
+    return better || (y != y && x == x) || (tie && first) ? b : a;
+}
+
+// Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+template <int FOLD>
+DEVICE State<FOLD> join_moments(State<FOLD> a, State<FOLD> b) {
+    const ACC_TYPE count = a.word[0] + b.word[0];
+    const ACC_TYPE share = b.word[0] == ACC_TYPE(0) ? ACC_TYPE(0) : b.word[0] / count;
+    const ACC_TYPE delta = b.word[1] - a.word[1];
+    return State<FOLD>{{count, a.word[0] == ACC_TYPE(0) ? b.word[1] : a.word[1] + delta * share,
+                        a.word[2] + b.word[2] + (a.word[0] == ACC_TYPE(0) ? ACC_TYPE(0) : delta * delta * share * a.word[0])}};
+}
+
+template <int FOLD>
+DEVICE State<FOLD> join(State<FOLD> a, State<FOLD> b) {
+    if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN) {
+        return join_arguments(a, b);
+    } else if constexpr (FOLD == FOLD_MOMENTS) {
+        return join_moments(a, b);
+    } else if constexpr (FOLD == FOLD_SOFTMAX) {
+        const ACC_TYPE most = larger(a.word[0], b.word[0]);
+        return State<FOLD>{
+            {most, a.word[1] * rescale(a.word[0], most) + b.word[1] * rescale(b.word[0], most)}};
+    } else {
+        return State<FOLD>{{joined<FOLD>(a.word[0], b.word[0])}};
+    }
+}
+
+// Joins t[0 .. COUNT) pairwise: rounding errors grow with the logarithm of COUNT, a power of two.
+template <int FOLD, int COUNT, int SIZE>
+DEVICE ACC_TYPE join_pairs(ACC_TYPE (&t)[SIZE]) {
+    if constexpr (COUNT > 1) {
+        UNROLL for (int i = 0; i < COUNT / 2; ++i) t[i] = joined<FOLD>(t[i], t[i + COUNT / 2]);
+        return join_pairs<FOLD, COUNT / 2>(t);
+    }
+    return t[0];
+}
