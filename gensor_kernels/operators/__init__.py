@@ -14,6 +14,10 @@ MODULES: dict[str, str] = {
     "matmul": "matmul",
     "conv2d": "conv",
     "conv2d_transpose": "conv",
+    "depthwise_conv2d": "depthwise",
+    "max_pool2d": "pooling",
+    "avg_pool2d": "pooling",
+    "global_avg_pool2d": "pooling",
 }
 
 

@@ -5,5 +5,6 @@ from __future__ import annotations
 from .contraction_mma import ContractionMma
 from .contraction_simt import ContractionSimt
 from .family import Family
+from .window import Window
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt())}
+FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt(), Window())}
