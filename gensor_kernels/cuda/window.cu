@@ -9,7 +9,8 @@
 // WINDOW compiles the window in, as the digits of its rows, columns, step along h and along w (3322: 3 x 3 by steps of
 // 2). A thread then walks down the rows of x under its outputs: each row is loaded once, while the one before is
 // used, and serves every output it lies under. With WINDOW 0 the window comes from Params, any dilation included, and
-// SPLIT threads may share it: they deal its cells out among them and meet in shared memory.
+// SPLIT threads may share it: they deal its cells out among them and meet in shared memory. STAGED: the rows of x under
+// a block are copied to shared memory first, padding included, and threads read theirs from there in vectors.
 //
 // Legal Programs (element = size of IN_TYPE, word = size of ACC_TYPE, both in bytes):
 //   A_VECTOR = element where CHANNELS_LAST is 0, else 1, 2, 4, 8 or 16 and >= element
@@ -18,10 +19,12 @@
 //   OUTPUTS = THREAD_H * THREAD_W * CHANNELS; OUTPUTS * word <= 512 (accumulators must fit the register file)
 //   WINDOW > 0: OUTPUTS * window rows * window columns <= 1024 (unrolled, the code must stay in instruction caches),
 //     2 * A_VECTOR * columns of x under a thread + (FILTER_HELD ? A_VECTOR * window : 0) <= 768 (registers), SPLIT == 1
-//   WINDOW == 0: FILTER_HELD == 0; SPLIT > 1: OUTPUTS <= 16
+//   WINDOW == 0: FILTER_HELD == 0, STAGED == 0; SPLIT > 1: OUTPUTS <= 16
+//   STAGED == 1: CHANNELS_LAST == 0
 //   C_VECTOR >= size of OUT_TYPE
 //
-// Shared bytes = SPLIT > 1 ? THREADS * OUTPUTS * word : 0
+// Shared bytes = STAGED ? BLOCK_C * rows of x under a block * round_up(its columns * element, 16)
+//   : SPLIT > 1 ? THREADS * OUTPUTS * word : 0
 
 #ifndef IN_TYPE
 #define IN_TYPE half_t // elements of x and of the filter: half_t, bfloat16_t, float, double, i8
@@ -68,6 +71,9 @@
 #ifndef FILTER_HELD
 #define FILTER_HELD 0 // 1: a thread keeps the whole filter in registers; 0: it loads a row where it is used
 #endif
+#ifndef STAGED
+#define STAGED 0 // 1: x passes through shared memory
+#endif
 #ifndef SPLIT
 #define SPLIT 1 // threads that share a window
 #endif
@@ -89,6 +95,7 @@ static_assert(OUTPUTS * sizeof(ACC_TYPE) <= 512, "A thread's accumulators must f
 static_assert(!WINDOW || SPLIT == 1, "Only windows from Params are split.");
 static_assert(!WINDOW || OUTPUTS * (WINDOW / 1000) * (WINDOW / 100 % 10) <= 1024,
               "An unrolled window must stay in instruction caches.");
+static_assert(!STAGED || (WINDOW && !CHANNELS_LAST), "Planes are staged, under a window whose size is known.");
 static_assert(WINDOW || !FILTER_HELD, "The filter is held only where its size is known.");
 static_assert(SPLIT == 1 || OUTPUTS <= 16, "Threads that share a window have few outputs.");
 static_assert(C_VECTOR >= sizeof(OUT_TYPE), "A store takes an element at least.");
@@ -103,7 +110,7 @@ KERNEL(window, Params, THREADS, MIN_BLOCKS) {
     ACC_TYPE sums[OUTPUTS];
     UNROLL for (int i = 0; i < OUTPUTS; ++i) sums[i] = initial();
 #if WINDOW
-    fixed_window(params, spot, sums);
+    fixed_window(params, spot, place, sums);
 #else
     any_window(params, spot, part, sums);
 #endif

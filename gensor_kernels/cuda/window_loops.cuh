@@ -1,6 +1,7 @@
 // The reductions over a window: one whose size is known when compiling, and any.
 #pragma once
 #include "window_spot.cuh"
+#include "window_stage.cuh"
 
 // ---- the filter: CHANNELS elements at one of its positions
 
@@ -13,15 +14,15 @@ struct Tap {
     }
 };
 
+// There is always such a tap: a thread whose channel lies beyond the last one reads the first one's.
 DEVICE Tap load_tap(const Params &params, const Spot &spot, i32 row, i32 column) {
     const Sliding &sliding = params.sliding;
-    const i64 channel = CHANNELS_LAST ? spot.channel : spot.channel * sliding.filter_channel;
-    const gptr<IN_TYPE> from =
-        gptr<IN_TYPE>(params.b) + (row * sliding.filter_row + channel) +
-        (CHANNELS_LAST ? column * sliding.filter_column : (i64)column); // "crs": columns are innermost
+    const i64 channel = CHANNELS_LAST ? (spot.inside ? spot.channel : 0) : spot.channel * sliding.filter_channel;
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.b) + channel + row * sliding.filter_row +
+                               (CHANNELS_LAST ? column * sliding.filter_column : (i64)column); // "crs": dense columns
     Tap tap;
     UNROLL for (int i = 0; i < TAP_LOADS; ++i) tap.piece[i] =
-        load_global<B_VECTOR>(from + i * (B_VECTOR / (int)sizeof(IN_TYPE)), spot.inside);
+        load_global<B_VECTOR>(from + i * (B_VECTOR / (int)sizeof(IN_TYPE)), true);
     return tap;
 }
 
@@ -37,17 +38,7 @@ DEVICE void take(ACC_TYPE (&sums)[OUTPUTS], int output, const Cell &cell, const 
     }
 }
 
-// First row and column of x under the thread's outputs.
-struct Corner {
-    i32 row, column;
-};
-DEVICE Corner corner_of(const Sliding &sliding, const Spot &spot, i32 step_h, i32 step_w) {
-    return Corner{spot.row * step_h - sliding.pad[0], spot.column * step_w - sliding.pad[1]};
-}
-
 #if WINDOW
-constexpr int WINDOW_R = WINDOW / 1000, WINDOW_S = WINDOW / 100 % 10;
-constexpr int STEP_H = WINDOW / 10 % 10, STEP_W = WINDOW % 10;
 constexpr int ROWS = (THREAD_H - 1) * STEP_H + WINDOW_R, COLUMNS = (THREAD_W - 1) * STEP_W + WINDOW_S; // of x
 constexpr int HELD = OPERATION != MULTIPLY ? 0 : FILTER_HELD ? WINDOW_R * WINDOW_S : WINDOW_S;
 static_assert(2 * A_VECTOR * COLUMNS + (FILTER_HELD ? A_VECTOR * WINDOW_R * WINDOW_S : 0) <= 768,
@@ -81,14 +72,25 @@ DEVICE void use_row(ACC_TYPE (&sums)[OUTPUTS], int i, const Cell (&row)[COLUMNS]
     }
 }
 
+#if STAGED
+DEVICE void use_rows(const Params &params, const Spot &spot, int place, ACC_TYPE (&sums)[OUTPUTS],
+                     Tap (&taps)[HELD + 1]) {
+    const int column = place % COLUMN_THREADS, row = place / COLUMN_THREADS % ROW_THREADS;
+    const i32 first_row = spot.row - row * THREAD_H, first_column = spot.column - column * THREAD_W;
+    stage(params, spot, place, corner_of(params.sliding, first_row, first_column, STEP_H, STEP_W));
+    const sptr<IN_TYPE> plane = staged_plane(place);
+    unrolled<ROWS>([&](int i) {
+        Cell cells[COLUMNS];
+        read_row(cells, plane, row * (THREAD_H * STEP_H) + i, column * (THREAD_W * STEP_W));
+        use_row(sums, i, cells, taps, params, spot);
+    });
+}
+#else
 // A row is loaded while the one before is used.
-DEVICE void fixed_window(const Params &params, const Spot &spot, ACC_TYPE (&sums)[OUTPUTS]) {
+DEVICE void use_rows(const Params &params, const Spot &spot, int, ACC_TYPE (&sums)[OUTPUTS], Tap (&taps)[HELD + 1]) {
     const Sliding &sliding = params.sliding;
     const gptr<IN_TYPE> plane = plane_of(params, spot);
-    const Corner corner = corner_of(sliding, spot, STEP_H, STEP_W);
-    Tap taps[HELD + 1];
-    if (FILTER_HELD)
-        UNROLL for (int i = 0; i < HELD; ++i) taps[i] = load_tap(params, spot, i / WINDOW_S, i % WINDOW_S);
+    const Corner corner = corner_of(sliding, spot.row, spot.column, STEP_H, STEP_W);
     Cell row[COLUMNS], next[COLUMNS];
     load_row(row, sliding, plane, spot, corner.row, corner.column);
     unrolled<ROWS>([&](int i) {
@@ -97,6 +99,14 @@ DEVICE void fixed_window(const Params &params, const Spot &spot, ACC_TYPE (&sums
         use_row(sums, i, row, taps, params, spot);
         UNROLL for (int j = 0; j < COLUMNS; ++j) row[j] = next[j];
     });
+}
+#endif
+
+DEVICE void fixed_window(const Params &params, const Spot &spot, int place, ACC_TYPE (&sums)[OUTPUTS]) {
+    Tap taps[HELD + 1];
+    if (FILTER_HELD)
+        UNROLL for (int i = 0; i < HELD; ++i) taps[i] = load_tap(params, spot, i / WINDOW_S, i % WINDOW_S);
+    use_rows(params, spot, place, sums, taps);
 }
 #else
 
@@ -125,7 +135,7 @@ DEVICE void take_position(const Params &params, const Spot &spot, gptr<IN_TYPE> 
 DEVICE void any_window(const Params &params, const Spot &spot, i32 part, ACC_TYPE (&sums)[OUTPUTS]) {
     const Sliding &sliding = params.sliding;
     const gptr<IN_TYPE> plane = plane_of(params, spot);
-    const Corner corner = corner_of(sliding, spot, sliding.step[0], sliding.step[1]);
+    const Corner corner = corner_of(sliding, spot.row, spot.column, sliding.step[0], sliding.step[1]);
     const i32 width = sliding.window[1], positions = sliding.window[0] * width;
     const i32 step_r = SPLIT / width, step_s = SPLIT % width, mine = (positions - part + SPLIT - 1) / SPLIT;
     i32 r = part / width, s = part % width;

@@ -100,6 +100,19 @@ DEVICE i64 column_stride(const Sliding &sliding) {
     return CHANNELS_LAST ? sliding.column : 1;
 }
 
+// First row and column of x under the thread's outputs.
+struct Corner {
+    i32 row, column;
+};
+DEVICE Corner corner_of(const Sliding &sliding, i32 row, i32 column, i32 step_h, i32 step_w) {
+    return Corner{row * step_h - sliding.pad[0], column * step_w - sliding.pad[1]};
+}
+
+#if WINDOW
+constexpr int WINDOW_R = WINDOW / 1000, WINDOW_S = WINDOW / 100 % 10;
+constexpr int STEP_H = WINDOW / 10 % 10, STEP_W = WINDOW % 10;
+#endif
+
 // ---- the reduction
 
 DEVICE ACC_TYPE initial() {

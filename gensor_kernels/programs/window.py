@@ -46,7 +46,7 @@ class Window(Family):
     source = "window.cu"
     names = (
         *("level", "block_c", "block_h", "block_w"),
-        *("vector_a", "window", "filter_held", "split"),
+        *("vector_a", "window", "staged", "filter_held", "split"),
         *("thread_h", "thread_w"),
         *EPILOGUE_NAMES,
     )
@@ -69,6 +69,13 @@ class Window(Family):
                 "window", (0, call.code) if call.code else (0,), 1, "instruction", "0: any window; else its digits"
             ),
             Coordinate(
+                "staged",
+                (0, 1) if call.code and not call.channels_last else (0,),
+                1,
+                "layout",
+                "1: x passes through shared memory",
+            ),
+            Coordinate(
                 "filter_held", (0, 1) if call.kind == "multiply" else (0,), 1, "layout", "1: the filter in registers"
             ),
             Coordinate("split", SPLITS, 1, "split", "threads that share a window"),
@@ -85,13 +92,13 @@ class Window(Family):
         """The rules of window.cu, and at least one block per SM."""
         call, c = call_of(workload), columns
         t = tiles(c, call)
-        memory = window_terms.shared_bytes(c, t, call)
+        memory = parts.shared_bytes(c, t, call)
         promised = np.maximum(c["min_blocks"], 1)
         ok = parts.legal(c, t, call) & (memory <= arch.smem_per_block)
         ok &= promised * (memory + arch.smem_reserved) <= arch.smem_per_sm
         ok &= promised * t.threads <= arch.threads_per_sm
         # The grid is one-dimensional.
-        return ok & (window_terms._blocks(t, call) < 2**31)
+        return ok & (parts.grid(t, call) < 2**31)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads, the window compiled in where it can be, the largest preferred thread tile that fits."""
@@ -99,11 +106,11 @@ class Window(Family):
         like = np.ones_like(c["block_c"])
         whole = c["block_c"] * call.bytes_x
         vector = np.minimum(whole & -whole, 16)
-        level = {"vector_a": vector, "filter_held": 0 * like, "split": like}
+        level = {"vector_a": vector, "staged": 0 * like, "filter_held": 0 * like, "split": like}
         unrolled = np.maximum(vector // call.bytes_x, 1) * call.positions <= parts.MOST_UNROLLED
         level["window"] = np.where(unrolled, call.code, 0)
         tile_h, tile_w, found = like.copy(), like.copy(), np.zeros(len(like), dtype=bool)
-        given = {name: c[name] for name in ("vector_a", "window", "filter_held", "split")}
+        given = {name: c[name] for name in ("vector_a", "window", "staged", "filter_held", "split")}
         block = {name: c[name] for name in ("block_c", "block_h", "block_w")}
         for high, wide in PREFERRED:
             tried = {**block, **given, "thread_h": high * like, "thread_w": wide * like}
@@ -134,7 +141,7 @@ class Window(Family):
         if program["epilogue_fixed"]:
             codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
             codes = codes or EPILOGUE_NONE
-        names = ("block_c", "block_h", "block_w", "thread_h", "thread_w", "window", "filter_held", "split")
+        names = ("block_c", "block_h", "block_w", "thread_h", "thread_w", "window", "staged", "filter_held", "split")
         return {
             "IN_TYPE": macro_token(workload.dtype["x"]),
             "OUT_TYPE": macro_token(workload.dtype["y"]),
@@ -153,7 +160,7 @@ class Window(Family):
         """One launch."""
         call, c = call_of(workload), {name: np.array([value]) for name, value in program.values}
         t = tiles(c, call)
-        blocks, memory = window_terms._blocks(t, call), window_terms.shared_bytes(c, t, call)
+        blocks, memory = parts.grid(t, call), parts.shared_bytes(c, t, call)
         return (Launch(self.name, int(blocks[0]), int(t.threads[0]), int(memory[0])),)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
@@ -195,19 +202,24 @@ class Window(Family):
         return frozenset(), 0
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Of a few hundred Programs, the fastest of each kind: window compiled in or not, shared or not, width."""
+        """Of some thousand Programs, the fastest of each kind."""
         coordinates = self.coordinates(workload, arch)
         lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
         c = _grid(lattice)
-        call = call_of(workload)
         ok = self.legal(c, workload, arch)
         c = {name: column[ok] for name, column in c.items()}
         seconds = roofline.seconds(self.terms(c, workload, arch), arch)
         kinds: dict[tuple[int, ...], Program] = {}
         for i in np.argsort(seconds, kind="stable"):
-            kind = (int(c["window"][i] > 0), int(c["split"][i] > 1), int(c["vector_a"][i]), int(c["filter_held"][i]))
-            pairs = tuple((name, int(c[name][i])) for name in self.names)
-            kinds.setdefault(kind if call.channels_last else (*kind, int(c["thread_w"][i])), Program(self.name, pairs))
+            values = {name: int(c[name][i]) for name in self.names}
+            kind = (
+                values["window"] > 0,
+                values["split"] > 1,
+                values["vector_a"],
+                values["staged"],
+                values["filter_held"],
+            )
+            kinds.setdefault(kind, Program(self.name, tuple(values.items())))
         return list(kinds.values())[:8]
 
 
@@ -220,7 +232,7 @@ def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Some values of every coordinate, all combinations: what starters are chosen from."""
     wanted = {
         **{"level": (2,), "block_c": (1, 4, 16, 32, 64, 128), "block_h": (1, 4, 8, 14), "block_w": (1, 7, 8, 16, 32)},
-        **{"split": (1, 4, 32), "thread_h": (1, 2, 4, 7), "thread_w": (1, 2), "epilogue_fixed": (0,)},
+        **{"split": (1, 4, 32), "thread_h": (1, 2, 4, 7), "thread_w": (1, 2, 4), "epilogue_fixed": (0,)},
         **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (0,)},
     }
     values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]

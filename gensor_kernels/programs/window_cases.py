@@ -8,11 +8,12 @@ alignment class promises, and of nothing more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..operators.sliding import output_size
-from .cases import USUAL, Case, _partial
+from .cases import USUAL, Case
 from .program import Program
 from .window_parts import call_of
 
@@ -57,7 +58,7 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
         ("edge_h", program["block_h"], 1),
         ("edge_w", program["block_w"], columns),
     ):
-        if _partial(block, step):
+        if step % block:
             names.add(name)
     if program["split"] > 1:
         names.add("split_reduce")
@@ -76,19 +77,17 @@ def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]
     """
     step_c, step_w = granules(workload)
     bare = workload.epilogue if epilogue == workload.epilogue else ()
-    block = {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"]}
-    part = {"c": _partial(block["c"], step_c), "h": _partial(block["h"], 1), "w": _partial(block["w"], step_w)}
-    step = {"c": step_c, "h": 1, "w": step_w}
-    # What fits no whole granule is rounded up: such an axis is always ragged or never.
-    few = {axis: part[axis] or -(-block[axis] // step[axis]) * step[axis] for axis in "chw"}
-    two = {axis: -(-2 * block[axis] // step[axis]) * step[axis] + part[axis] for axis in "chw"}
-    past = {axis: -(-block[axis] // step[axis]) * step[axis] + step[axis] for axis in "chw"}
+    axes = (("c", program["block_c"], step_c), ("h", program["block_h"], 1), ("w", program["block_w"], step_w))
+    few = {axis: _ragged(block, step, block * 5 // 8) for axis, block, step in axes}
+    two = {axis: _ragged(block, step, 2 * block + block // 2) for axis, block, step in axes}
+    past = {axis: _ragged(block, step, block + 1) for axis, block, step in axes}
+    whole = {axis: math.lcm(block, step) for axis, block, step in axes}
     late, early = "late", "early"
     made = [
         ("channels", 1, {**few, "c": two["c"]}, 1, epilogue, USUAL),
         ("rows", 1, {**few, "h": two["h"]}, 1, epilogue, ((late, 1),)),
         ("columns", 2, {**few, "w": two["w"]}, 1, epilogue, ((late, "forward"),)),
-        ("whole", 1, {axis: -(-block[axis] // step[axis]) * step[axis] for axis in "chw"}, 0, bare, ((early, 2),)),
+        ("whole", 1, whole, 0, bare, ((early, 2),)),
         ("granule", 1, past, 2, epilogue, ((late, "reverse"),)),
         ("far padding", 3, few, 9, bare, ((early, "reverse"), (late, 3))),
     ]
@@ -96,6 +95,12 @@ def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]
         Case(name, _sized(workload, program, number, images, outputs, pad).with_epilogue(steps), schedule)
         for number, (name, images, outputs, pad, steps, schedule) in enumerate(made)
     ]
+
+
+def _ragged(block: int, step: int, least: int) -> int:
+    """The first multiple of ``step`` from ``least`` on that is none of ``block``, or the first one where all are."""
+    first = max(-(-least // step), 1) * step
+    return next((extent for extent in range(first, first + block * step, step) if extent % block), first)
 
 
 def _sized(

@@ -11,7 +11,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms, residency
 from .family import Facts
 from .traffic import BLOCK_START, L2_USABLE
-from .window_parts import UNROLLED, Call, Tiles
+from .window_parts import UNROLLED, Call, Tiles, grid, shared_bytes
 
 F = np.float32
 #: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: four run-time divisions.
@@ -32,13 +32,16 @@ def terms(
     used, spilling = _registers(wanted, limit, facts)
     memory = shared_bytes(c, t, call).astype(F)
     residents = np.maximum(residency(warps, used.astype(F), memory, arch), 1.0)
-    blocks = _blocks(t, call)
+    blocks = grid(t, call)
     iterations = np.where(t.fixed, t.rows, np.ceil(call.positions / c["split"] / UNROLLED))
     requested, unique = l2_bytes(c, t, call, arch, residents, memory)
     stores = np.ceil(t.outputs * call.bytes_y / np.minimum(c["vector_c"], t.channels * call.bytes_y))
     finish = c["thread_h"] * 20.0 + stores * 8.0 + t.outputs * (2.0 + 2.0 * call.steps) + _meeting(c, t)
-    start = START_ISSUE / iterations
+    start = (START_ISSUE + copy_issue(t, call)) / iterations
     busy = warps * (1 / 4) * (finish + (20.0 * c["thread_h"] if call.kind == "average" else 0.0))
+    # Blocks are many and short: all but the last round's stores overlap with loads of others.
+    leaving = float(call.outputs) * call.bytes_y + call.extra
+    last = np.minimum(residents * arch.sms / blocks, 1.0)
     values = {
         "blocks": blocks,
         "residents": residents,
@@ -50,13 +53,13 @@ def terms(
         "wavefronts": wavefronts(c, t, call) * warps / iterations,
         "chain": np.full(len(warps), 40.0),
         "l2_bytes": requested / iterations,
-        "dram_bytes": dram_bytes(t, call, arch, blocks, residents, unique),
+        "dram_bytes": dram_bytes(t, call, arch, blocks, residents, unique) + leaving * (1.0 - last),
         "in_flight": np.ones(len(warps)),
         "exposed": np.full(len(warps), 0.1),
-        "prologue": np.full(len(warps), BLOCK_START),
+        "prologue": BLOCK_START + np.where(t.staged, arch.l2_latency * np.ceil(copies(t) / UNROLLED), 0.0),
         "epilogue": finish * 2.0 + 100.0,
         "epilogue_busy": np.maximum(busy, warps * stores * np.maximum(c["vector_c"] / 4.0, 1.0)),
-        "epilogue_bytes": np.full(len(warps), float(call.outputs) * call.bytes_y + call.extra),
+        "epilogue_bytes": leaving * last,
         "after": np.zeros(len(warps)),
         "registers": used,
         "shared_bytes": memory,
@@ -75,19 +78,9 @@ def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tu
     return used, spilled
 
 
-def shared_bytes(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """Dynamic shared bytes of a block: where parts of a window meet."""
-    return np.where(c["split"] > 1, t.threads * t.outputs * call.word, 0)
-
-
 def _meeting(c: Mapping[str, Any], t: Tiles) -> np.ndarray:
     """Instructions with which a warp's parts of a window meet."""
     return np.where(c["split"] > 1, 30.0 + t.outputs * (2.0 + 2.0 * c["split"]), 0.0)
-
-
-def _blocks(t: Tiles, call: Call) -> np.ndarray:
-    images = call.images if call.channels_last else 1
-    return t.across.astype(np.float64) * t.down * t.deep * images
 
 
 def math_clocks(call: Call, arch: Arch, accumulator: str) -> float:
@@ -95,6 +88,25 @@ def math_clocks(call: Call, arch: Arch, accumulator: str) -> float:
     if call.kind == "maximum" and accumulator == "float32":
         return 2.0  # FMNMX: 64 lanes per SM and clock
     return 128.0 / arch.rate(RATES[accumulator])
+
+
+def copies(t: Tiles) -> np.ndarray:
+    """Elements a thread copies into the staged tile, ragged last ones included."""
+    columns = np.minimum(t.pitch, t.plane_threads)
+    rows = np.maximum(t.plane_threads // np.maximum(columns, 1), 1)
+    return np.ceil(t.pitch / np.maximum(columns, 1)) * np.ceil(t.staged_rows / rows)
+
+
+def copy_issue(t: Tiles, call: Call) -> np.ndarray:
+    """Instructions with which a thread copies them."""
+    each = 8.0 + (call.kind == "maximum")
+    return np.where(t.staged, 40.0 + copies(t) * each, 0.0)
+
+
+def read_elements(c: Mapping[str, Any], call: Call) -> np.ndarray:
+    """Elements of one read of the staged tile: what is adjacent and aligned for every thread."""
+    step = c["thread_w"] * call.wide.stride
+    return np.minimum(step & -step, 16 // call.bytes_x)
 
 
 def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
@@ -107,24 +119,31 @@ def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     fill = words if call.kind == "maximum" else 0.0
     address = 4.0 if call.channels_last else 1.0
     each = 2.5 + np.ceil(words / 2) + fill + t.channels * convert + np.where(t.fixed, address, 7.0)
-    taps = 3.0 + np.ceil(words / 2) + t.channels * convert + (2.0 if call.channels_last else 0.0)
-    rolled = np.where(t.fixed, 5.0 * t.rows, 10.0 * call.positions / c["split"])
+    each = np.where(t.staged, convert + 1.0 / read_elements(c, call), each)
+    taps = 1.2 + t.channels * convert + (3.0 if call.channels_last else 0.0)
+    rolled = np.where(t.fixed, np.where(t.staged, 1.0, 5.0) * t.rows, 10.0 * call.positions / c["split"])
     return t.loads * each + t.taps * taps + rolled
 
 
 def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """Passes of a warp's loads through L1: a line of 128 bytes each, or what they bring where that is more."""
+    """Passes of a warp's loads through L1: a line of 128 bytes each, or what they bring where that is more.
+
+    Staged rows are read in vectors that lie a thread's columns apart.
+    """
     if call.channels_last:
         segments = np.ceil(32.0 / np.minimum(t.lanes_c, 32))
         lines = segments * np.ceil(np.minimum(t.lanes_c, 32) * c["vector_a"] / LINE)
-        taps = np.ceil(np.minimum(t.lanes_c, 32) * c["vector_a"] / LINE)
-    else:
-        run = np.minimum(t.lanes_w, 32)
-        step = np.where(c["split"] > 1, 1, c["thread_w"] * call.wide.stride) * call.bytes_x
-        # A run of lanes begins anywhere in a line.
-        lines = np.ceil(32.0 / run) * (run * step / LINE + 0.25)
-        taps = np.ones_like(lines)
-    return t.loads * np.maximum(lines, 1.0) + t.taps * np.maximum(taps, 1.0)
+        taps = np.maximum(np.ceil(np.minimum(t.lanes_c, 32) * c["vector_a"] / LINE), 1.0)
+        return t.loads * np.maximum(lines, 1.0) + t.taps * taps
+    run = np.minimum(t.lanes_w, 32)
+    step = np.where(c["split"] > 1, 1, c["thread_w"] * call.wide.stride) * call.bytes_x
+    # A run of lanes begins anywhere in a line.
+    lines = np.maximum(np.ceil(32.0 / run) * (run * step / LINE + 0.25), 1.0)
+    read = read_elements(c, call)
+    passes = np.maximum(32.0 * step / LINE, 1.0) * t.rows * np.ceil(t.columns / read)
+    copied = np.minimum(t.pitch, t.plane_threads)
+    copying = copies(t) * (1.0 + np.ceil(32.0 / np.minimum(copied, 32)) * 1.25)
+    return np.where(t.staged, passes + copying, t.loads * lines) + t.taps
 
 
 def l2_bytes(
@@ -151,6 +170,7 @@ def l2_bytes(
     asked = t.loads * t.threads * c["vector_a"]
     room = arch.smem_per_sm - residents * memory
     lost = np.clip(residents * (unique + filters) / np.maximum(room, 1.0) - 1.0, 0.0, 1.0) * 0.5
+    lost = np.where(t.staged, 0.0, lost)
     return unique + filters + np.maximum(asked - unique, 0.0) * lost, unique
 
 
