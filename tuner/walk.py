@@ -134,8 +134,17 @@ def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: in
         rows = list(graph.scatter(scattered, rng))
     else:
         programs: list[Any] = list(start)
-        rows = [family.point(program) for program in programs if program.family == family.family.name]
+        points = [_point(family, program) for program in programs if program.family == family.family.name]
+        rows = [point for point in points if point is not None]
     return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
+
+
+def _point(family: Any, program: Any) -> Numbers | None:
+    """A Program's point; None where it has a value this Workload's lattice lacks, such as another one's window."""
+    try:
+        return np.asarray(family.point(program))
+    except ValueError:
+        return None
 
 
 def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:

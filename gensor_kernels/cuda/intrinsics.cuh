@@ -25,6 +25,7 @@
 //   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
+//   max_(a, b)                                      float and double; NaN where either is
 #pragma once
 #include "types.cuh"
 

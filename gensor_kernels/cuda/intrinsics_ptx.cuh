@@ -264,3 +264,15 @@ DEVICE float fma_(float a, float b, float c) {
 DEVICE double fma_(double a, double b, double c) {
     return fma(a, b, c);
 }
+DEVICE double max_(double a, double b) {
+    return a != a || b <= a ? a : b;
+}
+DEVICE float max_(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+#else
+    return a != a || b <= a ? a : b;
+#endif
+}

@@ -36,6 +36,16 @@ struct RowsTail {
     i32 k_extent[2]; // extents of the middle and the inner digit
 };
 
+// One image channel under a sliding window (depthwise convolution, pooling). Pairs are along h and w.
+struct Sliding {
+    i64 image, row, column, channel;               // strides of x in elements
+    i64 filter_row, filter_column, filter_channel; // strides of the filter, where there is one
+    i32 extent[2], output[2];                      // of an image
+    i32 window[2], step[2], dilation[2], pad[2];   // the element at step * output + dilation * window - pad
+    i32 counted_from[2], counted_to[2];            // positions that an average counts
+    i32 images, channels;
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -58,11 +68,13 @@ struct Params {
     union { // what belongs to one kind of operator
         Window window;
         RowsTail rows;
+        Sliding sliding;
         u64 tail[16];
     };
 };
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
+static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed by Python as 128 bytes.");
 static_assert(sizeof(Params) == 256 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 768 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {

@@ -29,6 +29,10 @@ MODULES: dict[str, str] = {
     "layernorm": "norms",
     "rmsnorm": "norms",
     "elementwise": "elementwise",
+    "depthwise_conv2d": "depthwise",
+    "max_pool2d": "pooling",
+    "avg_pool2d": "pooling",
+    "global_avg_pool2d": "pooling",
 }
 
 

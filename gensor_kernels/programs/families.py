@@ -6,5 +6,9 @@ from .contraction_mma import ContractionMma
 from .contraction_simt import ContractionSimt
 from .family import Family
 from .rows import RowsFamily
+from .window import Window
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt(), RowsFamily())}
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window())
+}

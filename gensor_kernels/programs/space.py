@@ -159,7 +159,7 @@ class FamilySpace(Lattice):
         """Points with runtime coordinates zeroed; a split keeps whether it is taken, which the source depends on."""
         static = points * self._static
         for i, coordinate in enumerate(self.coordinates):
-            if coordinate.kind == "split":
+            if coordinate.kind == "split" and coordinate.runtime:
                 static[:, i] = points[:, i] > 0
         return static
 

@@ -165,3 +165,9 @@ DEVICE float fma_(float a, float b, float c) {
 DEVICE double fma_(double a, double b, double c) {
     return a * b + c;
 }
+DEVICE float max_(float a, float b) {
+    return a != a || b <= a ? a : b;
+}
+DEVICE double max_(double a, double b) {
+    return a != a || b <= a ? a : b;
+}
