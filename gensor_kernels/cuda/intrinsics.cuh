@@ -26,7 +26,7 @@
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   exp_ erf_ tanh_ fma_                            float and double
 #pragma once
-#include "types.cuh"
+#include "vectors.cuh"
 
 // A pointer into global memory. It can be moved but not dereferenced.
 template <class T>

@@ -211,6 +211,7 @@ class Convolution(Operator):
             accumulator=workload.accumulator,
             output=workload.dtype["y"],
             integer_steps=integer_steps,
+            math=workload.math,
         )
 
 

@@ -178,4 +178,6 @@ _TOKENS = {
     "bfloat16": "bfloat16_t",
     "int8": "i8",
     "int32": "i32",
+    "complex64": "c64",
+    "complex128": "c128",
 }
