@@ -219,7 +219,8 @@ class Operands:
         steps = tuple(
             Operation(name, None if block is None else self._typed(block), scalar) for name, block, scalar in self.steps
         )
-        call = resolve(a, b, c, steps, c.dtype, self.workload.math)
+        flags = self.workload.conjugated
+        call = resolve(a, b, c, steps, c.dtype, self.workload.math, (flags["a"], flags["b"]))
         if call.plain:
             return lambda: self.device.product(a, b, call.math, out=c)
         return lambda: evaluate(self.device, call, a, b)

@@ -78,17 +78,15 @@ def sizes_text(workload: Workload) -> str:
     return "x".join(([str(size["batch"])] if size["batch"] != 1 else []) + axes)
 
 
-HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<9} {'status':<11} {'family':<17} {'kernel':<10} "
+HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<13} {'status':<11} {'family':<17} {'kernel':<10} "
 HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified':<8}"
 
 
 def table_line(row: Row, result: Result) -> str:
     """One row of the table on stdout; a row without a kernel carries its reason instead."""
     sizes = sizes_text(result.workload) if result.workload else ""
-    dtype = ""
-    if result.workload:
-        dtype = "tf32" if result.workload.math == "tf32" else result.workload.dtype["a"]
-    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<9} {result.status:<11} "
+    dtype = result.workload.kind if result.workload else ""
+    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<13} {result.status:<11} "
     if result.status != "ok" or result.predicted_us is None or result.bound_us is None:
         return head + (result.error or "")
     ratio = result.predicted_us / result.bound_us
@@ -115,8 +113,8 @@ def summary(results: Sequence[Result]) -> list[str]:
         workload = group[0].workload
         assert workload is not None
         kernels = len({result.kernel for result in group})
-        types, layouts = workload.dtype, workload.layouts
-        name = f"{'tf32' if workload.math == 'tf32' else types['a']} {layouts['a']}{layouts['b']} -> {types['c']}"
+        types, layouts = workload.dtype, dict(workload.layout)
+        name = f"{workload.kind} {layouts['a']}{layouts['b']} -> {types['c']}"
         lines.append(
             f"class {name}, alignment {'/'.join(map(str, workload.align.values()))}: "
             f"{len(group)} rows, {kernels} kernels"

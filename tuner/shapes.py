@@ -15,9 +15,11 @@ from pathlib import Path
 
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import matmul
+from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
+from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
 
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 MOST_CALLS = 10**18 - 1
@@ -35,26 +37,7 @@ KNOWN = {
     ),
     *("reduce_sum", "reduce_mean", "reduce_max", "argmax", "l2_norm", "relu"),
 }
-# CSV name -> (operand dtype, math mode); the accumulator follows from the operand dtype.
-DTYPES = {
-    "fp64": ("float64", "ieee"),
-    "fp32": ("float32", "ieee"),
-    "tf32": ("float32", "tf32"),
-    "fp16": ("float16", "ieee"),
-    "bf16": ("bfloat16", "ieee"),
-    "int8": ("int8", "ieee"),
-}
-FOREIGN = frozenset({"fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int4", "complex64", "complex128"})
 FOREIGN_EPILOGUES = ("swiglu", "geglu", "softmax", "layernorm")
-OUTPUTS = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "int8": "int8",
-    "int32": "int32",
-}
-ACCUMULATORS = {"fp16": "float32", "fp32": "float32", "fp64": "float64", "int32": "int32"}
 COLUMNS = (
     "op",
     "dtype",
@@ -210,22 +193,22 @@ def _workload(line: _Line) -> tuple[Workload | None, str | None]:
         return None, f"no kernel family of this version serves {name} operands"
     dtype, math = DTYPES[name]
     accumulator = _accumulator(line, dtype)
+    outputs = OUTPUTS | {name: dtype}
     try:
-        steps = _epilogue(line)
+        workload = matmul.workload(
+            *(m, n, k),
+            batch=batch,
+            dtype=dtype,
+            out=outputs[line.choice("out", outputs, "int32" if dtype == "int8" else name)],
+            math=math,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            epilogue=_epilogue(line),
+        )
     except UnsupportedError as error:
         return None, error.reason
-    outputs = OUTPUTS | {name: dtype}
-    workload = matmul.workload(
-        *(m, n, k),
-        batch=batch,
-        dtype=dtype,
-        out=outputs[line.choice("out", outputs, "int32" if dtype == "int8" else name)],
-        math=math,
-        trans_a=trans_a,
-        trans_b=trans_b,
-        epilogue=steps,
-    )
-    if workload.accumulator != accumulator and accumulator != "float32":
+    found = facts(workload.accumulator).part or workload.accumulator
+    if found != accumulator and accumulator != "float32":
         return None, f"no kernel family of this version accumulates {name} in {accumulator}"
     return layouts.laid_out(line, workload), None
 
@@ -243,6 +226,9 @@ def _epilogue(line: _Line) -> tuple[str, ...]:
 
 
 def _accumulator(line: _Line, dtype: str) -> str:
-    """`acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands."""
-    default = {"float64": "fp64", "int8": "int32"}.get(dtype, "fp32")
+    """`acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands.
+
+    Of a complex type, that of its parts.
+    """
+    default = {"float64": "fp64", "int8": "int32"}.get(dtype, dtype if facts(dtype).is_complex else "fp32")
     return ACCUMULATORS[line.choice("acc", ACCUMULATORS, default)]

@@ -55,8 +55,9 @@ class Matmul(Operator):
         found = []
         for name, axes in AXES.items():
             unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
-            if unit not in (*axes[1:], "s"):
-                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {unit!r}")
+            if unit not in (*axes[1:], "s") or (name == "c" and workload.conjugated[name]):
+                given = dict(workload.layout)[name]
+                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {given!r}")
             order = (0, 2, 1) if unit == axes[1] else (0, 1, 2)
             found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
         return tuple(found)

@@ -173,6 +173,12 @@ class Workload:
         """Alignment class of each operand in bytes, by name."""
         return MappingProxyType(dict(self.alignment))
 
+    @property
+    def kind(self) -> str:
+        """Element type of the first operand with its math mode, as reports name a class: "float32", "tf32"."""
+        first = next(iter(self.dtype.values()))
+        return {"ieee": first, "tf32": "tf32"}.get(self.math, f"{first} {self.math}")
+
     def __reduce__(self) -> tuple[type[Workload], tuple[Any, ...]]:
         # Cached mapping proxies can't be pickled, and worker processes rebuild them anyway.
         return Workload, tuple(getattr(self, field) for field in self.__dataclass_fields__)

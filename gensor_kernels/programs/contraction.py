@@ -120,7 +120,7 @@ class ContractionFamily(Family):
     starter_blocks: tuple[tuple[int, int], ...] = ()
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8, all legal."""
+        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
         coordinates = self.coordinates(workload, arch)
         tables = Tables(coordinates, self.parts(workload, arch))
         steps = next(c.values for c in coordinates if c.name == "block_k")

@@ -62,7 +62,9 @@ class ContractionSimt(ContractionFamily):
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
-            Coordinate("form", simt_forms.forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4"),
+            Coordinate(
+                "form", simt_forms.forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4"
+            ),
             Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
             Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
             Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),

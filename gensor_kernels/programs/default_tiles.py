@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from .mma_parts import BLOCKS as MMA_BLOCKS
-from .simt_parts import LANES, THREAD_TILES, VTHREADS
 from .simt_parts import BLOCKS as SIMT_BLOCKS
+from .simt_parts import LANES, THREAD_TILES, VTHREADS
 
 #: Warp tiles the default completion tries: fewest shared bytes per multiply-add first.
 PREFERRED = (
