@@ -143,9 +143,8 @@ def class_figures(arch: Arch, group: Sequence[Tuned], feedback: Sequence[Facts])
     _, regrets = single_kernel_regret(seconds, picks)
     finite = regrets[np.isfinite(regrets)]
     sample = workloads[0]
-    name = "tf32" if sample.math == "tf32" else sample.dtype["a"]
     return {
-        "class": f"{name}>{sample.dtype['c']} {sample.layouts['a']}{sample.layouts['b']} "
+        "class": f"{sample.kind}>{sample.dtype['c']} {sample.layouts['a']}{sample.layouts['b']} "
         f"{'/'.join(map(str, sample.align.values()))}",
         "rows": len(group),
         "workloads": len(workloads),

@@ -193,18 +193,21 @@ def _named(name: str, vectors: bool = False) -> Callable[..., Explanation]:
     return explainer
 
 
-def _einsum(runtime: Runtime, *arguments: Any, dtype: Any = None, optimize: Any = False) -> Explanation:
-    from .dispatch.chains import outlined, parsed, strategy_of, walked, written_as
+def _einsum(
+    runtime: Runtime, *arguments: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()
+) -> Explanation:
+    from .dispatch.chains import flags_of, outlined, parsed, strategy_of, walked, written_as
+    from .dispatch.forms import einsum_form
 
     text, operands = written_as(runtime, arguments)
-    strategy = strategy_of(optimize)
+    strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if len(operands) == 1:
         parsed(text, operands)
         return Explanation(4, "one operand: the library's view or sum", _part(runtime))
     if len(operands) == 2:
         a, b = operands
-        return _pair(runtime, text, a, b, dtype=dtype)
-    chain = outlined(text, operands, dtype, strategy)
+        return _pair(runtime, einsum_form(text, flags), a, b, dtype=dtype)
+    chain = outlined(text, operands, dtype, strategy, flags)
     steps = [_studied(runtime, *each) for each in walked(runtime, chain, operands)]
     main = max(steps, key=lambda each: each.predicted_us or 0.0)
     return replace(main, reason=f"{len(steps)} contractions, the longest: {main.reason}", steps=tuple(steps))
@@ -229,7 +232,7 @@ def _studied(runtime: Runtime, found: Study, a: Any, b: Any, out: Any = None) ->
         inner = _studied(runtime, study(runtime, form, first, second, None, dtype), first, second)
         return replace(inner, staged="; ".join(filter(None, (described(found), inner.staged))))
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
-    call = resolve(x, y, z, (), found.given, runtime.precision(None))
+    call = found.call(resolve(x, y, z, (), found.given, runtime.precision(None)))
     return replace(_product(runtime, call, x, y, z), views=" by ".join(map(_seen, (x, y))) + f" into {_seen(z)}")
 
 

@@ -27,6 +27,8 @@ NAMES = {
     "bfloat16": "bf16",
     "int8": "int8",
     "int32": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
 }
 OPERANDS = ("a", "b", "c")
 COLUMNS = (
@@ -70,6 +72,11 @@ def join(names: Sequence[str]) -> str:
     return text if len(names) < 2 or epilogue.parse(text) == tuple(names) else ";".join(names)
 
 
+def dtype_name(dtype: str, math: str) -> str:
+    """What shapes files call operands of a dtype with a math mode."""
+    return "tf32" if math == "tf32" else NAMES[dtype] + "_3m" * (math == "3m")
+
+
 def workload_row(workload: Workload, served: Served) -> Cells:
     """The row of a matmul Workload; cells that say what a plain row means anyway stay empty."""
     size, types, layouts = workload.size, workload.dtype, workload.layouts
@@ -85,17 +92,18 @@ def workload_row(workload: Workload, served: Served) -> Cells:
     )
     cells: dict[str, object] = dict(size) | {
         "op": "matmul" if size["batch"] == 1 else "batched_matmul",
-        "dtype": "tf32" if workload.math == "tf32" else NAMES[types["a"]],
+        "dtype": dtype_name(types["a"], workload.math),
         "acc": NAMES[workload.accumulator],
         "out": NAMES[types["c"]],
         "trans_a": int(trans_a),
         "trans_b": int(trans_b),
         "epilogue": join(workload.epilogue),
     }
+    stored, usual = dict(workload.layout), dict(plain.layout)
     for name in OPERANDS:
-        other = layouts[name] != plain.layouts[name]
+        other = stored[name] != usual[name]
         if other:
-            cells[f"layout_{name}"] = layouts[name]
+            cells[f"layout_{name}"] = stored[name]
         if other or workload.align[name] != plain.align[name]:
             cells[f"align_{name}"] = workload.align[name]
     return served.row(cells)

@@ -109,7 +109,7 @@ def test_pointers_cannot_be_dereferenced(expression):
 
 
 def test_kernels_touch_memory_only_through_intrinsics():
-    layer = {"types.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh"}
+    layer = {"types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh"}
     forbidden = re.compile(
         r"\basm\b|__shared__|__global__|__sync|threadIdx|blockIdx|reinterpret_cast|atomic[A-Z]|__ld|__shfl|"
         r"\(\s*(const )?\w+\s*\*+\s*\)|#include\s*<"

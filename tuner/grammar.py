@@ -143,7 +143,7 @@ def _program(row: Kernel) -> None:
     if row.abi != family.abi:
         return  # what its integers mean is not known here; it is never launched
     arch = lookup(row.arch)
-    spaces = [family.coordinates(each, arch) for each in (workload, workload.with_epilogue(("relu",)))]
+    spaces = [family.coordinates(each, arch) for each in (workload, workload.with_epilogue(("scale",)))]
     possible: dict[str, set[int]] = {}
     for coordinate in (each for space in spaces for each in space):
         possible.setdefault(coordinate.name, set()).update(coordinate.values)

@@ -1,6 +1,7 @@
 """The columns of a shapes file that recordings add: how operands lie in memory, and what no kernel takes.
 
-`layout_a`, `layout_b`, `layout_c`: the axis of the operand that has stride 1, `s` for none; `align_a`, `align_b`,
+`layout_a`, `layout_b`, `layout_c`: the axis of the operand that has stride 1, `s` for none, with `*` behind it where
+complex elements are taken conjugated; `align_a`, `align_b`,
 `align_c`: bytes that divide its address and every other stride. Left empty they follow from the rest of the row, which
 then means contiguous operands at 16-byte aligned addresses.
 """
@@ -14,7 +15,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import epilogue
 from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.epilogue import MAX_STEPS
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.workload import CONJUGATED, Workload
 
 if TYPE_CHECKING:
     from .cells import Line
@@ -32,9 +33,11 @@ def laid_out(line: Line, workload: Workload) -> Workload:
     if line.text("order", "row").lower() == "col":
         raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which is about the row-major problem")
     layouts, alignments = dict(workload.layout), dict(workload.alignment)
+    conjugable = [*"ab"] if facts(workload.accumulator).is_complex else []
     for name in LAYOUTS:
-        layouts[name] = line.choice(f"layout_{name}", LAYOUTS[name], layouts[name])
-        alignments[name] = _alignment(line, workload, name, layouts[name])
+        choices = [axis + mark for mark in ("", CONJUGATED)[: 1 + (name in conjugable)] for axis in LAYOUTS[name]]
+        layouts[name] = line.choice(f"layout_{name}", choices, layouts[name])
+        alignments[name] = _alignment(line, workload, name, layouts[name].removesuffix(CONJUGATED))
     return replace(workload, layout=tuple(layouts.items()), alignment=tuple(alignments.items()))
 
 

@@ -18,7 +18,7 @@ from gensor_kernels.dispatch.arguments import Operation, resolve
 from gensor_kernels.dispatch.fallback import evaluate
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration import Operand
-from gensor_kernels.operators.dtypes import encode, facts
+from gensor_kernels.operators.dtypes import encode, facts, joined
 from gensor_kernels.operators.epilogue import OPERATIONS
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs import params
@@ -56,6 +56,8 @@ def _draw(dtype: str, count: int) -> np.ndarray:
     if facts(dtype).is_integer:
         span = 127 if dtype == "int8" else 1 << 20
         return rng.integers(-span, span + 1, count).astype(dtype)
+    if facts(dtype).is_complex:
+        return encode(dtype, joined(rng.standard_normal((count, 2))))
     return encode(dtype, rng.standard_normal(count))
 
 
@@ -217,7 +219,8 @@ class Operands:
         steps = tuple(
             Operation(name, None if block is None else self._typed(block), scalar) for name, block, scalar in self.steps
         )
-        call = resolve(a, b, c, steps, c.dtype, self.workload.math)
+        flags = self.workload.conjugated
+        call = resolve(a, b, c, steps, c.dtype, self.workload.math, (flags["a"], flags["b"]))
         if call.plain:
             return lambda: self.device.product(a, b, call.math, out=c)
         return lambda: evaluate(self.device, call, a, b)

@@ -11,7 +11,7 @@ import numpy as np
 from gensor_kernels.devices.emulator.run import AddressSpace, Counters, KernelFault, run
 from gensor_kernels.operators import epilogue, operator, tolerance
 from gensor_kernels.operators.declaration import Operand
-from gensor_kernels.operators.dtypes import encode, facts, round_to
+from gensor_kernels.operators.dtypes import encode, facts, joined, round_to
 from gensor_kernels.programs import params
 from gensor_kernels.programs.cases import Case
 
@@ -38,7 +38,7 @@ class Placed:
     base: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    values: np.ndarray  # float64
+    values: np.ndarray  # float64 or complex128
     dtype: str
 
     @property
@@ -83,10 +83,13 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int) -> P
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Random values of dtype `name` as float64: standard normal, or integers over the whole of int8."""
+    """Random values of dtype `name` in float64 or complex128: standard normal (both parts), or integers over the whole
+    of int8."""
     if facts(name).is_integer:
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
+    if facts(name).is_complex:
+        return round_to(name, joined(rng.standard_normal((*shape, 2))))
     return round_to(name, rng.standard_normal(shape))
 
 
@@ -116,7 +119,9 @@ class Problem:
 
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
         operation, shape = epilogue.OPERATIONS[name], self.out.shape
-        scalar = -1.25 if name == "mask" else 0.75
+        scalar: complex = -1.25 if name == "mask" else 0.75
+        if name == "scale" and facts(self.out.dtype).is_complex:
+            scalar = 0.75 - 0.5j
         if not operation.takes_operand:
             return epilogue.Step(name, None, scalar), None
         if operation.operand == "n":

@@ -83,22 +83,15 @@ def sizes_text(workload: Workload) -> str:
     return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
 
 
-def dtype_text(workload: Workload) -> str:
-    """The dtype of the first input, or tf32 where such products are allowed."""
-    return "tf32" if workload.math == "tf32" else workload.dtype[operator(workload.operator).names[0]]
-
-
-HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<9} {'status':<11} {'family':<17} {'kernel':<10} "
+HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<13} {'status':<11} {'family':<17} {'kernel':<10} "
 HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified':<8}"
 
 
 def table_line(row: Row, result: Result) -> str:
     """One row of the table on stdout; a row without a kernel carries its reason instead."""
     sizes = sizes_text(result.workload) if result.workload else ""
-    dtype = ""
-    if result.workload:
-        dtype = dtype_text(result.workload)
-    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<9} {result.status:<11} "
+    dtype = result.workload.kind if result.workload else ""
+    head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<13} {result.status:<11} "
     if result.status != "ok" or result.predicted_us is None or result.bound_us is None:
         return head + (result.error or "")
     ratio = result.predicted_us / result.bound_us
@@ -127,7 +120,7 @@ def summary(results: Sequence[Result]) -> list[str]:
         kernels = len({result.kernel for result in group})
         *inputs, out = workload.layouts.items()
         laid = "".join(f" {layout}" for _, layout in inputs)
-        name = f"{workload.operator} {dtype_text(workload)}{laid} -> {workload.dtype[out[0]]}"
+        name = f"{workload.operator} {workload.kind}{laid} -> {workload.dtype[out[0]]}"
         lines.append(
             f"class {name}, alignment {'/'.join(map(str, workload.align.values()))}: "
             f"{len(group)} rows, {kernels} kernels"

@@ -11,32 +11,15 @@ from dataclasses import dataclass
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, conv, matmul, operator
+from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
 from .cells import Line
+from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
 
-# CSV name -> (operand dtype, math mode); the accumulator follows from the operand dtype.
-DTYPES = {
-    "fp64": ("float64", "ieee"),
-    "fp32": ("float32", "ieee"),
-    "tf32": ("float32", "tf32"),
-    "fp16": ("float16", "ieee"),
-    "bf16": ("bfloat16", "ieee"),
-    "int8": ("int8", "ieee"),
-}
-FOREIGN = frozenset({"fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int4", "complex64", "complex128"})
 FOREIGN_EPILOGUES = ("swiglu", "geglu", "softmax", "layernorm")
-OUTPUTS = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "int8": "int8",
-    "int32": "int32",
-}
-ACCUMULATORS = {"fp16": "float32", "fp32": "float32", "fp64": "float64", "int32": "int32"}
 #: What every op reads.
 COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "unsupported")
 _MATRIX = ("batch", "m", "n", "k", "trans_a", "trans_b", "order", *layouts.COLUMNS)
@@ -113,7 +96,8 @@ def _element(line: Line) -> Element:
 
 def _accumulated(line: Line, workload: Workload, element: Element) -> Workload:
     """The workload, where its accumulator is at least the one asked for."""
-    if workload.accumulator != element.accumulator and element.accumulator != "float32":
+    found = facts(workload.accumulator).part or workload.accumulator
+    if found != element.accumulator and element.accumulator != "float32":
         name = line.choice("dtype", DTYPES, "fp32")
         raise UnsupportedError(f"no kernel family of this version accumulates {name} in {element.accumulator}")
     return workload

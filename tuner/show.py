@@ -18,7 +18,7 @@ from gensor_database.store import Store
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 
-from .report import dtype_text, sizes_text
+from .report import sizes_text
 
 FIELDS = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome", "predicted_us", "bound_us", "kernel")
 
@@ -31,7 +31,7 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
         yield {
             "operator": workload.operator,
             "sizes": sizes_text(workload),
-            "dtype": dtype_text(workload),
+            "dtype": workload.kind,
             "epilogue": "_".join(workload.epilogue) or "none",
             "arch": record.arch,
             "part": record.part,

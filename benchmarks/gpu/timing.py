@@ -59,9 +59,8 @@ def _machine(session: Session) -> dict[str, Any]:
 
 
 def _class_name(workload: Workload) -> str:
-    types, layouts = workload.dtype, workload.layouts
-    name = "tf32" if workload.math == "tf32" else types["a"]
-    return f"{name}>{types['c']} {layouts['a']}{layouts['b']} {'/'.join(map(str, workload.align.values()))}"
+    types, layouts = workload.dtype, dict(workload.layout)
+    return f"{workload.kind}>{types['c']} {layouts['a']}{layouts['b']} {'/'.join(map(str, workload.align.values()))}"
 
 
 def measure(session: Session, timer: Timer, each: Stored, machine: dict[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool insid
     constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(ACC_TYPE)), EACH = BYTES / (int)sizeof(ACC_TYPE);
     UNROLL for (int v = 0; v < WIDTH / EACH; ++v) {
         const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
-        UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] += packed.template get<ACC_TYPE>(i);
+        UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] = sum[v * EACH + i] + packed.template get<ACC_TYPE>(i);
     }
 }
 

@@ -4,19 +4,22 @@
 // (layouts, alignments or sizes it has no instruction for). Operands are converted to ACC_TYPE on their way
 // into shared memory, once per block, so that the hot loop is the same for every dtype: wide shared loads and
 // multiply-adds. The tiles lie in shared memory as A[k][m] and B[k][n]; an operand that is contiguous along k
-// is transposed on the way in.
+// is transposed on the way in. Complex numbers are multiplied by four real multiply-adds, or by three (FORM, see
+// simt_forms.cuh), and conjugated, where that is asked for, on their way into shared memory.
 //
 // Threads: THREADS = (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N). A thread computes THREAD_M x THREAD_N outputs
 // in VTHREAD_M x VTHREAD_N groups of adjacent rows and columns (virtual threads); groups of one thread lie
 // BLOCK_M / VTHREAD_M rows and BLOCK_N / VTHREAD_N columns apart. A warp is LANES_M x (32 / LANES_M) threads,
 // the columns varying fastest; warps follow one another along M first.
 //
-// Legal Programs (element = size of IN_TYPE, word = size of ACC_TYPE, both in bytes):
+// Legal Programs (element = size of IN_TYPE, word = size of ACC_TYPE, both in bytes; FORM 3: word = half of that,
+// sum = 3 words and 3 planes, otherwise sum = 1 word and 1 plane):
 //   BLOCK_M % THREAD_M == 0, BLOCK_N % THREAD_N == 0, THREAD_M % VTHREAD_M == 0, THREAD_N % VTHREAD_N == 0
 //   THREADS % 32 == 0, 32 <= THREADS <= 1024
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
-//   THREAD_M * THREAD_N * word <= 768 (accumulators must fit the register file)
-//   THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction caches)
+//   FORM is 1 for real types, 3 or 4 for complex ones
+//   THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file)
+//   FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction caches)
 //   STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
 //   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
 //   global loads per thread, operand and step (LOADS below) <= 32
@@ -27,11 +30,11 @@
 //   LOADS = INNER / V / LANES * ceil(OUTER / (THREADS / LANES))
 //
 // Shared bytes = max(tiles, EPILOGUE_STAGED and not SPLIT ? slabs : 0)
-//   tiles = STAGES * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128)),
+//   tiles = STAGES * planes * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128)),
 //     ROW_A = BLOCK_M + (PAD == 1 and A_LAYOUT == 0 ? 4 : 0), ROW_B likewise
-//   slabs = 2 * round_up(STORE_ROWS * BLOCK_M / THREAD_M * BLOCK_N * word, 128), with
-//     ROOM = THREAD_M * THREAD_N * word >= 256 ? 8 : 16 and STORE_ROWS = the largest of 4, 2, 1 that divides THREAD_M
-//     and has STORE_ROWS * THREAD_N <= ROOM (else 1)
+//   slabs = 2 * round_up(STORE_ROWS * BLOCK_M / THREAD_M * BLOCK_N * accumulator, 128), with accumulator = size of
+//     ACC_TYPE, ROOM = (THREAD_M * THREAD_N * accumulator >= 256 ? 8 : 16), half of that for an accumulator of 16, and
+//     STORE_ROWS = the largest of 4, 2, 1 that divides THREAD_M and has STORE_ROWS * THREAD_N <= ROOM (else 1)
 //
 // Bank conflicts. Fragments: a group of G = THREAD_M / VTHREAD_M (N likewise) adjacent values is read
 // min(16, (G & -G) * word) bytes at a time; lanes of one row (column) of a warp read the same address, and the
@@ -41,16 +44,25 @@
 // and the staged epilogue are conflict-free where a lane's V * word <= 16 bytes and 32 / LANES_M * G * word >= 128.
 
 #ifndef IN_TYPE
-#define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8
+#define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
 #endif
 #ifndef OUT_TYPE
 #define OUT_TYPE float // elements of C: the same, and i32
 #endif
 #ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators and shared tiles: float, double, i32
+#define ACC_TYPE float // accumulators and shared tiles: float, double, i32, c64, c128
 #endif
 #ifndef MATH_TF32
 #define MATH_TF32 0 // 1: the caller allows TF32 products; this family multiplies in full precision all the same
+#endif
+#ifndef FORM
+#define FORM 1 // real products of a multiply-add: 1 for real types, 4 for complex ones, or 3 (Gauss's formula)
+#endif
+#ifndef A_CONJUGATE
+#define A_CONJUGATE 0 // 1: the elements of A are conjugated
+#endif
+#ifndef B_CONJUGATE
+#define B_CONJUGATE 0 // the same for B
 #endif
 #ifndef A_LAYOUT
 #define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
@@ -139,17 +151,18 @@ static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the blo
 static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
 static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
 static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
-static_assert(THREAD_M * THREAD_N * sizeof(ACC_TYPE) <= 768, "A thread's accumulators must fit its registers.");
-static_assert(THREAD_M * THREAD_N * BLOCK_K <= 1024,
+static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
               "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
+
+static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // sums += the product over the tile's range of k. With two buffers the next step is stored while slower warps
 // still multiply this one, and one barrier per step is enough; with one buffer, a second barrier keeps it until
 // everybody has read it. Loads are issued a whole step before their values are stored.
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPlace &place,
-                          ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+                          Sum (&sums)[THREAD_M * THREAD_N]) {
     constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
     const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
     const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
@@ -157,7 +170,7 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
                          A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
     TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
                          B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
-    sptr<ACC_TYPE> current = shared_base().as<ACC_TYPE>(), next = current + (STAGES - 1) * TILE_WORDS;
+    sptr<TileWord> current = shared_base().as<TileWord>(), next = current + (STAGES - 1) * TILE_WORDS;
     a.load_step(params);
     b.load_step(params);
     store_step(a, current);
@@ -179,7 +192,7 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
         store_step(a, next);
         store_step(b, next + ShapeA::WORDS);
         barrier();
-        const sptr<ACC_TYPE> read = current;
+        const sptr<TileWord> read = current;
         current = next;
         next = read;
     }
@@ -188,13 +201,15 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
 KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
     const ThreadPlace place = thread_place();
-    ACC_TYPE sums[THREAD_M * THREAD_N] = {};
+    Sum sums[THREAD_M * THREAD_N] = {};
     multiply_tile(params, tile, place, sums);
+    ACC_TYPE outputs[THREAD_M * THREAD_N];
+    resolve_sums(sums, outputs);
 #if SPLIT
-    store_sums_as_partials(params, tile, place, sums);
+    store_sums_as_partials(params, tile, place, outputs);
 #elif EPILOGUE_STAGED
-    store_staged(params, tile, place, sums);
+    store_staged(params, tile, place, outputs);
 #else
-    store_direct(params, tile, place, sums);
+    store_direct(params, tile, place, outputs);
 #endif
 }

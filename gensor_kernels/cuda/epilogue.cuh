@@ -5,7 +5,8 @@
 // block: it uses EPILOGUE_CODES, 0 for the list in Params or a compile-time list of 5 bits per operation, the
 // first operation lowest (EPILOGUE_NONE as first entry: no operations). Operands and scalars always come from
 // Params. Arithmetic is float, double for double accumulators, int32 for the leading integer_steps of int32 ones, whose
-// operands are integers.
+// operands are integers. For complex accumulators it is complex: a real operand has an imaginary part of 0, and
+// operations that need an order of numbers, or a curve, do not exist.
 #pragma once
 #include "epilogue_operand.cuh"
 
@@ -34,31 +35,45 @@ DEVICE constexpr bool is_curve(i32 code) {
     return code >= EPILOGUE_GELU && code <= EPILOGUE_SIGMOID;
 }
 
+// The scalar of a step. A complex one has an imaginary part where the step reads no operand.
+template <class T>
+DEVICE T step_scalar(const EpilogueStep &step, i32 code) {
+    if constexpr (is_complex<T>) {
+        const double imaginary = takes_operand(code) ? 0.0 : bit_cast<double>(step.pointer);
+        return T{(part_t<T>)step.scalar, (part_t<T>)imaginary};
+    } else {
+        return (T)step.scalar;
+    }
+}
+
 // Operations of a few instructions, unrolled over all outputs of the thread.
 template <class Out, class T, int COUNT>
 DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T scalar) {
     switch (code) {
     case EPILOGUE_SCALE:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] *= scalar;
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] * scalar;
         break;
     case EPILOGUE_BIAS:
     case EPILOGUE_ADD:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] += x[i];
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] + x[i];
         break;
     case EPILOGUE_MUL:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] *= x[i];
-        break;
-    case EPILOGUE_RELU6:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] > T(6) ? T(6) : v[i]; // falls through
-    case EPILOGUE_RELU:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i];
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] * x[i];
         break;
     case EPILOGUE_MASK:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T(0) ? scalar : v[i];
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T{} ? scalar : v[i];
         break;
     case EPILOGUE_CAST:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = convert<T>(convert<Out>(v[i]));
         break;
+    }
+    if constexpr (!is_complex<T>) {
+        if (code == EPILOGUE_RELU6) {
+            UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] > T(6) ? T(6) : v[i];
+        }
+        if (code == EPILOGUE_RELU || code == EPILOGUE_RELU6) {
+            UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] < T(0) ? T(0) : v[i];
+        }
     }
 }
 
@@ -87,23 +102,24 @@ DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
     }
 }
 
-// One operation in float or double on v, with its operand x. FIXED is its code where that is known at compile time.
+// One operation in floating point on v, with its operand x. FIXED is its code where that is known at compile time.
 template <i32 FIXED, class Out, int WIDTH, class T, int COUNT>
 DEVICE void run_real(const EpilogueStep &step, i32 code, T (&v)[COUNT], const T (&x)[COUNT]) {
-    if constexpr (FIXED == 0) {
+    static_assert(!is_complex<T> || !is_curve(FIXED), "Curves are not defined for complex numbers.");
+    if constexpr (FIXED == 0 && !is_complex<T>) {
         if (is_curve(code))
             apply_curve<WIDTH>(code, v);
         else
-            apply_arithmetic<Out>(code, v, x, (T)step.scalar);
+            apply_arithmetic<Out>(code, v, x, step_scalar<T>(step, code));
     } else if constexpr (is_curve(FIXED)) {
         apply_curve<WIDTH>(code, v);
     } else {
-        apply_arithmetic<Out>(code, v, x, (T)step.scalar);
+        apply_arithmetic<Out>(code, v, x, step_scalar<T>(step, code));
     }
 }
 
 DEVICE bool is_integer(i32 dtype) {
-    return dtype >= OPERAND_INT8;
+    return dtype >= OPERAND_INT8 && dtype <= OPERAND_BOOL;
 }
 
 // Operation number s. Int32 values become the bits of floats behind the last operation in int32.

@@ -33,10 +33,16 @@ enum OperandType : i32 { // EpilogueStep::dtype
     OPERAND_BFLOAT16,
     OPERAND_INT8,
     OPERAND_INT32,
-    OPERAND_BOOL // and unsigned bytes
+    OPERAND_BOOL,      // and unsigned bytes
+    OPERAND_COMPLEX64, // of complex results only
+    OPERAND_COMPLEX128
 };
 
+// Bytes of an element of x, in an epilogue that computes with T.
+template <class T>
 DEVICE i32 operand_bytes(i32 dtype) {
+    if (is_complex<T> && dtype >= OPERAND_COMPLEX64)
+        return dtype == OPERAND_COMPLEX64 ? 8 : 16;
     return dtype == OPERAND_FLOAT64                                ? 8
            : dtype == OPERAND_FLOAT32 || dtype == OPERAND_INT32    ? 4
            : dtype == OPERAND_FLOAT16 || dtype == OPERAND_BFLOAT16 ? 2
@@ -99,6 +105,12 @@ DEVICE void load_runs(const Run (&runs)[COUNT / WIDTH], bool other, T (&x)[COUNT
 // One element of any dtype.
 template <class T>
 DEVICE T load_element(gptr<u8> from, i32 dtype, i32 bytes, bool inside) {
+    if constexpr (is_complex<T>) {
+        if (bytes == 16)
+            return operand_value<T>(load_global<16>(from, inside).template get<c128>(0));
+        if (dtype == OPERAND_COMPLEX64)
+            return operand_value<T>(load_global<8>(from, inside).template get<c64>(0));
+    }
     if (bytes == 8)
         return operand_value<T>(load_global<8>(from, inside).template get<double>(0));
     if (bytes == 4) {
@@ -134,7 +146,7 @@ DEVICE void load_elements(const EpilogueStep &step, i32 bytes, Run (&runs)[COUNT
 template <int WIDTH, class T, int COUNT, class Placement>
 DEVICE void load_operand(const Params &params, const EpilogueStep &step, const Batch &batch, T (&x)[COUNT],
                          const Placement &place) {
-    const i32 bytes = operand_bytes(step.dtype);
+    const i32 bytes = operand_bytes<T>(step.dtype);
     const gptr<u8> base = gptr<u8>(step.pointer) + batch_offset(step.batch_stride, batch) * bytes;
     Run runs[COUNT / WIDTH];
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
@@ -145,7 +157,12 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     if (in_vectors<WIDTH>(step, bytes)) {
         if (bytes == 4)
             return load_runs<WIDTH, float, i32>(runs, step.dtype == OPERAND_INT32, x);
-        if constexpr (same_type<T, double>) {
+        if constexpr (is_complex<T>) {
+            if (bytes == 8)
+                return load_runs<WIDTH, c64, double>(runs, step.dtype == OPERAND_FLOAT64, x);
+            if (bytes == 16)
+                return load_runs<WIDTH, c128, c128>(runs, false, x);
+        } else if constexpr (same_type<T, double>) {
             if (bytes == 8)
                 return load_runs<WIDTH, double, double>(runs, false, x);
         } else {

@@ -27,7 +27,7 @@
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
 //   max_(a, b)                                      float and double; NaN where either is
 #pragma once
-#include "types.cuh"
+#include "vectors.cuh"
 
 // A pointer into global memory. It can be moved but not dereferenced.
 template <class T>

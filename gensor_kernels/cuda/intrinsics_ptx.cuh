@@ -81,7 +81,7 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate) {
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_shared(sptr<T> p) {
     Vec<BYTES> v;
-    if constexpr (BYTES == 16 && sizeof(T) == 8) { // pairs of registers from the start: no moves to pair them
+    if constexpr (BYTES == 16 && sizeof(part_t<T>) == 8) { // pairs of registers from the start: no moves to pair them
         u64 low, high;
         asm volatile("ld.shared.v2.b64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "r"(p.address) : "memory");
         v.set(0, low), v.set(1, high);
@@ -106,7 +106,7 @@ DEVICE Vec<BYTES> load_shared(sptr<T> p) {
 
 template <int BYTES, class T>
 DEVICE void store_shared(sptr<T> p, Vec<BYTES> v) {
-    if constexpr (BYTES == 16 && sizeof(T) == 8) {
+    if constexpr (BYTES == 16 && sizeof(part_t<T>) == 8) {
         const u64 low = v.template get<u64>(0), high = v.template get<u64>(1);
         asm volatile("st.shared.v2.b64 [%2], {%0, %1};" ::"l"(low), "l"(high), "r"(p.address) : "memory");
     } else if constexpr (BYTES == 16) {

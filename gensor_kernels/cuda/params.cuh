@@ -5,7 +5,7 @@
 
 // One operation of the epilogue, applied to every output v at (row, column) of a batch entry.
 struct EpilogueStep {
-    u64 pointer;         // the operand x, or 0 where the operation takes none
+    u64 pointer;         // the operand x; where the operation takes none, the imaginary part of the scalar (a double)
     i64 batch_stride[3]; // in elements of x; a stride of 0 broadcasts
     i64 m_stride;
     i64 n_stride;

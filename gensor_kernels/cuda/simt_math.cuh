@@ -2,18 +2,8 @@
 #pragma once
 #include "simt_tile.cuh"
 
-DEVICE float multiply_add(float a, float b, float sum) {
-    return fma_(a, b, sum);
-}
-DEVICE double multiply_add(double a, double b, double sum) {
-    return fma_(a, b, sum);
-}
-DEVICE i32 multiply_add(i32 a, i32 b, i32 sum) {
-    return (i32)((u32)a * (u32)b + (u32)sum); // wraps around instead of being undefined
-}
-
-using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW>;
-using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW>;
+using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW, A_CONJUGATE>;
+using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW, B_CONJUGATE>;
 constexpr int TILE_WORDS = ShapeA::WORDS + ShapeB::WORDS; // of one shared buffer
 
 // A thread's place: its first row and column in the block's tile (of its first group).
@@ -27,17 +17,19 @@ DEVICE ThreadPlace thread_place() {
     return ThreadPlace{(int)row * (THREAD_M / VTHREAD_M), (int)column * (THREAD_N / VTHREAD_N)};
 }
 
-// sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied.
-DEVICE void multiply_step(ACC_TYPE (&sums)[THREAD_M * THREAD_N], sptr<ACC_TYPE> a_tile, sptr<ACC_TYPE> b_tile,
+// sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied. Both halves of a complex
+// multiply-add add to the same sums: all first halves come before the second ones, so that none waits for another.
+DEVICE void multiply_step(Sum (&sums)[THREAD_M * THREAD_N], sptr<TileWord> a_tile, sptr<TileWord> b_tile,
                           const ThreadPlace &place) {
     UNROLL for (int k = 0; k < BLOCK_K; ++k) {
-        ACC_TYPE a[THREAD_M], b[THREAD_N];
-        read_fragment<ShapeA, VTHREAD_M>(a, a_tile, place.row, k);
-        read_fragment<ShapeB, VTHREAD_N>(b, b_tile, place.column, k);
-        UNROLL for (int i = 0; i < THREAD_M; ++i) {
-            UNROLL for (int j = 0; j < THREAD_N; ++j) {
-                ACC_TYPE &sum = sums[i * THREAD_N + j];
-                sum = multiply_add(a[i], b[j], sum);
+        TileWord a[PLANES][THREAD_M], b[PLANES][THREAD_N];
+        UNROLL for (int p = 0; p < PLANES; ++p) {
+            read_fragment<ShapeA, VTHREAD_M>(a[p], a_tile + p * ShapeA::PLANE_WORDS, place.row, k);
+            read_fragment<ShapeB, VTHREAD_N>(b[p], b_tile + p * ShapeB::PLANE_WORDS, place.column, k);
+        }
+        UNROLL for (int half = 0; half < HALVES; ++half) {
+            UNROLL for (int i = 0; i < THREAD_M; ++i) {
+                UNROLL for (int j = 0; j < THREAD_N; ++j) add_product(sums[i * THREAD_N + j], a, b, i, j, half);
             }
         }
     }

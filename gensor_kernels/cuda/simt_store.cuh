@@ -8,7 +8,7 @@ constexpr int THREAD_ROWS = BLOCK_M / THREAD_M; // threads along M
 constexpr int ADJACENT = power_of_two_in(GROUP_N);
 // Rows of a thread whose epilogue runs at once. Few, since the epilogue's operands come on top of the
 // accumulators; but enough for several loads at a time where the accumulators leave room.
-constexpr int ROOM = THREAD_M * THREAD_N * int(sizeof(ACC_TYPE)) >= 256 ? 8 : 16;
+constexpr int ROOM = (THREAD_M * THREAD_N * int(sizeof(ACC_TYPE)) >= 256 ? 8 : 16) / (sizeof(ACC_TYPE) > 8 ? 2 : 1);
 constexpr int STORE_ROWS = 4 * THREAD_N <= ROOM && THREAD_M % 4 == 0   ? 4
                            : 2 * THREAD_N <= ROOM && THREAD_M % 2 == 0 ? 2
                                                                        : 1;

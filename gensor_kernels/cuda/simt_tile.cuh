@@ -1,9 +1,10 @@
 // One operand's share of a step: from global memory through registers into a shared tile [BLOCK_K][ROW].
 //
 // A tile spans EXTENT rows of A or columns of B ("entries" below) and BLOCK_K of k. The operand's contiguous
-// axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored.
+// axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may have
+// several planes, one behind the other (simt_forms.cuh).
 #pragma once
-#include "contraction.cuh"
+#include "simt_forms.cuh"
 #include "window_walk.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
@@ -15,12 +16,12 @@ DEVICE constexpr int power_of_two_in(int a) {
 }
 
 // Who loads what, and where it lies in the shared tile.
-template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_>
+template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_>
 struct TileShape {
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    static constexpr bool TRANSPOSED = TRANSPOSED_;
-    static constexpr int WORD = int(sizeof(ACC_TYPE));
+    static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_;
+    static constexpr int WORD = int(sizeof(TileWord));
     static constexpr int ELEMENTS = VECTOR / int(sizeof(IN_TYPE)); // per global load
     static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;    // extent of the contiguous axis
     static constexpr int OUTER = TRANSPOSED ? EXTENT : BLOCK_K;
@@ -35,7 +36,7 @@ struct TileShape {
     static constexpr int LOADS = INNER_LOADS * OUTER_LOADS; // per thread and step
     static constexpr bool RAGGED = OUTER % LINES != 0;      // some threads' last loads lie past the tile
     static constexpr int ROW = EXTENT + (TRANSPOSED && PAD ? 4 : 0);
-    static constexpr int BYTES = (BLOCK_K * ROW * WORD + 127) / 128 * 128, WORDS = BYTES / WORD;
+    static constexpr int PLANE_WORDS = (BLOCK_K * ROW * WORD + 127) / 128 * 128 / WORD, WORDS = PLANES * PLANE_WORDS;
     // Swizzle: lanes that would store into one column are spread over the banks of a wavefront (128 bytes)
     // by flipping bits of the column; SPAN keeps the flipped column inside the row.
     static constexpr bool SWIZZLED = TRANSPOSED && !PAD;
@@ -151,28 +152,36 @@ struct TileLoader {
 
 // Elements of one load that lie along k: one word into each of ELEMENTS rows.
 template <class Shape>
-DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
+DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     UNROLL for (int e = 0; e < Shape::ELEMENTS; ++e) {
-        Vec<Shape::WORD> word;
-        word.set(0, convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e)));
-        store_shared(target + e * Shape::ROW, word);
+        const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e));
+        UNROLL for (int p = 0; p < PLANES; ++p) {
+            Vec<Shape::WORD> word;
+            word.set(0, plane_word<TileWord, Shape::CONJUGATE>(value, p));
+            store_shared(target + (p * Shape::PLANE_WORDS + e * Shape::ROW), word);
+        }
     }
 }
 
 // Elements of one load that lie along a row: as many words at a time as fit 16 bytes.
 template <class Shape>
-DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<ACC_TYPE> target) {
+DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     constexpr int WORDS = minimum(Shape::ELEMENTS, 16 / Shape::WORD);
     UNROLL for (int e = 0; e < Shape::ELEMENTS; e += WORDS) {
-        Vec<WORDS * Shape::WORD> words;
-        UNROLL for (int w = 0; w < WORDS; ++w) words.set(w, convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e + w)));
-        store_shared(target + e, words);
+        UNROLL for (int p = 0; p < PLANES; ++p) {
+            Vec<WORDS * Shape::WORD> words;
+            UNROLL for (int w = 0; w < WORDS; ++w) {
+                const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e + w));
+                words.set(w, plane_word<TileWord, Shape::CONJUGATE>(value, p));
+            }
+            store_shared(target + (p * Shape::PLANE_WORDS + e), words);
+        }
     }
 }
 
 // Converts what `load_step` brought and stores it into the shared tile.
 template <class Shape>
-DEVICE void store_step(const TileLoader<Shape> &loader, sptr<ACC_TYPE> tile) {
+DEVICE void store_step(const TileLoader<Shape> &loader, sptr<TileWord> tile) {
     UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
         if (!Shape::in_tile(loader.line, o))
             continue;
@@ -188,16 +197,16 @@ DEVICE void store_step(const TileLoader<Shape> &loader, sptr<ACC_TYPE> tile) {
     }
 }
 
-// Reads a thread's THREAD entries of row k: VTHREADS groups, the first starting at entry `first`.
+// Reads a thread's THREAD entries of row k of a plane: VTHREADS groups, the first starting at entry `first`.
 template <class Shape, int VTHREADS, int THREAD>
-DEVICE void read_fragment(ACC_TYPE (&values)[THREAD], sptr<ACC_TYPE> tile, int first, int k) {
+DEVICE void read_fragment(TileWord (&values)[THREAD], sptr<TileWord> tile, int first, int k) {
     constexpr int GROUP = THREAD / VTHREADS, APART = Shape::EXTENT / VTHREADS;
     constexpr int WORDS = minimum(power_of_two_in(GROUP), 16 / Shape::WORD);
     UNROLL for (int g = 0; g < VTHREADS; ++g) {
         UNROLL for (int e = 0; e < GROUP; e += WORDS) {
             const int column = Shape::column(first + e, g * APART, k);
             const Vec<WORDS * Shape::WORD> words = load_shared<WORDS * Shape::WORD>(tile + (k * Shape::ROW + column));
-            UNROLL for (int w = 0; w < WORDS; ++w) values[g * GROUP + e + w] = words.template get<ACC_TYPE>(w);
+            UNROLL for (int w = 0; w < WORDS; ++w) values[g * GROUP + e + w] = words.template get<TileWord>(w);
         }
     }
 }

@@ -31,6 +31,43 @@ struct bfloat16_t {
     u16 bits;
 };
 
+// Complex numbers, real part first in memory.
+template <class T>
+struct complex_t {
+    T re, im;
+};
+typedef complex_t<float> c64;
+typedef complex_t<double> c128;
+
+template <class T>
+DEVICE complex_t<T> operator*(complex_t<T> a, complex_t<T> b) {
+    return complex_t<T>{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+template <class T>
+DEVICE complex_t<T> operator+(complex_t<T> a, complex_t<T> b) {
+    return complex_t<T>{a.re + b.re, a.im + b.im};
+}
+template <class T>
+DEVICE bool operator==(complex_t<T> a, complex_t<T> b) {
+    return a.re == b.re && a.im == b.im;
+}
+
+// The type of one part of a number; real numbers have one part.
+template <class T>
+struct Part {
+    typedef T Type;
+    static constexpr bool COMPLEX = false;
+};
+template <class T>
+struct Part<complex_t<T>> {
+    typedef T Type;
+    static constexpr bool COMPLEX = true;
+};
+template <class T>
+using part_t = typename Part<T>::Type;
+template <class T>
+constexpr bool is_complex = Part<T>::COMPLEX;
+
 template <class To, class From>
 DEVICE To bit_cast(const From &from) {
     static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size.");
@@ -118,7 +155,8 @@ DEVICE i32 to_int(float value) {
     return value <= -2147483648.0f ? -2147483647 - 1 : value >= 2147483648.0f ? 2147483647 : (i32)value;
 }
 
-// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32; i64 from and to integers
+// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32, and from all of them to c64 and c128;
+// i64 from and to integers
 // To an integer: towards zero, saturating at 32 bits; i32 to i8 wraps around (two's complement), as in NumPy.
 
 DEVICE float widen(half_t value) {
@@ -140,6 +178,10 @@ DEVICE float widen(float value) {
     return value;
 }
 DEVICE double widen(double value) {
+    return value;
+}
+template <class T>
+DEVICE complex_t<T> widen(complex_t<T> value) {
     return value;
 }
 
@@ -189,6 +231,17 @@ template <>
 struct Narrow<i64> {
     static MEMBER i64 from(i64 value) { return value; }
 };
+template <class T>
+struct Narrow<complex_t<T>> {
+    template <class From>
+    static MEMBER complex_t<T> from(From value) {
+        return complex_t<T>{(T)value, T(0)};
+    }
+    template <class From>
+    static MEMBER complex_t<T> from(complex_t<From> value) {
+        return complex_t<T>{(T)value.re, (T)value.im};
+    }
+};
 
 template <class To, class From>
 DEVICE To convert(From value) {
@@ -198,50 +251,3 @@ template <class To>
 DEVICE To from_float(float value) {
     return Narrow<To>::from(value);
 }
-
-// ---- Vec<BYTES>: what one memory instruction moves, held in 32-bit registers
-template <int BYTES>
-struct Vec {
-    static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16,
-                  "A memory instruction moves 1, 2, 4, 8 or 16 bytes.");
-    static constexpr int WORDS = (BYTES + 3) / 4;
-    u32 word[WORDS];
-
-    static MEMBER Vec zero() {
-        Vec result;
-        UNROLL for (int i = 0; i < WORDS; ++i) result.word[i] = 0;
-        return result;
-    }
-
-    // Element i of type T; i must be a constant after unrolling, or the vector leaves its registers.
-    template <class T>
-    MEMBER T get(int i) const {
-        static_assert(sizeof(T) <= BYTES, "The element is wider than the vector.");
-        if constexpr (sizeof(T) == 8) {
-            return bit_cast<T>((u64)word[2 * i + 1] << 32 | word[2 * i]);
-        } else if constexpr (sizeof(T) == 4) {
-            return bit_cast<T>(word[i]);
-        } else if constexpr (sizeof(T) == 2) {
-            return bit_cast<T>((u16)(word[i >> 1] >> (16 * (i & 1))));
-        } else {
-            return bit_cast<T>((u8)(word[i >> 2] >> (8 * (i & 3))));
-        }
-    }
-
-    template <class T>
-    MEMBER void set(int i, T value) {
-        static_assert(sizeof(T) <= BYTES, "The element is wider than the vector.");
-        if constexpr (sizeof(T) == 8) {
-            u64 bits = bit_cast<u64>(value);
-            word[2 * i] = (u32)bits, word[2 * i + 1] = (u32)(bits >> 32);
-        } else if constexpr (sizeof(T) == 4) {
-            word[i] = bit_cast<u32>(value);
-        } else if constexpr (sizeof(T) == 2) {
-            int shift = 16 * (i & 1);
-            word[i >> 1] = (word[i >> 1] & ~(0xffffu << shift)) | (u32)bit_cast<u16>(value) << shift;
-        } else {
-            int shift = 8 * (i & 3);
-            word[i >> 2] = (word[i >> 2] & ~(0xffu << shift)) | (u32)bit_cast<u8>(value) << shift;
-        }
-    }
-};

@@ -27,6 +27,7 @@ from .device import Code, Device, Launcher
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
 FLOAT32 = np.dtype(np.float32)
+SINGLE = (FLOAT32, np.dtype(np.complex64))  # what the TF32 switch is about
 
 
 def import_cupy() -> Any:
@@ -211,7 +212,7 @@ class CudaDevice(Device):
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
         """cupy.matmul; with `precision` "ieee" without TF32, whatever CuPy's switch says."""
-        if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) == FLOAT32:
+        if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) in SINGLE:
             with self._lock:
                 self._set_switch(False)
                 try:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import UnsupportedError
 from ..operators.epilogue import OPERATIONS
 
 SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
-PRECISIONS = (None, "ieee", "tf32")
+PRECISIONS = (None, "ieee", "tf32", "3m")
 
 #: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
 WIDER_RESULTS = {
@@ -30,7 +31,7 @@ class Operation(NamedTuple):
 
     name: str
     operand: Any = None
-    scalar: float = 0.0
+    scalar: complex = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Call:
 
     `shape` and `dtype` are the result's; `inputs` is the dtype both operands are brought to; `sizes` is
     (m, n, k) with 1 for the axis a one-dimensional operand lacks; `batch` the broadcast leading axes.
-    `math` is the mode of float32 products, None where the library's own switch is to decide (tier 4 only).
+    `math` is the mode of float32 and complex products, None where the library's own switch is to decide (tier 4 only).
+    `conjugated`: which operands are.
     `plain`: the array library's matmul gives this result as it stands; `one_call`: without converting operands.
     """
 
@@ -52,6 +54,7 @@ class Call:
     math: str | None
     plain: bool
     one_call: bool
+    conjugated: tuple[bool, bool] = (False, False)
 
     def without_arrays(self) -> Call:
         """The same without the epilogue's arrays, which a Plan must not keep alive."""
@@ -76,8 +79,8 @@ def operations(
     """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
 
     Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
-    anybody's guess), TypeError for scalars that are no real numbers and for a list that is none. Operands are not
-    looked at here.
+    anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
+    none. Operands are not looked at here.
     """
     steps = _scale(alpha)
     if epilogue is not None:
@@ -103,7 +106,14 @@ def _scale(alpha: Any) -> list[Operation]:
         return [] if alpha == 1 else [Operation("scale", None, float(alpha))]
     if getattr(alpha, "shape", None) == () and not isinstance(alpha, np.generic):
         return [Operation("mul", alpha)]  # a 0-d array stays on its device
-    return [Operation("scale", None, _scalar("alpha", alpha))]
+    return [Operation("scale", None, _factor("alpha", alpha))]
+
+
+def _factor(name: str, value: Any) -> complex:
+    """A number as a float, or as a complex where it is one."""
+    if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+        return complex(value)
+    return _scalar(name, value)
 
 
 def _scalar(name: str, value: Any) -> float:
@@ -136,15 +146,25 @@ def _listed(item: Any) -> Operation:
         plural = "" if expected == 1 else "s"
         raise ValueError(f"epilogue operation {name!r} takes {expected} value{plural}, not {len(values)}")
     step = Operation(name, values[0]) if operation.takes_operand else Operation(name)
-    return step._replace(scalar=_scalar(name, values[-1])) if operation.takes_scalar else step
+    read = _scalar if operation.takes_operand else _factor
+    return step._replace(scalar=read(name, values[-1])) if operation.takes_scalar else step
 
 
-def resolve(a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any = None, math: str = "ieee") -> Call:
+def resolve(
+    a: Any,
+    b: Any,
+    out: Any,
+    steps: tuple[Operation, ...],
+    dtype: Any = None,
+    math: str = "ieee",
+    conjugated: tuple[bool, bool] = (False, False),
+) -> Call:
     """Shapes and dtypes of a call; raises what NumPy raises for operands that do not fit.
 
     The result's dtype is `dtype`, else NumPy's promotion of the operands. One thing more than NumPy: where
     the accumulator is wider than the operands (int8, float16, bfloat16), `dtype` or the dtype of `out` may
-    ask for it, and the result is not rounded to the operands' dtype on the way.
+    ask for it, and the result is not rounded to the operands' dtype on the way. `conjugated` says which operands
+    are, where they are complex.
     """
     batch, sizes, shape = _shapes(a.shape, b.shape)
     for step in steps:
@@ -163,11 +183,25 @@ def resolve(a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any =
         _check_cast(result, out.dtype, "output")
         if tuple(out.shape) != shape:
             raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
+    _check_steps(steps, result)
+    first, second = conjugated
+    conjugated = first and a.dtype.kind == "c", second and b.dtype.kind == "c"
     # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
-    plain = not steps and result == promoted and not (batch and result.name == "bfloat16")
+    plain = not steps and result == promoted and not (batch and result.name == "bfloat16") and not any(conjugated)
     one_call = plain and not (batch and result.name == "float16")
-    math = math if inputs == np.float32 else "ieee"
-    return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call)
+    takes = "3m" if inputs.kind == "c" else "tf32" if inputs == np.float32 else "ieee"
+    math = math if math == takes else "ieee"
+    return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
+
+
+def _check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
+    """TypeError for complex numbers in a real epilogue, UnsupportedError for operations that complex ones lack."""
+    for name, operand, scalar in steps:
+        if result.kind == "c":
+            if not OPERATIONS[name].of_complex:
+                raise UnsupportedError(f"epilogue operation {name!r} is not defined for complex numbers")
+        elif type(scalar) is complex or (operand is not None and operand.dtype.kind == "c"):
+            raise TypeError(f"{name} takes no complex number where the result is {result}")
 
 
 def _check_cast(source: np.dtype[Any], target: np.dtype[Any], what: str) -> None:

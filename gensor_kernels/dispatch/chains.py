@@ -10,6 +10,7 @@ import numpy as np
 from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, parse, written
 from .contract import Study, is_staged, staged_form, stand_ins, study
 from .contractions import make
+from .forms import einsum_form
 from .pairs import pair
 
 if TYPE_CHECKING:
@@ -21,18 +22,19 @@ STRATEGIES = ("greedy", "optimal")
 Pairs = tuple[tuple[int, int], ...]
 
 
-def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any) -> Any:
-    """`einsum(*arguments, dtype=dtype, optimize=optimize)` on one device."""
+def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any, conjugate: Any = ()) -> Any:
+    """`einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate)` on one device."""
     text, operands = written_as(runtime, arguments)
-    strategy = strategy_of(optimize)
+    strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if len(operands) == 1:
-        return _single(runtime, text, operands[0], dtype)
+        return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
     if len(operands) == 2:
         a, b = operands
-        return pair(runtime, text, a, b, None, dtype)
-    chain = _chain(runtime, text, operands, dtype, strategy)
+        return pair(runtime, einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
+    chain = _chain(runtime, text, operands, dtype, strategy, flags)
     if chain.library:
-        return runtime.device.xp.einsum(text, *operands, dtype=dtype, optimize=optimize)
+        taken_as = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
+        return runtime.device.xp.einsum(text, *taken_as, dtype=dtype, optimize=optimize)
     for form, places in chain.steps():
         first, second = taken(operands, places)
         operands.append(pair(runtime, form, first, second, None, chain.dtype))
@@ -74,28 +76,32 @@ def taken(operands: list[Any], places: tuple[int, int]) -> tuple[Any, Any]:
 class Chain:
     """Pairwise contractions in order. `library`: each would be the library's, so all are one call of its."""
 
-    def __init__(self, subscripts: Subscripts, pairs: Pairs, dtype: Any):
-        self.subscripts, self.pairs, self.dtype = subscripts, pairs, dtype
+    def __init__(self, subscripts: Subscripts, pairs: Pairs, dtype: Any, flags: tuple[bool, ...]):
+        self.subscripts, self.pairs, self.dtype, self.flags = subscripts, pairs, dtype, flags
         self.library = False
 
     def steps(self) -> Iterator[tuple[Any, tuple[int, int]]]:
         """(form, places of its operands) of each; what it gives is put at the end."""
-        labels = list(self.subscripts.operands)
+        labels, flags = list(self.subscripts.operands), list(self.flags)
         for places in self.pairs:
             a, b = taken(labels, places)
+            conjugated = taken(flags, places)
+            flags.append(False)
             kept = self.subscripts.output
             if labels:
                 needed = {label for each in (*labels, kept) for label in each}
                 kept = tuple(label for label in dict.fromkeys((*a, *b)) if label in needed)
             labels.append(kept)
-            yield ("labels", a, b, kept), places
+            yield ("labels", a, b, kept, conjugated), places
 
 
-def _chain(runtime: Runtime, text: str, operands: list[Any], dtype: Any, strategy: Any) -> Chain:
-    key = ("chain", text, dtype, strategy, *((each.shape, each.strides, each.dtype) for each in operands))
+def _chain(
+    runtime: Runtime, text: str, operands: list[Any], dtype: Any, strategy: Any, flags: tuple[bool, ...]
+) -> Chain:
+    key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
     found: Any = runtime.plans.get(key)
     if found is None:
-        found = outlined(text, operands, dtype, strategy)
+        found = outlined(text, operands, dtype, strategy, flags)
         if not runtime.device.emulated:
             found.library = _is_librarys(runtime, found, operands)
         if not runtime.device.capturing():
@@ -108,13 +114,13 @@ def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> boo
     return all(plan.tier == 4 for plan, _ in made)
 
 
-def outlined(text: str, operands: Sequence[Any], dtype: Any, strategy: Any) -> Chain:
+def outlined(text: str, operands: Sequence[Any], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
     """The Chain of three or more operands; raises ValueError for what does not fit."""
     subscripts, sizes = parsed(text, operands)
     result = np.dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
     shapes = [each.shape for each in operands]
     path = _path(subscripts, shapes, strategy) if len(sizes) <= len(LETTERS) else [tuple(range(len(operands)))]
-    return Chain(subscripts, tuple(_pairs(path, len(operands))), result)
+    return Chain(subscripts, tuple(_pairs(path, len(operands))), result, flags)
 
 
 def walked(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> Iterator[tuple[Study, Any, Any]]:
@@ -137,6 +143,14 @@ def outcome(runtime: Runtime, found: Study, a: Any, b: Any) -> Any:
         return outcome(runtime, study(runtime, form, first, second, None, dtype), first, second)
     array = runtime.device.empty(found.layout.allocated, found.dtype)
     return array if found.layout.order is None else array.transpose(found.layout.order)
+
+
+def flags_of(conjugate: Any, count: int) -> tuple[bool, ...]:
+    """Which of `count` operands are conjugated; ValueError for one that does not exist."""
+    numbers = [conjugate] if isinstance(conjugate, int) else list(conjugate)
+    if any(not 0 <= number < count for number in numbers):
+        raise ValueError(f"conjugate names operands 0 to {count - 1}, not {conjugate!r}")
+    return tuple(place in numbers for place in range(count))
 
 
 # ---- the order

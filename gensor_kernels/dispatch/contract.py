@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..operators.subscripts import Subscripts, extents, spoken
 from .arranging import Source, arrange
-from .forms import Form, meaning
+from .forms import VDOT, Form, conjugations, meaning
 from .grouping import Layout, Window, strides_of
 
 if TYPE_CHECKING:
+    from .arguments import Call
     from .runtime import Runtime
 
 #: Results whose sums of single operands are kept in float32 until the end.
@@ -25,7 +26,8 @@ class Study:
     """A contraction as far as it is known without choosing a kernel.
 
     `reason` says why it is the library's whatever is stored; `layout` is None then, and where there is nothing to
-    compute. `direct`: the caller's `out` is written by the product itself, not copied to.
+    compute. `direct`: the caller's `out` is written by the product itself, not copied to. `conjugated`: which operands
+    are, in the caller's order.
     """
 
     form: Form
@@ -36,6 +38,14 @@ class Study:
     layout: Layout | None
     reason: str = ""
     direct: bool = False
+    conjugated: tuple[bool, bool] = (False, False)
+
+    def call(self, product: Call) -> Call:
+        """The call of this contraction's product, with its operands conjugated; the library's vdot does that too."""
+        if not any(self.conjugated):
+            return product
+        flags = self.conjugated[::-1] if self.layout is not None and self.layout.swapped else self.conjugated
+        return replace(product, conjugated=flags, plain=False, one_call=self.form == VDOT)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,14 +61,16 @@ def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any) ->
         sizes.setdefault(label, 1)  # an axis of one element that a copy or a sum has dropped
     given = None if dtype is None else np.dtype(dtype)
     result = np.promote_types(a.dtype, b.dtype) if given is None else given
-    found = Study(form, subscripts, sizes, result, given, None)
+    flags = conjugations(form)
+    conjugated = flags[0] and a.dtype.kind == "c", flags[1] and b.dtype.kind == "c"
+    found = Study(form, subscripts, sizes, result, given, None, conjugated=conjugated)
     if out is not None and (out.dtype != result or out.shape != found.shape):
         raise ValueError(f"out is {out.dtype} {tuple(out.shape)}, the result {result} {found.shape}")
     if 0 in sizes.values():
         return found
     reason = _unfit(runtime, found, a, b)
     if reason:
-        return Study(form, subscripts, sizes, result, given, None, reason)
+        return replace(found, reason=reason)
     first, second = subscripts.operands
     sources = (
         Source(first, a.shape, a.strides, a.dtype.itemsize),
@@ -69,8 +81,8 @@ def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any) ->
     layout = layout or arrange(sources, subscripts.output, sizes, result.itemsize)
     if not runtime.device.emulated and layout is not None and layout.c is not None and _is_dots(layout.c):
         reason = "one element per product: a block of a kernel would compute a whole tile for it"
-        return Study(form, subscripts, sizes, result, given, None, reason)
-    return Study(form, subscripts, sizes, result, given, layout, direct=direct)
+        return replace(found, reason=reason)
+    return replace(found, layout=layout, direct=direct)
 
 
 def _is_dots(result: Window) -> bool:
@@ -124,7 +136,7 @@ def staged_form(found: Study) -> tuple[Form, Any]:
     pairs = zip(layout.staged, found.subscripts.operands, strict=True)
     first, second = (labels if staged is None else staged for staged, labels in pairs)
     late = layout.sums != ((), ()) and found.dtype.name in NARROW
-    return ("labels", first, second, found.subscripts.output), None if late else found.given
+    return ("labels", first, second, found.subscripts.output, found.conjugated), None if late else found.given
 
 
 def stand_ins(runtime: Runtime, found: Study, a: Any, b: Any) -> tuple[Any, Any]:

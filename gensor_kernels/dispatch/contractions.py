@@ -175,7 +175,7 @@ def make(runtime: Runtime, form: Any, a: Any, b: Any, out: Any, dtype: Any) -> t
             return LibraryPlan(runtime, found, None, inner.reason), keep
         return StagedContraction(runtime, found, inner.call), keep
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
-    plan, keep = runtime._plan(x, y, z, (), found.given, None)
+    plan, keep = runtime._plan(x, y, z, (), found.given, None, found)
     if isinstance(plan, FallbackPlan):
         return LibraryPlan(runtime, found, plan.call, plan.reason, plan.runs_to_wait > 0), keep
     return bound(runtime, found, plan, out is None), keep

@@ -25,6 +25,7 @@ def evaluate(device: Any, call: Call, a: Any, b: Any) -> Any:
         inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
     elif inputs.name == "bfloat16" and call.batch:
         inputs = np.dtype(np.float32)  # CuPy has no batched bfloat16 product
+    a, b = conjugated(call, a, b)
     value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), call.math)
     return apply_steps(device, value, call.operations, call.dtype, call.inputs)
 
@@ -43,9 +44,15 @@ def apply_steps(
     return _convert(device.xp, value, dtype)
 
 
-def is_whole(scalar: float) -> bool:
+def conjugated(call: Call, a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands as they are multiplied: conjugated copies where the call says so."""
+    first, second = call.conjugated
+    return a.conj() if first else a, b.conj() if second else b
+
+
+def is_whole(scalar: complex) -> bool:
     """Whether an int32 holds a scalar exactly."""
-    return -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
+    return not isinstance(scalar, complex) and -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
 
 
 def integer_steps(call: Call) -> int:

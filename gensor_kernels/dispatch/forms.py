@@ -17,16 +17,34 @@ from ..operators.subscripts import Labels, Subscripts, parse, written
 
 Form = Any
 Shape = tuple[int, ...]
+Flags = tuple[bool, bool]
+VDOT = ("vdot",)
 
 
 def meaning(form: Form, a: Any, b: Any) -> Subscripts:
     """A label per axis of the operands and of the result of `form`, for operands of these shapes."""
     if isinstance(form, str):
         return parse(form, (a.ndim, b.ndim))
+    if form[0] == "einsum":
+        return parse(form[1], (a.ndim, b.ndim))
     return _READERS[form[0]](a.shape, b.shape, *form[1:])
 
 
-def _labels(a: Shape, b: Shape, first: Labels, second: Labels, output: Labels) -> Subscripts:
+def einsum_form(text: str, flags: Flags) -> Form:
+    """The form of an einsum of two operands, of which some are conjugated."""
+    return ("einsum", text, flags) if any(flags) else text
+
+
+def conjugations(form: Form) -> Flags:
+    """Which operands a form conjugates, if they are complex."""
+    if form == VDOT:
+        return True, False
+    return form[-1] if form[0] in ("einsum", "labels") and not isinstance(form, str) else (False, False)
+
+
+def _labels(
+    a: Shape, b: Shape, first: Labels, second: Labels, output: Labels, flags: Flags = (False, False)
+) -> Subscripts:
     return Subscripts((first, second), output)
 
 
@@ -98,7 +116,9 @@ def library_call(xp: Any, form: Form, a: Any, b: Any, out: Any, dtype: np.dtype[
     if isinstance(form, str):
         return xp.einsum(form, a, b, dtype=dtype)
     name, *more = form
-    if name == "labels":
-        return xp.einsum(written(more[:2], more[2]), a, b, dtype=dtype)
+    if name in ("labels", "einsum"):
+        first, second = conjugations(form)
+        text = written(more[:2], more[2]) if name == "labels" else more[0]
+        return xp.einsum(text, a.conj() if first else a, b.conj() if second else b, dtype=dtype)
     function = getattr(xp, name)
     return function(a, b, *more) if out is None else function(a, b, *more, out=out)

@@ -43,7 +43,7 @@ class Kernel:
     @property
     def demands(self) -> int:
         """How much its class asks of the operands: among equals, what asks for most wastes least."""
-        return sum(self.serves.align[name] for name, layout in self.serves.layout if layout != "s")
+        return sum(self.serves.align[name] for name, layout in self.serves.layouts.items() if layout != "s")
 
     def fits(self, workload: Workload) -> bool:
         """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
@@ -68,7 +68,9 @@ def fits_class(mine: Workload, workload: Workload) -> bool:
     """Whether binaries for the class of `mine` may read and write the operands of `workload`."""
     if types_of(mine) != types_of(workload):
         return False
-    for name, layout in mine.layout:
+    if mine.conjugated != workload.conjugated:
+        return False
+    for name, layout in mine.layouts.items():
         same = layout == workload.layouts[name] and mine.align[name] <= workload.align[name]
         if not (same or layout == "s"):
             return False

@@ -23,7 +23,7 @@ from ..programs.params import (
     write_scalar,
 )
 from .arguments import Call, Operation
-from .fallback import evaluate
+from .fallback import conjugated, evaluate
 from .staging import Staging, byte_range, operand_dtype
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class StagedPlan:
         call = self.call
         target = None if self.staging.temporary else out
         staged = tuple(self._operand(step) for step in steps)
-        result = self.runtime.call(self._matrix(a), self._matrix(b), target, staged, call.dtype, call.math)
+        first, second = conjugated(call, self._matrix(a), self._matrix(b))
+        result = self.runtime.call(first, second, target, staged, call.dtype, call.math)
         if out is None or target is not None:
             return result
         out[...] = result
@@ -176,6 +177,7 @@ class LaunchPlan:
             (HEAD_BYTES + STEP_BYTES * index, *_clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
             for index, step in enumerate(call.operations)
         )
+        self.is_complex = call.dtype.kind == "c"
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Writes this call's addresses and scalars into Params, and launches."""
@@ -210,10 +212,13 @@ class LaunchPlan:
                     return True
                 write_pointer(buffer, offset, address)
             if takes_scalar:
-                write_scalar(buffer, offset + SCALAR_OFFSET, scalar)
+                write_scalar(buffer, offset + SCALAR_OFFSET, scalar.real)
+                if self.is_complex and operand is None:
+                    write_scalar(buffer, offset, scalar.imag)
         return False
 
     def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps) -> Any:
+        a, b = conjugated(self.call, a, b)
         out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
         return out
 

@@ -153,7 +153,15 @@ class _Axes:
         return View((*lead, *shape), strides, like.dtype, like.alignment)
 
 
-def make(a: View, b: View, c: View, operands: Sequence[View | None], steps: Sequence[Operation], math: str) -> Problem:
+def make(
+    a: View,
+    b: View,
+    c: View,
+    operands: Sequence[View | None],
+    steps: Sequence[Operation],
+    math: str,
+    conjugated: tuple[bool, bool] = (False, False),
+) -> Problem:
     """The Problem of c = epilogue(a @ b).
 
     `a`, `b` and `c` are views of the arrays as the caller has them (one-dimensional a or b included, the batch
@@ -172,11 +180,15 @@ def make(a: View, b: View, c: View, operands: Sequence[View | None], steps: Sequ
     if swapped:
         axes.transpose()
         views[0], views[1] = views[1], views[0]
+        conjugated = conjugated[1], conjugated[0]
     extents = tuple(extent for extent, _ in axes.batch)
     if max(axes.m, axes.n, axes.k, int(np.prod(extents, dtype=np.int64))) > LARGEST_EXTENT:
         raise UnsupportedError("an extent of 2^31 or more")
     workload = workload_from_operands(
-        *(axes.view(index, views[index]) for index in range(3)), math=math, epilogue=[s.name for s in steps]
+        *(axes.view(index, views[index]) for index in range(3)),
+        math=math,
+        conjugate="".join(name for name, flag in zip("ab", conjugated, strict=True) if flag),
+        epilogue=[s.name for s in steps],
     )
     numbers = iter(range(3, len(views)))
     return Problem(

@@ -9,7 +9,7 @@ from .arguments import operations
 from .pairs import pair
 
 
-def einsum(*operands: Any, dtype: Any = None, optimize: Any = False) -> Any:
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()) -> Any:
     """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
 
     `einsum(subscripts, *operands)` or `einsum(operand0, sublist0, operand1, sublist1, ..., [output])`. Subscripts,
@@ -17,7 +17,8 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False) -> Any:
     `cupy.einsum` (numpy.einsum); the dtype is the operands' promoted one, or `dtype`. int8 wraps around as there;
     float16 and bfloat16 are summed in float32 and rounded once. `optimize` takes what `cupy.einsum` takes: False
     contracts from the last operand to the first, as CuPy does, True and "greedy" in a cheap order, "optimal" in the
-    cheapest, a list from `numpy.einsum_path` as it says.
+    cheapest, a list from `numpy.einsum_path` as it says. `conjugate` names operands by number (from 0) that are taken
+    conjugated: kernels do that while they read, where `.conj()` makes a copy.
 
     Two operands are one product of kernels' on the arrays as they lie; axes that kernels have too few of cost one
     copy. More are contracted pairwise, each intermediate in the result's dtype. One operand, and products in which
@@ -26,7 +27,7 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False) -> Any:
 
     Raises ValueError for subscripts and shapes that do not fit, TypeError for an `optimize` nobody knows.
     """
-    if len(operands) == 3 and type(operands[0]) is str and type(optimize) is bool:
+    if len(operands) == 3 and type(operands[0]) is str and type(optimize) is bool and conjugate == ():
         runtime = current_runtime()
         text, a, b = operands
         is_array = runtime.device.is_array
@@ -34,7 +35,7 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False) -> Any:
             return pair(runtime, text, a, b, None, dtype)
     from .chains import einsum
 
-    return einsum(current_runtime(), operands, dtype, optimize)
+    return einsum(current_runtime(), operands, dtype, optimize, conjugate)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
@@ -82,6 +83,8 @@ def inner(a: Any, b: Any) -> Any:
 
 def vdot(a: Any, b: Any) -> Any:
     """Product of two arrays as vectors, the first one conjugated, as `cupy.vdot` (numpy.vdot): an array without axes.
+
+    Kernels conjugate as they read.
 
     Raises ValueError for arrays of different sizes, TypeError for operands that are no arrays of this device.
     """

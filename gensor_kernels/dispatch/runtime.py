@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import config, recording
 from ..devices.device import Device
@@ -23,6 +23,9 @@ from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, 
 from .problem import LARGEST_EXTENT, Problem
 from .staging import Staging, problem_of
 from .tierup import improve
+
+if TYPE_CHECKING:
+    from .contract import Study
 
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
@@ -115,9 +118,13 @@ class Runtime:
                     self.plans[key] = plan
         return plan
 
-    def _plan(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> tuple[Plan, bool]:
-        """(Plan, whether it holds for later calls too)."""
+    def _plan(
+        self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None, study: Study | None = None
+    ) -> tuple[Plan, bool]:
+        """(Plan, whether it holds for later calls too); `study` is of the contraction whose product this is."""
         call = resolve(a, b, out, steps, dtype, self.precision(precision))
+        if study is not None:
+            call = study.call(call)
         if 0 in call.shape:
             return EmptyPlan(self, call), True
         capturing = self.device.capturing()
@@ -231,7 +238,7 @@ def about(steps: tuple[Operation, ...], pointer: Callable[[Any], int]) -> tuple[
     parts: list[Any] = []
     for name, operand, scalar in steps:
         if operand is None:
-            parts += (name, is_whole(scalar))
+            parts += (name, is_whole(scalar), type(scalar) is complex)
         else:
             parts += (name, operand.shape, operand.strides, operand.dtype, pointer(operand) & 15, is_whole(scalar))
     return tuple(parts)

@@ -23,7 +23,7 @@ Pointer = Callable[[Any], int]
 @dataclass(frozen=True)
 class Staging:
     """`compact`: broadcast and copy the operands, so that every batch axis can be merged; `temporary`: compute
-    into a new array and copy it to `out`. Conversion to the dtype of the call is always part of it.
+    into a new array and copy it to `out`. Conversion to the dtype of the call, and conjugation, are always part of it.
     """
 
     compact: bool = False
@@ -50,7 +50,7 @@ def operand_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype an epilogue operand is brought to: its own where kernels read it, else a float that holds it."""
     if dtype.name in STEP_DTYPES:
         return dtype
-    if dtype.kind == "c":
+    if dtype.kind == "c":  # of extended precision
         raise UnsupportedError(f"an epilogue operand of dtype {dtype.name}")
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
@@ -88,7 +88,8 @@ def _as_staged(call: Call, a: Any, b: Any, out: Any, staging: Staging | None, po
         for s in call.operations
     ]
     views = view(a, call.inputs, whole(a)), view(b, call.inputs, whole(b))
-    return make(*views, c, operands, call.operations, call.math or "ieee")
+    conjugated = call.conjugated if staging is None else (False, False)
+    return make(*views, c, operands, call.operations, call.math or "ieee", conjugated)
 
 
 def byte_range(array: Any) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class Convolution(Operator):
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
-        z, layouts = workload.size, workload.layouts
+        z, layouts = workload.size, dict(workload.layout)  # nothing conjugated
         g, oh, ow = z["groups"], self.out(z, "h"), self.out(z, "w")
         c, k = z["c"] // g, z["k_out"] // g
         for name, known in (("x", IMAGES), ("w", WEIGHTS), ("y", OUTPUTS)):
@@ -210,4 +210,5 @@ class Convolution(Operator):
             accumulator=workload.accumulator,
             output=workload.dtype["y"],
             integer_steps=integer_steps,
+            math=workload.math,
         )

@@ -66,13 +66,15 @@ class Operand:
 class Side:
     """One operand of a matrix product: its dtype, the axis of stride 1 ("s": none), and bytes of one access.
 
-    ``elements`` is how many it has in all, where they are not those of the whole matrix.
+    ``elements`` is how many it has in all, where they are not those of the whole matrix; ``conjugated``: they are
+    conjugated as they are read.
     """
 
     dtype: str
     unit: str
     align: int
     elements: int | None = None
+    conjugated: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,8 +212,10 @@ class Operator:
         return _stages(self.declare, tuple((name, sizes[name]) for name in self.parameters))
 
     def flops(self, workload: Workload) -> int:
-        """Operations of all stages (without the epilogue), a multiply-add counting as two."""
-        return sum(stage.operations(workload.size) for stage in self.stages(workload.size))
+        """Operations of all stages (without the epilogue), a multiply-add counting as two, of complex numbers as eight:
+        a product of two is four multiplications and two additions, a sum two additions."""
+        each = 4 if facts(workload.accumulator).is_complex else 1
+        return each * sum(stage.operations(workload.size) for stage in self.stages(workload.size))
 
     def bytes_moved(self, workload: Workload) -> int:
         """Least bytes to move: inputs and epilogue operands read once, the output written once.

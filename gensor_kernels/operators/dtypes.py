@@ -1,7 +1,7 @@
 """Element types: their size, precision and rounding, in one table.
 
 NumPy's names are used everywhere in Python.  ``bfloat16`` has no NumPy dtype of its own, so its values
-are held in float64 here and rounded with :func:`round_to`.
+are held in float64 here and rounded with :func:`round_to`.  Values of complex types are held in complex128.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ class DType(NamedTuple):
     ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents.
+    A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int
     digits: int
     min_exponent: int
     maximum: float
+    part: str = ""
+
+    @property
+    def is_complex(self) -> bool:
+        """True for complex types."""
+        return bool(self.part)
 
     @property
     def is_integer(self) -> bool:
@@ -50,18 +57,22 @@ DTYPES: dict[str, DType] = {
     "int8": DType(1, 0, 0, 127.0),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),
+    "complex64": DType(8, 24, -126, float(np.finfo(np.float32).max), "float32"),
+    "complex128": DType(16, 53, -1022, float(np.finfo(np.float64).max), "float64"),
 }
 
 #: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
 TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
 
-#: The accumulator each input type is summed in.  Shorter accumulators are never used.
+#: The accumulator each input type is summed in (complex: part by part).  Shorter accumulators are never used.
 ACCUMULATORS: dict[str, str] = {
     "float64": "float64",
     "float32": "float32",
     "float16": "float32",
     "bfloat16": "float32",
     "int8": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
 }
 
 
@@ -74,13 +85,15 @@ def facts(name: str) -> DType:
 
 
 def round_to(name: str, values: np.ndarray) -> np.ndarray:
-    """``values`` rounded to the type called ``name`` ("tf32" included), as float64.
+    """``values`` rounded to the type called ``name`` ("tf32" included), as float64 (complex128: part by part).
 
     Floating-point types round to nearest, ties to even, with gradual underflow and overflow to infinity, in
     one step from float64, so there is no double rounding.  Integer types drop the fraction and wrap around
     in two's complement, as NumPy's casts from a wider integer do.
     """
     kind = TF32 if name == "tf32" else facts(name)
+    if kind.is_complex:
+        return joined(round_to(kind.part, parts(np.asarray(values, dtype=np.complex128))))
     values = np.asarray(values, dtype=np.float64)
     if name == "float64":
         return values.copy()
@@ -96,6 +109,16 @@ def round_to(name: str, values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded, values)
 
 
+def parts(values: np.ndarray) -> np.ndarray:
+    """Real and imaginary parts of a complex128 array along a new last axis: float64 (..., 2)."""
+    return np.stack([values.real, values.imag], axis=-1)
+
+
+def joined(pairs: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`parts`; unlike an addition, it keeps infinite and NaN parts apart."""
+    return np.ascontiguousarray(pairs, dtype=np.float64).view(np.complex128)[..., 0]
+
+
 def encode(name: str, values: np.ndarray) -> np.ndarray:
     """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16."""
     rounded = round_to(name, values)
@@ -105,8 +128,10 @@ def encode(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def decode(name: str, stored: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`encode`, as float64; arrays of ml_dtypes.bfloat16 are understood too."""
+    """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes.bfloat16 are understood too."""
     stored = np.asarray(stored)
+    if facts(name).is_complex:
+        return stored.astype(np.complex128)
     if name == "bfloat16" and stored.dtype == np.uint16:
         stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return stored.astype(np.float64)

@@ -30,7 +30,8 @@ class Operation(NamedTuple):
 
     ``operand`` says what is read beside v: "" nothing, "n" a vector over the columns, "mn" a tensor of the
     output's shape (any of them may be broadcast by stride 0).  ``function`` is the NumPy float64 reference.
-    ``lipschitz`` bounds |df/dv| where no operand or scalar takes part.
+    ``lipschitz`` bounds |df/dv| where no operand or scalar takes part.  ``of_complex``: it is defined for complex v,
+    and a real operand or scalar then counts as complex with an imaginary part of 0, as in NumPy.
     """
 
     code: int
@@ -38,6 +39,7 @@ class Operation(NamedTuple):
     takes_scalar: bool
     function: Callable[..., np.ndarray]
     lipschitz: float = 1.0
+    of_complex: bool = False
 
     @property
     def takes_operand(self) -> bool:
@@ -50,10 +52,10 @@ class Step(NamedTuple):
 
     name: str
     operand: np.ndarray | None = None
-    scalar: float = 1.0
+    scalar: complex = 1.0
 
 
-def _mask(v: np.ndarray, x: np.ndarray, s: float) -> np.ndarray:
+def _mask(v: np.ndarray, x: np.ndarray, s: complex) -> np.ndarray:
     return np.where(x == 0, s, v)
 
 
@@ -73,10 +75,10 @@ def _sigmoid(v: np.ndarray, x: None = None, s: float = 1.0) -> np.ndarray:
 # Maxima of the derivatives: gelu 1.1289 at v = sqrt(2), gelu_tanh 1.1290, silu 1.0998, each rounded up.
 # NaN stays NaN through relu and relu6, as it does through np.maximum.
 OPERATIONS: dict[str, Operation] = {
-    "scale": Operation(1, "", True, lambda v, x, s: v * s),
-    "bias": Operation(2, "n", False, lambda v, x, s: v + x),
-    "add": Operation(3, "mn", False, lambda v, x, s: v + x),
-    "mul": Operation(4, "mn", False, lambda v, x, s: v * x),
+    "scale": Operation(1, "", True, lambda v, x, s: v * s, of_complex=True),
+    "bias": Operation(2, "n", False, lambda v, x, s: v + x, of_complex=True),
+    "add": Operation(3, "mn", False, lambda v, x, s: v + x, of_complex=True),
+    "mul": Operation(4, "mn", False, lambda v, x, s: v * x, of_complex=True),
     "relu": Operation(5, "", False, lambda v, x, s: np.maximum(v, 0.0)),
     "relu6": Operation(6, "", False, lambda v, x, s: np.clip(v, 0.0, 6.0)),
     "gelu": Operation(7, "", False, _gelu, 1.13),
@@ -84,8 +86,8 @@ OPERATIONS: dict[str, Operation] = {
     "silu": Operation(9, "", False, lambda v, x, s: v * _sigmoid(v), 1.1),
     "tanh": Operation(10, "", False, lambda v, x, s: np.tanh(v)),
     "sigmoid": Operation(11, "", False, _sigmoid, 0.25),
-    "mask": Operation(12, "mn", True, _mask),
-    "cast": Operation(13, "", False, lambda v, x, s: v),
+    "mask": Operation(12, "mn", True, _mask, of_complex=True),
+    "cast": Operation(13, "", False, lambda v, x, s: v, of_complex=True),
 }
 
 
@@ -114,6 +116,11 @@ def join(names: Sequence[str]) -> str:
     return "_".join(names) or "none"
 
 
+def wide(values: np.ndarray) -> np.ndarray:
+    """``values`` as float64, or complex128 where they are complex."""
+    return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
+
+
 def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.ndarray]:
     """The float64 function v -> f(v) of one step; ValueError when an operand it needs is missing."""
     operation = OPERATIONS[step.name]
@@ -121,13 +128,13 @@ def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.nd
         raise ValueError(f"epilogue operation {step.name!r} needs an operand")
     if step.name == "cast":
         return lambda v: round_to(output_dtype, v)
-    operand = None if step.operand is None else np.asarray(step.operand, dtype=np.float64)
+    operand = None if step.operand is None else wide(step.operand)
     return lambda v: operation.function(v, operand, step.scalar)
 
 
 def apply(values: np.ndarray, steps: Sequence[Step], output_dtype: str) -> np.ndarray:
-    """``values`` (float64) after every step, in float64, not yet rounded to ``output_dtype``."""
-    values = np.asarray(values, dtype=np.float64)
+    """``values`` (float64, complex128) after every step, in the same, not yet rounded to ``output_dtype``."""
+    values = wide(values)
     with np.errstate(all="ignore"):
         for step in steps:
             values = step_function(step, output_dtype)(values)

@@ -14,14 +14,20 @@ import numpy as np
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
 from .declaration import Operand, Operator, Product, Side
-from .dtypes import ACCUMULATORS, decode, facts, round_to
+from .dtypes import ACCUMULATORS, decode
 from .epilogue import Step
 from .geometry import Geometry, Strides
-from .workload import View, Workload, alignment_class, contiguous, unit_axis
+from .matmul_reference import magnitude, product_and_bound, reference
+from .workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis
 
 if TYPE_CHECKING:
     from .expression import Expression
-    from .tolerance import Expected, Magnitude
+    from .tolerance import Expected
+
+__all__ = [
+    "NAME", "OPERATOR", "Matmul", "declare", "default_output", "expect", "magnitude", "product_and_bound", "reference",
+    "workload", "workload_from_operands",
+]  # fmt: skip
 
 NAME = "matmul"
 
@@ -49,8 +55,9 @@ class Matmul(Operator):
         found = []
         for name, axes in AXES.items():
             unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
-            if unit not in (*axes[1:], "s"):
-                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {unit!r}")
+            if unit not in (*axes[1:], "s") or (name == "c" and workload.conjugated[name]):
+                given = dict(workload.layout)[name]
+                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {given!r}")
             order = (0, 2, 1) if unit == axes[1] else (0, 1, 2)
             found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
         return tuple(found)
@@ -81,8 +88,8 @@ class Matmul(Operator):
     def product(self, workload: Workload) -> Product:
         """Itself."""
         size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
-        sides = (Side(types[name], units[name], align[name]) for name in "abc")
-        return Product(size["batch"], size["m"], size["n"], size["k"], *sides)
+        a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
+        return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Exactly the wanted sizes."""
@@ -108,19 +115,21 @@ def workload(
     math: str = "ieee",
     trans_a: bool = False,
     trans_b: bool = False,
+    conjugate: str = "",
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """The Workload of contiguous operands at 16-byte aligned addresses.
 
     ``dtype`` is that of A and B; ``out`` that of C, by default the same (int32 for int8 inputs).  A is stored
     (batch, m, k), or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``;
-    C (batch, m, n).  ``math`` "tf32" allows TF32 products of float32 operands.  ``epilogue`` is a list of
-    operation names or text as in shapes.csv.  Raises UnsupportedError for types and operations not served.
+    C (batch, m, n).  ``math`` "tf32" allows TF32 products of float32 operands, "3m" three real products in place of
+    four for complex ones.  ``conjugate`` names the operands that are read conjugated: "a", "b" or "ab".  ``epilogue``
+    is a list of operation names or text as in shapes.csv.  Raises UnsupportedError for types and operations not served.
     """
     a = _stored(batch, m, k, dtype, trans_a)
     b = _stored(batch, k, n, dtype, trans_b)
     c = contiguous((batch, m, n), out or default_output(dtype))
-    return workload_from_operands(a, b, c, math=math, epilogue=epilogue)
+    return workload_from_operands(a, b, c, math=math, conjugate=conjugate, epilogue=epilogue)
 
 
 def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
@@ -137,13 +146,14 @@ def default_output(dtype: str) -> str:
 
 
 def workload_from_operands(
-    a: View, b: View, c: View, *, math: str = "ieee", epilogue: str | Iterable[str] = ()
+    a: View, b: View, c: View, *, math: str = "ieee", conjugate: str = "", epilogue: str | Iterable[str] = ()
 ) -> Workload:
     """The Workload of three arrays as they lie in memory.
 
     Each View has the shape (batch axes..., m, k), (batch axes..., k, n) and (batch axes..., m, n); batch
     axes have been broadcast already (stride 0 where an operand is repeated).  Strides may be zero or
-    negative.  ValueError for shapes that do not fit together, UnsupportedError for types not served.
+    negative.  ``conjugate`` names the operands whose elements are conjugated.  ValueError for shapes that do not fit
+    together, UnsupportedError for types not served.
     """
     (m, k), n = a.shape[-2:], b.shape[-1]
     lead = c.shape[:-2]
@@ -153,7 +163,6 @@ def workload_from_operands(
         raise UnsupportedError(f"matmul of {a.dtype} and {b.dtype}: expected one of {', '.join(ACCUMULATORS)} twice")
     if math == "tf32" and a.dtype != "float32":
         raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype}")
-    facts(c.dtype)
     views = {"a": a, "b": b, "c": c}
     axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
     layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}
@@ -171,36 +180,10 @@ def workload_from_operands(
         dtypes=tuple((name, view.dtype) for name, view in views.items()),
         accumulator=ACCUMULATORS[a.dtype],
         math=math,
-        layout=tuple(layout.items()),
+        layout=tuple((name, axis + CONJUGATED * (name in conjugate)) for name, axis in layout.items()),
         alignment=tuple(alignment.items()),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
     )
-
-
-def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str = "float64") -> np.ndarray:
-    """A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
-
-    ``a`` and ``b`` are arrays (..., m, k) and (..., k, n) of any real type.  Integer products are summed
-    exactly and wrap around as an int32 accumulator does.
-    """
-    a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(all="ignore"):
-        product = np.matmul(a.astype(np.float64), b.astype(np.float64))
-        if a.dtype.kind in "iub" and b.dtype.kind in "iub":
-            product = round_to("int32", product)  # sums of int8 products are exact in float64
-    return epilogues.apply(product, steps, out)
-
-
-def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:
-    """Scale of the products that are summed: sum |a b| and sqrt(sum (a b)^2), float64 (..., m, n)."""
-    from .tolerance import Magnitude
-
-    a, b = np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64))
-    with np.errstate(all="ignore"):
-        total = np.matmul(a, b)
-        norm = np.sqrt(np.matmul(a * a, b * b))
-        # Squares may overflow or underflow; the norm lies between these two whatever the terms.
-        return Magnitude(total, np.clip(norm, total / np.sqrt(max(a.shape[-1], 1)), total))
 
 
 def expect(
@@ -220,6 +203,8 @@ def expect(
     from . import tolerance
 
     a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
+    a = np.conj(a) if workload.conjugated["a"] else a
+    b = np.conj(b) if workload.conjugated["b"] else b
     product, bound = product_and_bound(a, b, workload, workload.dtype["a"], structured=structured)
     return tolerance.expect(
         product,
@@ -228,25 +213,5 @@ def expect(
         accumulator=workload.accumulator,
         output=workload.dtype["c"],
         integer_steps=integer_steps,
-    )
-
-
-def product_and_bound(
-    a: np.ndarray, b: np.ndarray, workload: Workload, dtype: str, *, structured: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """(a b, bound on a kernel's error) in float64, of matrices of ``dtype`` as ``workload`` accumulates them."""
-    from . import tolerance
-
-    product = reference(a, b)
-    if workload.accumulator == "int32":
-        product = round_to("int32", product)
-    bound = tolerance.accumulation_bound(
-        product,
-        magnitude(a, b),
-        a.shape[-1],
-        dtype=dtype,
-        accumulator=workload.accumulator,
         math=workload.math,
-        structured=structured,
     )
-    return product, bound

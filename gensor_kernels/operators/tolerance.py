@@ -24,18 +24,33 @@ deviation of 0.1 k u Q for terms of random sign.  0.75 k u P covers both.
 *TF32 products* of float32 operands: rounding both operands to 11 bits changes a term by 0.57 * 2^-11 of itself
 (standard deviation), at most 2 * 2^-11; 4 * 2^-11 Q is seven standard deviations of the sum.
 
+*Complex products.*  Formed of four real products ("ieee"), each part of a sum of k complex terms is a real sum of
+2 k terms, a.re b.re and -a.im b.im, or a.re b.im and a.im b.re: the bounds above hold for each part with its own
+terms.  Formed of three ("3m", Gauss), there are the real sums R of a.re b.re, I of a.im b.im and T of (a.re + a.im)
+(b.re + b.im), and the parts are R - I and T - R - I: an error of either part is measured by the size of all three
+sums, so it is small beside |a| |b| and not beside a small part (Higham, Stability of a method for multiplying complex
+matrices with three real matrix multiplications, SIAM J. Matrix Anal. Appl. 13, 1992).  The parts' bounds are the sums
+of those of R and I, and of R, I and T, each with two more roundings.  Rounding both factors of T's terms changes one
+by 0.58 u of itself (standard deviation), at most 2.01 u; 4.1 u Q is seven standard deviations of the sum.  A bound of
+a part is the same part of a complex number here.
+
 An epilogue multiplies the error by its Lipschitz constants and adds its own roundings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .dtypes import TF32, decode, facts, round_to
-from .epilogue import OPERATIONS, Step, step_function
+from .compare import Check, Expected, check
+from .dtypes import TF32, facts, joined, parts, round_to
+from .epilogue import OPERATIONS, Step, step_function, wide
+
+__all__ = [
+    "Check", "Expected", "Magnitude", "accumulation_bound", "check", "complex_bound", "expect", "step_bound",
+]  # fmt: skip
 
 #: Roundings of a device function (erf, tanh, exp, division), in units of u.
 FUNCTION_ROUNDINGS = 8.0
@@ -46,22 +61,6 @@ class Magnitude(NamedTuple):
 
     total: np.ndarray
     norm: np.ndarray
-
-
-class Expected(NamedTuple):
-    """Reference ``values`` (float64), the ``bound`` on |actual - values|, and the output's dtype name."""
-
-    values: np.ndarray
-    bound: np.ndarray
-    dtype: str
-
-
-class Check(NamedTuple):
-    """Verdict: ``ok``, the worst error in units of its bound (0 where all is exact), and a sentence."""
-
-    ok: bool
-    ratio: float
-    message: str
 
 
 def accumulation_bound(
@@ -99,28 +98,86 @@ def accumulation_bound(
     return np.where(np.isfinite(product), bound, 0.0)
 
 
+def complex_bound(
+    a: np.ndarray,
+    b: np.ndarray,
+    magnitude: Callable[[np.ndarray, np.ndarray], Magnitude],
+    accumulator: str,
+    math: str,
+    structured: bool,
+) -> np.ndarray:
+    """Bound on the error of the product of complex128 matrices: complex, its parts those of the product's parts.
+
+    ``magnitude`` gives the scale of a product of real matrices.
+    """
+    part = facts(accumulator).part
+    ar, ai, br, bi = a.real, a.imag, b.real, b.imag
+
+    def real(x: np.ndarray, y: np.ndarray, more: int = 0) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            product = x @ y
+        terms = x.shape[-1] + more
+        return accumulation_bound(product, magnitude(x, y), terms, dtype=part, accumulator=part, structured=structured)
+
+    if math != "3m":
+        left = np.concatenate([ar, ai], axis=-1)
+        first = real(np.concatenate([ar, -ai], axis=-1), np.concatenate([br, bi], axis=-2))
+        return joined(np.stack([first, real(left, np.concatenate([bi, br], axis=-2))], axis=-1))
+    with np.errstate(all="ignore"):
+        x, y = ar + ai, br + bi
+        total, norm = magnitude(x, y)
+        factors = facts(part).unit_roundoff * (2.01 * total if structured else 4.1 * norm)
+        two = real(ar, br, 2) + real(ai, bi, 2)
+        # Where a sum of two parts or one of R, I and T leaves the range, nothing can be said.
+        most = facts(part).maximum
+        lost = (np.abs(x) > most).any(axis=-1)[..., :, None] | (np.abs(y) > most).any(axis=-2)[..., None, :]
+        lost = lost | ~np.isfinite(ar @ br) | ~np.isfinite(ai @ bi) | ~np.isfinite(x @ y)
+        pair = np.stack([two, two + real(x, y, 2) + factors], axis=-1)
+    return joined(np.where(lost[..., None], np.inf, pair))
+
+
 def step_bound(
     step: Step, before: np.ndarray, after: np.ndarray, bound: np.ndarray, u: float, output: str
 ) -> np.ndarray:
-    """Bound on the error behind one epilogue step that takes ``before`` to ``after`` in arithmetic of ``u``."""
-    operand = 0.0 if step.operand is None else np.abs(np.asarray(step.operand, dtype=np.float64))
+    """Bound on the error behind one epilogue step that takes ``before`` to ``after`` in arithmetic of ``u``.
+
+    Where the output is complex, arrays hold parts along their last axis.
+    """
+    operand, scalar = 0.0 if step.operand is None else np.abs(wide(step.operand)), np.abs(step.scalar)
+    if facts(output).is_complex:
+        if step.name in ("scale", "mul"):
+            return _complex_factor_bound(step, before, bound, u)
+        x = np.zeros(()) if step.operand is None else np.asarray(step.operand)
+        operand, scalar = np.abs(parts(x.astype(np.complex128))), np.abs(parts(np.asarray(step.scalar, np.complex128)))
+        if step.name == "mask":
+            return np.where(x[..., None] == 0, u * scalar, bound)
     with np.errstate(all="ignore"):
         if step.name in ("scale", "mul"):
-            factor = np.abs(step.scalar) if step.name == "scale" else operand
+            factor = scalar if step.name == "scale" else operand
             return bound * factor + 2.0 * u * np.abs(after)
         if step.name in ("bias", "add"):
             return bound + u * (np.abs(after) + operand)
         if step.name in ("relu", "relu6"):
             return bound
         if step.name == "mask":
-            return np.where(np.asarray(step.operand) == 0, u * abs(step.scalar), bound)
+            return np.where(np.asarray(step.operand) == 0, u * scalar, bound)
         if step.name == "cast":
             # Reference and device may round to neighbours: half a spacing each.
-            kind = facts(output)
+            kind = facts(output)  # of a complex type, of its parts
             return bound + 2.0 * kind.unit_roundoff * (np.abs(after) + bound) + kind.smallest_subnormal
         # Activations: 1 + erf and the like cancel where the function vanishes, at |v| of a few units.
         own = FUNCTION_ROUNDINGS * u * (np.abs(after) + np.minimum(np.abs(before), 8.0))
         return bound * OPERATIONS[step.name].lipschitz + own
+
+
+def _complex_factor_bound(step: Step, before: np.ndarray, bound: np.ndarray, u: float) -> np.ndarray:
+    """step_bound of a complex factor, which may have been rounded itself: four products, two sums."""
+    factor = step.scalar if step.name == "scale" else step.operand
+    x = np.abs(parts(np.asarray(factor, dtype=np.complex128)))
+    with np.errstate(all="ignore"):
+        error = bound + 3.0 * u * np.abs(before)
+        straight, crossed = error * x, error * x[..., ::-1]
+        return np.stack([straight.sum(axis=-1), crossed.sum(axis=-1)], axis=-1)
 
 
 def expect(
@@ -131,62 +188,34 @@ def expect(
     accumulator: str,
     output: str,
     integer_steps: int = 0,
+    math: str = "ieee",
 ) -> Expected:
-    """What a kernel should store: ``product`` (float64, error at most ``bound``) behind an epilogue.
+    """What a kernel should store: ``product`` (float64, complex128, error at most ``bound``) behind an epilogue.
 
-    Epilogues compute in float32 (float64 for a float64 accumulator); the first ``integer_steps`` steps behind
-    an int32 accumulator are exact.  The bound includes the rounding to ``output``; integer results of exact
-    steps have a bound of 0.
+    Epilogues compute in float32 (float64 for an accumulator of float64 or its complex); the first ``integer_steps``
+    steps behind an int32 accumulator are exact.  The bound includes the rounding to ``output``; integer results of
+    exact steps have a bound of 0.
     """
-    u = facts("float64" if accumulator == "float64" else "float32").unit_roundoff
-    exact = facts(accumulator).is_integer
-    values = np.asarray(product, dtype=np.float64)
-    bound = np.broadcast_to(bound, values.shape)
+    u = facts("float64" if accumulator in ("float64", "complex128") else "float32").unit_roundoff
+    exact, kind = facts(accumulator).is_integer, facts(output)
+    spread = parts if kind.is_complex else wide
+    values = wide(product)
+    bound = spread(np.broadcast_to(bound, values.shape))
     with np.errstate(all="ignore"):
         for index, step in enumerate(steps):
             if exact and index >= integer_steps:
                 exact, bound = False, bound + u * np.abs(values)
             after = step_function(step, output)(values)
-            bound = bound if exact else step_bound(step, values, after, bound, u, output)
+            before, behind = spread(values), spread(after)
+            bound = bound if exact else step_bound(step, before, behind, bound, u, output)
             # Past an infinity or NaN there is nothing to be near to: the position decides.
-            bound = np.where(np.isnan(bound) | ~np.isfinite(values), u * np.abs(after), bound)
+            bound = np.where(np.isnan(bound) | ~np.isfinite(before), u * np.abs(behind), bound)
             values = round_to("int32", after) if exact else after
-        kind = facts(output)
         if kind.is_integer:
             values = round_to(output, values)
             # Dropping the fraction of nearly equal values differs by 1 where an integer lies between them.
             bound = np.zeros_like(values) if exact else np.where(bound > 0, bound + 1.0, 0.0)
         else:
             own = u * np.abs(values) if exact else 0.0
-            bound = bound + own + kind.unit_roundoff * (np.abs(values) + bound) + kind.smallest_subnormal
-    return Expected(values, bound, output)
-
-
-def check(actual: np.ndarray, expected: Expected) -> Check:
-    """Compare ``actual`` (stored as dtypes.encode does, or any real type) with ``expected``.
-
-    NaN and infinities have to stand where the reference has them, an infinity with its sign; a finite
-    reference may have become infinite where the bound reaches past the largest number of the type.  Values
-    have to be equal where the bound is 0.  ValueError when the shapes differ.
-    """
-    values, bound, name = expected
-    got = decode(name, actual)
-    if got.shape != values.shape:
-        raise ValueError(f"the result has shape {got.shape}, the reference {values.shape}")
-    if got.size == 0:
-        return Check(True, 0.0, "empty")
-    with np.errstate(all="ignore"):
-        error = np.abs(got - values)
-        ratio = np.where(error == 0, 0.0, error / bound)
-        # Next to the overflow threshold both the largest number and infinity may be right.
-        reached = (got >= round_to(name, values - bound)) & (got <= round_to(name, values + bound))
-        ratio = np.where(np.isinf(got), np.where(reached, 0.0, np.inf), ratio)
-        ratio = np.where(np.isinf(bound), 0.0, ratio)
-        same = (got == values) | (np.isnan(got) & np.isnan(values))
-        ratio = np.where(np.isfinite(values), ratio, np.where(same, 0.0, np.inf))
-        ratio = np.where(np.isnan(ratio), np.inf, ratio)
-    worst = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-    where = ", ".join(str(int(index)) for index in worst)
-    text = f"at [{where}]: {got[worst]:.9g}, reference {values[worst]:.9g}, error / bound {ratio[worst]:.3g}"
-    wrong = int(np.count_nonzero(ratio > 1.0))
-    return Check(wrong == 0, float(ratio[worst]), f"{wrong} of {got.size} outside the bound; worst {text}")
+            bound = bound + own + kind.unit_roundoff * (np.abs(spread(values)) + bound) + kind.smallest_subnormal
+    return Expected(values, joined(bound) if kind.is_complex else bound, output, math == "3m")

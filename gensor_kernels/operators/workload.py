@@ -16,7 +16,11 @@ from .epilogue import MAX_STEPS, OPERATIONS
 #: Axis names are kept in this customary order, any others follow alphabetically: equal keys, equal objects.
 CUSTOMARY = ("batch", "m", "n", "k")
 
-MATHS = ("ieee", "tf32")
+#: How products are formed: as the operands' type says, TF32 allowed for float32, three real products ("3m", BLAS's word
+#: for Gauss's formula) allowed for complex types.
+MATHS = ("ieee", "tf32", "3m")
+#: Behind an operand's layout: its elements are conjugated as they are read ("k*").
+CONJUGATED = "*"
 
 
 class View(NamedTuple):
@@ -94,7 +98,8 @@ class Workload:
     """What is computed, on which types and layouts, at which sizes.
 
     ``sizes`` are extents by axis name, ``dtypes`` NumPy names by operand, ``layout`` the unit-stride axis by
-    operand ("s": none), ``alignment`` bytes by operand (16, 8, 4 or the element size), ``epilogue`` operation
+    operand ("s": none; with :data:`CONJUGATED` behind it for an operand of a complex type that is read conjugated),
+    ``alignment`` bytes by operand (16, 8, 4 or the element size), ``epilogue`` operation
     names in the order they apply.  Mappings and pairs in any order are accepted and put in one order.
     """
 
@@ -123,14 +128,25 @@ class Workload:
                 raise ValueError(f"alignment of {operand} is {width}: expected 16, 8, 4 or {size} bytes")
         if {name for name, _ in self.layout} != set(self.dtype) or set(self.align) != set(self.dtype):
             raise ValueError(f"dtypes, layout and alignment name different operands: {self}")
-        facts(self.accumulator)
         if self.math not in MATHS:
             raise UnsupportedError(f"math {self.math!r} is not one of {', '.join(MATHS)}")
+        self._check_complex()
         unknown = [name for name in self.epilogue if name not in OPERATIONS]
         if unknown:
             raise UnsupportedError(f"epilogue operation {unknown[0]!r} is not one of {', '.join(OPERATIONS)}")
         if len(self.epilogue) > MAX_STEPS:
             raise UnsupportedError(f"{len(self.epilogue)} epilogue operations, at most {MAX_STEPS} are served")
+
+    def _check_complex(self) -> None:
+        complexes = {facts(name).is_complex for name in (self.accumulator, *self.dtype.values())}
+        if len(complexes) > 1:
+            named = ", ".join(dict.fromkeys((*self.dtype.values(), self.accumulator)))
+            raise UnsupportedError(f"complex and real types together: {named}")
+        if complexes == {False} and (self.math == "3m" or any(self.conjugated.values())):
+            raise UnsupportedError("three-product math and conjugated operands are for complex types")
+        real = [name for name in self.epilogue if name in OPERATIONS and not OPERATIONS[name].of_complex]
+        if complexes == {True} and real:
+            raise UnsupportedError(f"epilogue operation {real[0]!r} is not defined for complex numbers")
 
     @cached_property
     def size(self) -> Mapping[str, int]:
@@ -145,12 +161,23 @@ class Workload:
     @cached_property
     def layouts(self) -> Mapping[str, str]:
         """Unit-stride axis of each operand by name, "s" for none."""
-        return MappingProxyType(dict(self.layout))
+        return MappingProxyType({name: layout.removesuffix(CONJUGATED) for name, layout in self.layout})
+
+    @cached_property
+    def conjugated(self) -> Mapping[str, bool]:
+        """Whether each operand is read conjugated, by name."""
+        return MappingProxyType({name: layout.endswith(CONJUGATED) for name, layout in self.layout})
 
     @cached_property
     def align(self) -> Mapping[str, int]:
         """Alignment class of each operand in bytes, by name."""
         return MappingProxyType(dict(self.alignment))
+
+    @property
+    def kind(self) -> str:
+        """Element type of the first operand with its math mode, as reports name a class: "float32", "tf32"."""
+        first = next(iter(self.dtype.values()))
+        return {"ieee": first, "tf32": "tf32"}.get(self.math, f"{first} {self.math}")
 
     def __reduce__(self) -> tuple[type[Workload], tuple[Any, ...]]:
         # Cached mapping proxies can't be pickled, and worker processes rebuild them anyway.
@@ -194,7 +221,8 @@ class Workload:
         return cls(**fields)
 
     def flops(self) -> int:
-        """Floating-point (or integer) operations of the operator itself, a multiply-add counting as two."""
+        """Floating-point (or integer) operations of the operator itself, a multiply-add counting as two (of complex
+        numbers as eight, as BLAS counts)."""
         from . import operator
 
         return operator(self.operator).flops(self)

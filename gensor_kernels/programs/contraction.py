@@ -120,20 +120,32 @@ class ContractionFamily(Family):
     starter_blocks: tuple[tuple[int, int], ...] = ()
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split; at most 8, all legal."""
+        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
         coordinates = self.coordinates(workload, arch)
         tables = Tables(coordinates, self.parts(workload, arch))
         steps = next(c.values for c in coordinates if c.name == "block_k")
+        variants = self.variants(workload)
         found: list[Program] = []
         for place, (m, n) in enumerate(self.starter_blocks):
             for step in (steps[1], steps[0]):
                 chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
+                chosen |= variants[place % len(variants)]
+                if not self.starts(chosen, workload):
+                    continue
                 point = self._completed(chosen, coordinates, workload, arch)
                 if self.legal(TabulatedColumns(tables, np.array([point])), workload, arch)[0]:
                     pairs = ((c.name, c.values[i]) for c, i in zip(coordinates, point, strict=True))
                     found.append(Program(self.name, tuple(pairs)))
                     break
         return list(dict.fromkeys(found))[:8]
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Values of further coordinates that starters take in turn."""
+        return [{}]
+
+    def starts(self, chosen: dict[str, int], workload: Workload) -> bool:
+        """Whether a Program with these values is worth starting from."""
+        return True
 
     def _completed(
         self, chosen: dict[str, int], coordinates: tuple[Coordinate, ...], workload: Workload, arch: Arch
@@ -144,7 +156,7 @@ class ContractionFamily(Family):
             columns = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
             defaults = self.defaults(columns, workload, arch)
             for c in coordinates:
-                if c.level == level:
+                if c.level == level and c.name not in chosen:
                     wanted = int(defaults[c.name][0])
                     values[c.name] = max((v for v in c.values if v <= wanted), default=c.values[0])
         return [c.values.index(values[c.name]) for c in coordinates]

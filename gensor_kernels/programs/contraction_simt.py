@@ -13,7 +13,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles
+from . import default_tiles, simt_forms
 from . import simt_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
@@ -40,11 +40,11 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 2
+    abi = 3
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,
-        *("stages", "vector_a", "vector_b", "pad"),
+        *("stages", "vector_a", "vector_b", "pad", "form"),
         *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
         *shared.EPILOGUE_NAMES,
     )
@@ -62,6 +62,9 @@ class ContractionSimt(ContractionFamily):
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
+            Coordinate(
+                "form", simt_forms.forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4"
+            ),
             Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
             Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
             Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
@@ -69,6 +72,15 @@ class ContractionSimt(ContractionFamily):
             Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
         )
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Both forms of a complex multiply-add, where both are allowed."""
+        return [{"form": form} for form in reversed(simt_forms.forms(workload))]
+
+    def starts(self, chosen: dict[str, int], workload: Workload) -> bool:
+        """Blocks whose sums fill at most half the registers of an SM, where no thread spills."""
+        held = simt_forms.sum_bytes(chosen["form"], extents(workload).bytes_acc)
+        return bool(chosen["block_m"] * chosen["block_n"] * held <= 128 * 1024)
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See simt_parts."""
@@ -91,7 +103,12 @@ class ContractionSimt(ContractionFamily):
         c = columns
         like = np.ones_like(c["block_m"])
         m, n = np.searchsorted(parts.BLOCKS, c["block_m"]), np.searchsorted(parts.BLOCKS, c["block_n"])
-        tiles = default_tiles.default_thread_tiles(e.bytes_acc)[:, m, n]
+        form = c["form"]
+        tiles = np.zeros((5, len(like)), dtype=np.int32)
+        for each in np.unique(form):
+            held, word = (int(f(each, e.bytes_acc)) for f in (simt_forms.sum_bytes, simt_forms.word_bytes))
+            table = default_tiles.default_thread_tiles(held, word, 512 if e.is_complex else 256)
+            tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
             inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * e.bytes_a
@@ -100,6 +117,7 @@ class ContractionSimt(ContractionFamily):
             "stages": 2 * like,
             **widths,
             "pad": 0 * like,
+            "form": 4 * like,
             **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
             "epilogue_staged": 0 * like,
             **shared.default_epilogue(like),
@@ -179,20 +197,21 @@ class ContractionSimt(ContractionFamily):
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Multiply-adds of a thread's outputs; addresses use IMAD too, so int8 counts are a little high."""
-        count = program["thread_m"] * program["thread_n"] * program["block_k"]
-        opcode = {"float32": "FFMA", "float64": "DFMA"}.get(workload.accumulator, "IMAD")
+        count = program["thread_m"] * program["thread_n"] * program["block_k"] * program["form"]
+        opcode = {"fma_f32": "FFMA", "fma_f64": "DFMA"}.get(simt_forms.RATES[workload.accumulator], "IMAD")
         return frozenset({opcode}), count
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_simt.cu."""
-        names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
-        return class_constants(program, workload) | {name.upper(): program[name] for name in names}
+        names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad", "form")
+        conjugated = {f"{x.upper()}_CONJUGATE": int(extents(workload).conjugated[x]) for x in "ab"}
+        return class_constants(program, workload) | conjugated | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
         p = dict(program.values)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = parts.ring_bytes(p, workload)
+        memory = int(parts.ring_bytes(p, workload))
         if p["epilogue_staged"] and p["split_k"] == 1:
             word = extents(workload).bytes_acc
             slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word

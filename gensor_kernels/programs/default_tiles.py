@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from .mma_parts import BLOCKS as MMA_BLOCKS
-from .simt_parts import ACCUMULATOR_BYTES, LANES, THREAD_TILES, VTHREADS
 from .simt_parts import BLOCKS as SIMT_BLOCKS
+from .simt_parts import LANES, THREAD_TILES, VTHREADS
 
 #: Warp tiles the default completion tries: fewest shared bytes per multiply-add first.
 PREFERRED = (
@@ -36,8 +36,11 @@ def default_warp_tiles() -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def default_thread_tiles(word: int) -> np.ndarray:
+def default_thread_tiles(held: int, word: int, most: int) -> np.ndarray:
     """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
+
+    ``held`` are the bytes a thread sums an output in, ``word`` those of a word in shared memory, ``most`` those of
+    all sums of a thread.
 
     The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
     where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.
@@ -45,11 +48,11 @@ def default_thread_tiles(word: int) -> np.ndarray:
     table = np.ones((5, len(SIMT_BLOCKS), len(SIMT_BLOCKS)), dtype=np.int32)
     for i, m in enumerate(SIMT_BLOCKS):
         for j, n in enumerate(SIMT_BLOCKS):
-            table[:, i, j] = min(_thread_choices(m, n, word), default=(0, 1, 1, 1, 1, 1))[1:]
+            table[:, i, j] = min(_thread_choices(m, n, held, word, most), default=(0, 1, 1, 1, 1, 1))[1:]
     return table
 
 
-def _thread_choices(m: int, n: int, word: int) -> list[tuple[float, int, int, int, int, int]]:
+def _thread_choices(m: int, n: int, held: int, word: int, most: int) -> list[tuple[float, int, int, int, int, int]]:
     found = []
     wide = max(1, 16 // word)
     for tm in (t for t in THREAD_TILES if m % t == 0):
@@ -57,7 +60,7 @@ def _thread_choices(m: int, n: int, word: int) -> list[tuple[float, int, int, in
             down, across = m // tm, n // tn
             lanes = [x for x in LANES if down % x == 0 and across % (32 // x) == 0]
             threads = down * across
-            if not lanes or threads > 1024 or tm * tn * word > ACCUMULATOR_BYTES // 3:
+            if not lanes or threads > 1024 or tm * tn * held > most:
                 continue
             best = min(lanes, key=lambda x: (x * tm + 32 // x * tn, x))
             groups = [max(v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)) for t in (tm, tn)]

@@ -24,6 +24,7 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
+    ``conjugated`` says which operands are, ``is_complex`` what all of them are.
     """
 
     batch: int
@@ -43,6 +44,8 @@ class Extents:
     dtype: Mapping[str, str]
     window: str
     order: int
+    conjugated: Mapping[str, bool]
+    is_complex: bool
 
 
 @lru_cache(maxsize=4096)
@@ -69,6 +72,8 @@ def extents(workload: Workload) -> Extents:
         dtype={name: side.dtype for name, side in sides.items()},
         window=p.window,
         order=p.order,
+        conjugated={name: side.conjugated for name, side in sides.items()},
+        is_complex=facts(workload.accumulator).is_complex,
     )
 
 

@@ -179,4 +179,6 @@ _TOKENS = {
     "int8": "i8",
     "int32": "i32",
     "int64": "i64",
+    "complex64": "c64",
+    "complex128": "c128",
 }

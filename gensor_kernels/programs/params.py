@@ -40,15 +40,20 @@ STEP_DTYPES = {
     "int32": 5,
     "bool": 6,
     "uint8": 6,
+    "complex64": 7,
+    "complex128": 8,
 }
 
 
 @dataclass(frozen=True)
 class Step:
-    """One epilogue operation: its code, its operand (0 when it takes none) and its scalar."""
+    """One epilogue operation: its code, its operand (0 when it takes none) and its scalar.
+
+    The imaginary part of a complex scalar lies in the pointer's place: only steps without an operand have one.
+    """
 
     code: int
-    scalar: float = 0.0
+    scalar: complex = 0.0
     dtype: str = "float32"
     strides: Strides = field(default_factory=Strides)
     pointer: int = 0
@@ -122,10 +127,9 @@ def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: 
 
 def pack_step(step: Step) -> bytes:
     """The 64 bytes of one `EpilogueStep`."""
-    where = step.strides
-    return _STEP.pack(
-        step.pointer, *where.batch, where.row, where.column, step.scalar, step.code, STEP_DTYPES[step.dtype]
-    )
+    where, scalar = step.strides, step.scalar
+    pointer = step.pointer or _POINTER.unpack(_SCALAR.pack(scalar.imag))[0]
+    return _STEP.pack(pointer, *where.batch, where.row, where.column, scalar.real, step.code, STEP_DTYPES[step.dtype])
 
 
 def step_offset(index: int) -> int:
@@ -137,5 +141,6 @@ def step_offset(index: int) -> int:
 write_call = _CALL.pack_into
 #: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step's operand at step_offset(i)
 write_pointer = _POINTER.pack_into
-#: write_scalar(buffer, offset, value): a step's scalar at step_offset(i) + SCALAR_OFFSET
+#: write_scalar(buffer, offset, value): a step's scalar at step_offset(i) + SCALAR_OFFSET, the imaginary part of one
+#: that reads no operand at step_offset(i)
 write_scalar = _SCALAR.pack_into

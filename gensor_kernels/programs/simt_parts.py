@@ -13,6 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .simt_forms import RATES, planes, sum_bytes, word_bytes
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -27,7 +28,6 @@ ACCUMULATOR_BYTES = 768
 #: Multiply-adds of a thread's unrolled step: 16 KB of code, a quarter of what 4096 made, which took NVRTC 1.5 s instead
 #: of 0.6. An SM's innermost instruction cache is thought to be of this size (unsure: nothing official says so).
 STEP_MULTIPLIES = 1024
-RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
 
 def transposed(workload: Workload, operand: str) -> bool:
@@ -37,17 +37,17 @@ def transposed(workload: Workload, operand: str) -> bool:
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
-    word = extents(workload).bytes_acc
+    word = word_bytes(v["form"], extents(workload).bytes_acc)
     total = 0
     for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
         row = extent + 4 * v["pad"] if transposed(workload, operand) else extent
         total = total + (v["block_k"] * row * word + 127) // 128 * 128
-    return v["stages"] * total
+    return v["stages"] * planes(v["form"]) * total
 
 
 def store_rows(tall: Any, wide: Any, word: int) -> Any:
     """Rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
-    room = np.where(tall * wide * word >= 256, 8, 16)
+    room = np.where(tall * wide * word >= 256, 8, 16) // (2 if word > 8 else 1)
     four = (tall % 4 == 0) & (4 * wide <= room)
     two = (tall % 2 == 0) & (2 * wide <= room)
     return np.where(four, 4, np.where(two, 2, 1))
@@ -78,7 +78,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _fragment(workload, "b"),
         _loads(workload, "a"),
         _loads(workload, "b"),
-        Part(("stages", "block_k", "block_m", "block_n", "pad"), ring),
+        Part(("stages", "block_k", "block_m", "block_n", "pad", "form"), ring),
         Part(("stages",), stages),
         Part(("block_n", "vector_c", "epilogue_staged"), fits_store),
         _stores(workload),
@@ -105,26 +105,27 @@ def _threads(extent: int, axis: str) -> Part:
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
-    """Multiply-adds of a warp's iteration: one instruction is 32 MACs."""
+    """Multiply-adds of a warp's iteration: one instruction is 32 of real numbers."""
     word = extents(workload).bytes_acc
     clocks = 32 * 4 / arch.rate(RATES[workload.accumulator])
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        tall, wide = v["thread_m"], v["thread_n"]
+        tall, wide, held = v["thread_m"], v["thread_n"], sum_bytes(v["form"], word)
+        multiplies = tall * wide * v["block_k"] * v["form"]
         return {
-            "math": tall * wide * v["block_k"] * clocks,
-            "multiplies": tall * wide * v["block_k"],
+            "math": multiplies * clocks,
+            "multiplies": multiplies,
             "step_issue": np.full(len(tall), 20),
             # Fitted to what NVRTC 12.9 allocated for 130 Programs of every type: median error 10 registers.
-            "base_registers": (1.2 * tall * wide + 0.65 * (tall + wide)) * word / 4 + 39,
+            "base_registers": (1.2 * tall * wide + 0.65 * (tall + wide)) * held / 4 + 39,
             "outputs": tall * wide * 32,
-            "fits_sums": (tall * wide * word <= ACCUMULATOR_BYTES) & (tall * wide * v["block_k"] <= STEP_MULTIPLIES),
+            "fits_sums": (tall * wide * held <= ACCUMULATOR_BYTES) & (multiplies <= STEP_MULTIPLIES),
             "row_words": store_rows(tall, wide, word) * word,
             "row_rounds": tall / store_rows(tall, wide, word),
             "steps": v["block_k"],
         }
 
-    return Part(("thread_m", "thread_n", "block_k"), function)
+    return Part(("thread_m", "thread_n", "block_k", "form"), function)
 
 
 @lru_cache(maxsize=512)
@@ -137,22 +138,24 @@ def fragment_clocks(axis: str, group: int, lanes: int, word: int) -> int:
 
 
 def _fragment(workload: Workload, operand: str) -> Part:
-    """Shared loads of a warp for one k of an operand's fragment."""
-    word = extents(workload).bytes_acc
+    """Shared loads of a warp for one k of an operand's fragment, from every plane of the tile."""
+    accumulator = extents(workload).bytes_acc
     axis = {"a": "m", "b": "n"}[operand]
 
     def function(v: Values) -> dict[str, np.ndarray]:
         thread, groups = v[f"thread_{axis}"], v[f"vthread_{axis}"]
         lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
-        group = np.maximum(thread // groups, 1)
-        clocks = np.array([fragment_clocks(axis, int(g), int(x), word) for g, x in zip(group, lanes, strict=True)])
+        group, word = np.maximum(thread // groups, 1), word_bytes(v["form"], accumulator)
+        keys = zip(group.tolist(), lanes.tolist(), word.tolist(), strict=True)
+        clocks = np.array([fragment_clocks(axis, *key) for key in keys])
+        reads = thread / np.minimum(power_of_two_in(group), np.maximum(1, 16 // word))
         return {
-            f"read_issue_{operand}": thread / np.minimum(power_of_two_in(group), max(1, 16 // word)),
-            f"read_clocks_{operand}": groups * clocks,
+            f"read_issue_{operand}": planes(v["form"]) * reads,
+            f"read_clocks_{operand}": planes(v["form"]) * groups * clocks,
             f"fits_groups_{operand}": thread % groups == 0,
         }
 
-    return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m"), function)
+    return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function)
 
 
 @lru_cache(maxsize=4096)
@@ -173,7 +176,6 @@ def _loads(workload: Workload, operand: str) -> Part:
     """Global loads of an operand's step and what one of them costs (TileShape in simt_tile.cuh)."""
     e = extents(workload)
     axis = {"a": "m", "b": "n"}[operand]
-    words = e.bytes_acc / 4
 
     def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         elements = v[f"vector_{operand}"] // e.bytes_a
@@ -184,36 +186,38 @@ def _loads(workload: Workload, operand: str) -> Part:
             f"load_words_{operand}": np.maximum(v[f"vector_{operand}"] / 4, 1) * 0.4 + 1.2,
         }
 
+    def converting(v: Values, elements: np.ndarray) -> np.ndarray:
+        """Instructions of a load's elements on their way: a cast, a flipped sign, a sum of parts."""
+        plain = int(e.bytes_a != e.bytes_acc) + int(e.conjugated[operand])
+        return elements * (plain + (v["form"] == 3))
+
     def stores(v: Values, lanes: np.ndarray, elements: np.ndarray) -> np.ndarray:
-        extent, pad = v[f"block_{axis}"], v["pad"]
-        span = np.where(pad == 1, 1, np.minimum(128 // e.bytes_acc, power_of_two_in(extent)))
-        row = (extent + 4 * pad) * e.bytes_acc % 128
-        keys = zip(lanes.tolist(), elements.tolist(), row.tolist(), span.tolist(), strict=True)
-        return np.array([transposing_clocks(*key, e.bytes_acc) for key in keys])
+        extent, pad, word = v[f"block_{axis}"], v["pad"], word_bytes(v["form"], e.bytes_acc)
+        span = np.where(pad == 1, 1, np.minimum(128 // word, power_of_two_in(extent)))
+        row = (extent + 4 * pad) * word % 128
+        keys = zip(lanes.tolist(), elements.tolist(), row.tolist(), span.tolist(), word.tolist(), strict=True)
+        return planes(v["form"]) * np.array([transposing_clocks(*key) for key in keys])
 
     def by_k(v: Values) -> dict[str, np.ndarray]:
         elements, outputs = common(v, v["block_k"], v[f"block_{axis}"])
         most = np.clip(32 // v[f"vector_{operand}"], 1, 8)
         lanes = np.minimum(power_of_two_in(outputs[f"per_line_{operand}"]), most)
-        convert = 0 if e.bytes_a == e.bytes_acc else elements
         return outputs | {
             f"load_lanes_{operand}": lanes,
-            f"load_issue_{operand}": 3 + convert + elements,
+            f"load_issue_{operand}": 3 + converting(v, elements) + elements * planes(v["form"]),
             f"load_clocks_{operand}": elements * stores(v, lanes, elements) + 1 + 32 / lanes,
         }
 
     def by_entry(v: Values) -> dict[str, np.ndarray]:
         elements, outputs = common(v, v[f"block_{axis}"], v["block_k"])
-        stored = elements * words
-        convert = 0 if e.bytes_a == e.bytes_acc else elements
+        stored = elements * word_bytes(v["form"], e.bytes_acc) / 4
+        clocks = planes(v["form"]) * stored * np.where(stored > 4, 2, 1)
         return outputs | {
-            f"load_issue_{operand}": 3 + convert + np.ceil(stored / 4),
-            f"load_clocks_{operand}": stored * np.where(stored > 4, 2, 1)
-            + 1
-            + np.maximum(v[f"vector_{operand}"] / 4, 1),
+            f"load_issue_{operand}": 3 + converting(v, elements) + np.ceil(stored / 4) * planes(v["form"]),
+            f"load_clocks_{operand}": clocks + 1 + np.maximum(v[f"vector_{operand}"] / 4, 1),
         }
 
-    names = ("block_k", f"vector_{operand}", f"block_{axis}")
+    names = ("block_k", f"vector_{operand}", f"block_{axis}", "form")
     return Part((*names, "pad"), by_k) if transposed(workload, operand) else Part(names, by_entry)
 
 
