@@ -82,8 +82,10 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int) -> P
     return placed
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Random values of dtype `name` as float64: standard normal, or integers over the whole of int8."""
+def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str, boolean: bool = False) -> np.ndarray:
+    """Random values of dtype `name` as float64: standard normal, integers over the whole of int8, or 0 and 1."""
+    if boolean:
+        return rng.integers(0, 2, shape).astype(np.float64)
     if facts(name).is_integer:
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
@@ -100,7 +102,7 @@ class Problem:
         types, align = self.workload.dtype, self.workload.align
         *inputs, output = self.operator.operands(self.workload)
         self.inputs = {
-            each.name: place(draw(rng, each.shape, types[each.name]), types[each.name], each, align[each.name])
+            each.name: place(draw(rng, each.shape, types[each.name], each.boolean), types[each.name], each, align[each.name])
             for each in inputs
         }
         self.output = output

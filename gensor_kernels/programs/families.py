@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .attention import Attention
 from .contraction_mma import ContractionMma
 from .contraction_simt import ContractionSimt
 from .family import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt())}
+FAMILIES: dict[str, Family] = {family.name: family for family in (ContractionMma(), ContractionSimt(), Attention())}

@@ -153,3 +153,15 @@ DEVICE float fma_(float a, float b, float c) {
 DEVICE double fma_(double a, double b, double c) {
     return a * b + c;
 }
+DEVICE float exp2_(float x) {
+    return __builtin_exp2f(x);
+}
+DEVICE float maximum_(float a, float b) {
+    return __builtin_fmaxf(a, b);
+}
+DEVICE u32 pack_pair(float low, float high, half_t) {
+    return (u32)half_from_float(low).bits | (u32)half_from_float(high).bits << 16;
+}
+DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
+    return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
+}
