@@ -176,8 +176,9 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
 #else
     math.divide();
 #endif
-#if EPILOGUE_STAGED && ASYNC // the slabs lie where the tiles were
-    copy_async_wait<0>();
+#if EPILOGUE_STAGED // the slabs lie where Q and the tiles were
+    if constexpr (ASYNC)
+        copy_async_wait<0>();
     barrier();
 #endif
     finish_warp(params, work, row, math);

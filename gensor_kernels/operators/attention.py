@@ -109,8 +109,8 @@ class Attention(Operator):
         found = []
         for name in self.names:
             if name == "e":
-                varying = (axis for axis in MASK_AXES if size["mask_axes"] & MASK_AXES[axis])
-                shape, unit = tuple(size[axis] if axis in (*varying,) else 1 for axis in MASK_AXES), "keys"
+                over = size["mask_axes"]
+                shape, unit = tuple(size[axis] if over & bit else 1 for axis, bit in MASK_AXES.items()), "keys"
             else:
                 shape, unit = tuple(size[axis] for axis in AXES[name]), "head"
             if layouts[name] not in (unit, "s"):
