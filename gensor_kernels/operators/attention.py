@@ -60,7 +60,7 @@ def diagonal(sizes: Mapping[str, int]) -> int:
 
 def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
     """Scores, then their softmax average of V; ``kind`` is that of the mask: "", "bool" or "added"."""
-    from .expression import SOFTMAX_AVERAGE, SUM, Axis, Expression, axes, index, result, tensor, where
+    from .expression import SOFTMAX_AVERAGE, SUM, Axis, Expression, axes, result, tensor, where
 
     batch, heads, kv_heads, i, j, d = axes("batch heads kv_heads queries keys head")
     q, k = tensor("a", batch, heads, i, d), tensor("b", batch, kv_heads, j, d)
@@ -75,7 +75,7 @@ def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
         value = mask[tuple(axis if axis in varies else 0 for axis in full)]
         score = score + value if kind == "added" else where(_equal(value, 0.0), -math.inf, score)
     if sizes["causal"]:
-        score = where(index(j) < index(i + diagonal(sizes)), score, -math.inf)
+        score = where(j < i + diagonal(sizes), score, -math.inf)
     average = Expression(
         "c",
         (batch, heads, i, d),

@@ -64,12 +64,11 @@ class Attention(Family):
         """Tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""
         codes = tuple(i.code for i in parts.choices(workload, arch))
         asynchronous = self._asynchronous(workload, arch)
-        heads = tuple(size for size in parts.HEADS if size >= workload.size["head"])
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
             Coordinate("block_q", parts.BLOCKS, 0, "tile", "rows (query, head of a group) per block"),
             Coordinate("block_k", parts.BLOCKS, 0, "tile", "keys of one main-loop step"),
-            Coordinate("head_tile", heads, 0, "tile", "elements of a head with padding"),
+            Coordinate("head_tile", parts.HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", parts.SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", (1, 2, 3, 4) if asynchronous else (1,), 1, "stages", "pairs of tiles of K and V"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
@@ -98,7 +97,7 @@ class Attention(Family):
         """The rules of attention.cu, and at least one block per SM."""
         c = columns
         memory, warps, promised = self._memory(c), c["warps"], c["promised"]
-        ok = c["fits_warps"] * c["fits_warp"] * c["fits_copy"] * c["fits_k"] * c["fits_v"] * c["fits_split"] > 0
+        ok = c["fits_warps"] * c["fits_warp"] * c["fits_copy"] * c["fits_k"] * c["fits_v"] * c["fits_split"] * c["fits_head"] > 0
         ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
         ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
         return ok & (promised * warps <= arch.threads_per_sm // 32)

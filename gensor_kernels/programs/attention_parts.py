@@ -83,6 +83,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         Part(("block_q",), grid),
         Part(("block_q", "block_k", "split_k"), _iterations(e)),
+        Part(("head_tile",), lambda v: {"fits_head": v["head_tile"] >= e.n}),
         Part(("split_k",), splits),
         Part(("min_blocks",), bounds),
         Part(("block_q", "warp_q"), warps),
