@@ -117,7 +117,7 @@ class Operands:
         *inputs, output = self.operator.operands(workload)
         for each in (*inputs, output):
             align = workload.align[each.name] if exact else 16
-            kind = workload.dtype[each.name]
+            kind = "bool" if each.boolean else workload.dtype[each.name]
             self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output)
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]

@@ -114,6 +114,8 @@ class Problem:
 
     def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
         name = self.workload.dtype[operand.name]
+        if operand.boolean:
+            return rng.integers(0, 2, operand.shape).astype(np.float64)
         own = self.operator.draw(self.workload, operand.name, rng, operand.shape)
         return draw(rng, operand.shape, name) if own is None else round_to(name, own)
 

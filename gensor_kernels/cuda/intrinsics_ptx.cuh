@@ -276,3 +276,29 @@ DEVICE float max_(float a, float b) {
     return a != a || b <= a ? a : b;
 #endif
 }
+DEVICE float exp2_(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float maximum_(float a, float b) {
+    return fmaxf(a, b);
+}
+DEVICE u32 pack_pair(float low, float high, half_t) {
+#if __CUDA_ARCH__ >= 800
+    u32 packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    return (u32)half_from_float(low).bits | (u32)half_from_float(high).bits << 16;
+#endif
+}
+DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
+#if __CUDA_ARCH__ >= 800
+    u32 packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
+#endif
+}

@@ -77,7 +77,6 @@ struct OperandTile {
 
     static_assert(VECTOR >= ELEMENT, "A global access must hold at least one element.");
     static_assert(UNIT || VECTOR == ELEMENT, "Without a unit stride, elements are copied one by one.");
-    static_assert(UNIT || K_CONTIGUOUS, "An operand without a unit stride is laid out along k.");
     static_assert(PIECES_PER_THREAD <= 64,
                   "More than 64 copies per thread and step: use wider accesses or more warps.");
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
@@ -94,7 +93,7 @@ struct MatrixPieces {
     // at k_begin; this thread at `start` and `k`.
     MEMBER MatrixPieces(const Params &, gptr<IN_TYPE> operand, int start, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
-        const i64 column_stride = Shape::UNIT ? 1 : k_stride;
+        const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
         source = operand + (row * row_stride + column * column_stride);
         row_step = Shape::LINES * row_stride;

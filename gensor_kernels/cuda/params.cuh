@@ -46,6 +46,15 @@ struct Sliding {
     i32 images, channels;
 };
 
+// What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
+// group of query heads that share it), m queries, k keys, n elements of a head.
+struct Attention {
+    u64 mask;                         // the fourth operand, or 0
+    i64 mask_batch[3], mask_m, mask_k; // its strides in elements: batch, heads, queries, keys
+    float scale;                      // of Q K^T
+    i32 diagonal;                     // query i sees the keys below i + diagonal
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -69,6 +78,7 @@ struct Params {
         Window window;
         RowsTail rows;
         Sliding sliding;
+        Attention attention;
         u64 tail[16];
     };
 };

@@ -12,6 +12,9 @@ from .declaration import Operator
 #: by name, or OPERATOR its only one; it is imported at first use.
 MODULES: dict[str, str] = {
     "matmul": "matmul",
+    "attention": "attention",
+    "attention_masked": "attention",
+    "attention_biased": "attention",
     "conv2d": "conv",
     "conv2d_transpose": "conv",
     "reduce_sum": "reductions",

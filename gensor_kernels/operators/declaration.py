@@ -41,7 +41,8 @@ class Operand:
 
     ``order`` are the axes from the outermost to the innermost in memory; the innermost ``dense`` of them follow
     each other without gaps; the innermost has stride ``step`` (1, or more where the layout promises no unit
-    stride).  The last Operand of an operator is its output.
+    stride).  ``boolean``: an int8 operand that is only asked whether it is 0.  The last Operand of an operator is its
+    output.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Operand:
     order: tuple[int, ...]
     dense: int = 1
     step: int = 1
+    boolean: bool = False
 
     def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
         """Strides in elements by declared axis; ``gap`` vectors of padding lie in front of the ``dense`` axes."""

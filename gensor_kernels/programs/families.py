@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .attention import Attention
 from .contraction_mma import ContractionMma
 from .contraction_simt import ContractionSimt
 from .family import Family
@@ -10,5 +11,5 @@ from .window import Window
 
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window())
+    for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention())
 }

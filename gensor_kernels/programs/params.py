@@ -27,6 +27,8 @@ SIZE = TAIL_OFFSET + TAIL_BYTES
 OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
 D_OFFSET = 32
+#: A fourth input's address: the first word of what belongs to the operator.
+E_OFFSET = TAIL_OFFSET
 SCALAR_OFFSET = 48
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
@@ -97,15 +99,15 @@ def pack(
 ) -> bytes:
     """The bytes of a `Params`.
 
-    `pointers` are the addresses of a, b, c, the workspace and d (0 where absent at the end); `integer_steps` how
-    many leading steps int32 accumulators apply before becoming float. Raises ValueError for more than six steps
+    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e is the first word
+    of the tail.  `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for more than six steps
     and `struct.error` where a number does not fit its field.
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
     g = geometry
     head = _HEAD.pack(
-        *pointers,
+        *pointers[:5],
         *(0 for _ in range(5 - len(pointers))),
         *(number for each in (g.a, g.b, g.c, g.d) for number in (*each.batch, each.row, each.column)),
         *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
@@ -114,15 +116,18 @@ def pack(
         *(integer_steps, 0),
     )
     body = b"".join(pack_step(step) for step in steps)
-    return ((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0")
+    packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))
+    if any(pointers[5:]):
+        _POINTER.pack_into(packed, E_OFFSET, *pointers[5:])
+    return bytes(packed)
 
 
 def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
-    """The pointers of `pack` from the addresses of one to three inputs."""
-    a, b, d = (*inputs, 0, 0)[:3]
+    """The pointers of `pack` from the addresses of one to four inputs."""
+    a, b, d, e = (*inputs, 0, 0, 0)[:4]
     if geometry.swapped:
         a, b = b, a
-    return a, b, output, workspace, d
+    return a, b, output, workspace, d, e
 
 
 def pack_step(step: Step) -> bytes:

@@ -80,7 +80,7 @@ def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     return np.minimum(np.floor(c["register_share"] / warps) * 8.0, arch.regs_per_thread)
 
 
-def _registers(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
     Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
@@ -103,7 +103,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
     """The complete terms of a contraction from a family's loop."""
     tiles = c["tiles_m"] * c["tiles_n"]
     blocks = tiles * c["slabs"]
-    registers, spilling, issue = _registers(loop, c, facts, arch)
+    registers, spilling, issue = granted(loop, c, facts, arch)
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c["stores"]
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)

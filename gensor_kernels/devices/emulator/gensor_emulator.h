@@ -171,3 +171,15 @@ DEVICE float max_(float a, float b) {
 DEVICE double max_(double a, double b) {
     return a != a || b <= a ? a : b;
 }
+DEVICE float exp2_(float x) {
+    return __builtin_exp2f(x);
+}
+DEVICE float maximum_(float a, float b) {
+    return __builtin_fmaxf(a, b);
+}
+DEVICE u32 pack_pair(float low, float high, half_t) {
+    return (u32)half_from_float(low).bits | (u32)half_from_float(high).bits << 16;
+}
+DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
+    return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
+}

@@ -1,0 +1,145 @@
+// Attention: from a warp's sums to the output, or to the workspace where the keys are split, and the launch that
+// combines the parts.
+//
+// The workspace holds the sums of every part as [part, entry, row, workspace_columns] of float, not yet divided, and
+// behind them (largest score, total weight) as [part, entry, row].
+#pragma once
+#include "attention_math.cuh"
+#include "mma_slab.cuh"
+
+struct OnePlace {
+    Place at;
+    MEMBER Place operator()(int) const { return at; }
+};
+// Pairs of columns of adjacent fragments, in one row.
+struct PairPlacement {
+    Place first;
+    MEMBER Place operator()(int g) const {
+        const int value = g * WIDTH;
+        return Place{first.row, first.column + value / 2 * 8 + value % 2, first.valid};
+    }
+};
+
+DEVICE i64 workspace_columns(i32 n) {
+    return ((i64)n + 3) / 4 * 4;
+}
+// Number of a row among those of all parts.
+DEVICE i64 workspace_line(const Params &params, i32 part, i64 line) {
+    return (i64)part * params.batch * params.m + line;
+}
+DEVICE gptr<float> workspace_sums(const Params &params, i32 part, i64 line) {
+    return gptr<float>(params.workspace) + workspace_line(params, part, line) * workspace_columns(params.n);
+}
+DEVICE gptr<float> workspace_totals(const Params &params, i32 part, i64 line) {
+    return workspace_sums(params, params.split, 0) + workspace_line(params, part, line) * 2;
+}
+
+// Outputs of one row: `place` has the row as its own row number, which is turned into (head, query) here.
+template <int COUNT, class Placement>
+DEVICE void finish_row(const Params &params, const Work &work, float (&values)[COUNT], Placement place, i32 row) {
+#if SPLIT
+    UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
+        const Place at = place(g);
+        Vec<WIDTH * 4> packed = Vec<WIDTH * 4>::zero();
+        UNROLL for (int i = 0; i < WIDTH; ++i) packed.set(i, values[g * WIDTH + i]);
+        const bool inside = within(row, work.rows) && within(at.column, params.n);
+        store_global(workspace_sums(params, work.part, (i64)work.entry * work.rows + row) + at.column, packed, inside);
+    }
+#else
+    Batch batch = work.batch;
+    batch.index[2] = row % params.batch_inner[1];
+    finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, batch, values, place);
+#endif
+}
+
+#if EPILOGUE_STAGED
+DEVICE void finish_warp(const Params &params, const Work &work, int first_row, const WarpMath &math) {
+    const int lane = thread_index() & 31;
+    const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
+    ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
+        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the sums in registers
+            if (f == i) store_slab(slab, math.sums[f]);
+        warp_barrier();
+        ROLLED for (int g = lane; g < SLAB_GROUPS; g += 32) {
+            float values[WIDTH];
+            load_slab_group(slab, g, values);
+            const int row = first_row + i * 16 + g / ROW_GROUPS;
+            const Place at = {row / params.batch_inner[1], g % ROW_GROUPS * WIDTH, true};
+            finish_row(params, work, values, OnePlace{at}, row);
+        }
+        warp_barrier();
+    }
+}
+#else
+// BATCH fragments of one of the two rows at a time.
+DEVICE void finish_warp(const Params &params, const Work &work, int first_row, const WarpMath &math) {
+    constexpr int BATCH = FRAGMENTS_N % 4 == 0 ? 4 : 2, BATCHES = FRAGMENTS_N / BATCH;
+    const int lane = thread_index() & 31;
+    ROLLED for (int u = 0; u < FRAGMENTS_M * 2 * BATCHES; ++u) {
+        float values[BATCH * 2];
+        UNROLL for (int f = 0; f < FRAGMENTS_M * 2 * BATCHES; ++f) {
+            if (f == u) {
+                UNROLL for (int v = 0; v < BATCH * 2; ++v) values[v] =
+                    math.sums[f / (2 * BATCHES)][f % BATCHES * BATCH + v / 2][f / BATCHES % 2 * 2 + v % 2];
+            }
+        }
+        const int row = first_row + u / (2 * BATCHES) * 16 + u / BATCHES % 2 * 8 + (lane >> 2);
+        const Place at = {row / params.batch_inner[1], u % BATCHES * BATCH * 8 + (lane & 3) * 2, true};
+        finish_row(params, work, values, PairPlacement{at}, row);
+    }
+}
+#endif
+
+#if SPLIT
+// A lane of each row stores what the sums of this part are worth.
+DEVICE void store_totals(const Params &params, const Work &work, int first_row, const WarpMath &math) {
+    const int lane = thread_index() & 31;
+    UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+        const int row = first_row + i * 16 + half * 8 + (lane >> 2);
+        Vec<8> both;
+        both.set(0, math.top[i][half]);
+        both.set(1, math.total[i][half]);
+        const bool inside = within(row, work.rows) && (lane & 3) == 0;
+        store_global(workspace_totals(params, work.part, (i64)work.entry * work.rows + row), both, inside);
+    }
+}
+
+constexpr int COMBINE_THREADS = 256;
+// Outputs per thread of the second launch: one store into C.
+constexpr int COMBINE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
+
+// Adds `share` of adjacent sums of one part.
+DEVICE void add_share(float (&sum)[COMBINE_WIDTH], gptr<float> from, float share, bool inside) {
+    constexpr int BYTES = minimum(16, COMBINE_WIDTH * 4), EACH = BYTES / 4;
+    UNROLL for (int v = 0; v < COMBINE_WIDTH / EACH; ++v) {
+        const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
+        UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] =
+            fma_(packed.template get<float>(i), share, sum[v * EACH + i]);
+    }
+}
+
+// Combines the parts in order (the same bits on every run), divides, then the epilogue.
+// Grid: ceil(batch * m * ceil(n / COMBINE_WIDTH) / 256) blocks of 256 threads, no shared memory.
+KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
+    const i32 group = params.batch_inner[1], rows = params.m * group, columns = divide_up(params.n, COMBINE_WIDTH);
+    const i64 index = (i64)block_index() * COMBINE_THREADS + thread_index();
+    const bool inside = within(index / columns, (i64)params.batch * params.m);
+    const i64 line = inside ? index / columns : 0; // entry * rows + row
+    const i32 entry = (i32)(line / rows), row = (i32)(line % rows), column = (i32)(index % columns) * COMBINE_WIDTH;
+    float largest = minus_infinity(), total = 0, sum[COMBINE_WIDTH] = {};
+    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part)
+        largest = maximum_(largest, load_global<8>(workspace_totals(params, part, line), inside).get<float>(0));
+    const float base = largest == minus_infinity() ? 0.0f : largest;
+    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
+        const Vec<8> both = load_global<8>(workspace_totals(params, part, line), inside);
+        const float share = weight_of(both.get<float>(0), base, score_unit(params));
+        total = fma_(both.get<float>(1), share, total);
+        add_share(sum, workspace_sums(params, part, line) + column, share, inside);
+    }
+    cover("split_reduce");
+    const float whole = total == 0.0f ? 0.0f : 1.0f / total;
+    UNROLL for (int i = 0; i < COMBINE_WIDTH; ++i) sum[i] *= whole;
+    const Batch batch = {{entry / params.batch_inner[0], entry % params.batch_inner[0], row % group}};
+    finish_outputs<OUT_TYPE, COMBINE_WIDTH, C_UNIT>(params, batch, sum, OnePlace{Place{row / group, column, inside}});
+}
+#endif

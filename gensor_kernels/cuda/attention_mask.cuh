@@ -1,0 +1,63 @@
+// Attention: which scores count. Keys past the edge or after the diagonal do not; a mask tensor keeps or adds.
+#pragma once
+#include "attention_math.cuh"
+
+// Scores of keys that a row does not see become minus infinity; `row` is the warp's first row, `key` the tile's first.
+DEVICE void restrict_scores(const Params &params, WarpMath &math, i32 row, i32 key) {
+    const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
+    if (key + BLOCK_K > params.k)
+        cover("edge_k");
+    else
+        cover("diagonal");
+    UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+        const i32 limit = visible(params, (row + i * 16 + g + 8 * half) / params.batch_inner[1]) - key;
+        UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
+            float &score = math.scores[i][j][2 * half + e];
+            score = within(j * 8 + t * 2 + e, limit) ? score : minus_infinity();
+        }
+    }
+}
+
+#if MASK
+// A lane's elements of the mask for a tile of keys: loaded before the scores are there.
+struct MaskTile {
+    static constexpr int EACH = MASK_VECTOR / (int)sizeof(MASK_TYPE), PIECES = 2 / EACH;
+    gptr<MASK_TYPE> from[FRAGMENTS_M][2]; // rows of the mask
+    u32 inside;                           // bit per row: not past the last one
+    Vec<MASK_VECTOR> raw[FRAGMENTS_M][2][KEY_FRAGMENTS][PIECES];
+
+    MEMBER MaskTile(const Params &params, const Work &work, i32 row) : inside(0) {
+        const Attention &told = params.attention;
+        const gptr<MASK_TYPE> mask = gptr<MASK_TYPE>(told.mask) + batch_offset(told.mask_batch, work.batch);
+        const i32 group = params.batch_inner[1], g = (thread_index() & 31) >> 2;
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+            const i32 mine = row + i * 16 + g + 8 * half;
+            from[i][half] = mask + (mine / group * told.mask_m + mine % group * told.mask_batch[2]);
+            inside |= (u32)within(mine, work.rows) << (2 * i + half);
+        }
+    }
+
+    MEMBER void load(const Params &params, i32 key) {
+        const i32 first = key + (thread_index() & 3) * 2;
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half)
+            UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int p = 0; p < PIECES; ++p) {
+            const i32 column = first + j * 8 + p * EACH;
+            const bool there = (inside >> (2 * i + half) & 1) && within(column, params.k);
+            const i64 place = MASK_UNIT ? column : column * params.attention.mask_k;
+            raw[i][half][j][p] = load_global<MASK_VECTOR>(from[i][half] + place, there);
+        }
+    }
+
+    MEMBER void apply(const Params &params, WarpMath &math) const {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half)
+            UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
+            const MASK_TYPE value = raw[i][half][j][e / EACH].template get<MASK_TYPE>(e % EACH);
+            float &score = math.scores[i][j][2 * half + e];
+            if constexpr (MASK == MASK_KEPT)
+                score = widen(value) == 0 ? minus_infinity() : score;
+            else
+                score = fma_(score, params.attention.scale, (float)widen(value));
+        }
+    }
+};
+#endif

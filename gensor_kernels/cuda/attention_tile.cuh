@@ -1,0 +1,134 @@
+// Attention: which part of the problem a block has, and how Q, K and V get into shared memory.
+//
+// Shared memory holds the block's rows of Q, then a ring of 2 * STAGES tiles of BLOCK_K keys, of K and of V in turn.
+// All of them are rows of HEAD elements, swizzled alike; what lies past the head's size or past the keys is zero.
+#pragma once
+#include "epilogue.cuh"
+#include "mma_fragments.cuh"
+#include "unrolled.cuh"
+
+using KeyTile = OperandTile<HEAD, 1, K_UNIT, WINDOW_NONE, K_VECTOR>;
+using ValueTile = OperandTile<HEAD, 1, V_UNIT, WINDOW_NONE, V_VECTOR>;
+constexpr int TILE_BYTES = KeyTile::BYTES, SLOTS = 2 * STAGES, AHEAD = SLOTS - 1, QUERY_BYTES = BLOCK_Q * HEAD * ELEMENT;
+
+// Rows of Q and K as the first product reads them: along the head.
+struct HeadRows {
+    static constexpr bool K_CONTIGUOUS = true;
+    using Rows = KeyTile::Rows;
+};
+
+// The part of the output that one block computes: BLOCK_Q rows of a batch entry and a head of K and V, over one part
+// of the keys. Rows are (query, query head of the group that shares this head), the latter being the inner digit:
+// neighbouring rows see nearly the same keys, and a decoding step of many heads fills the rows of a fragment.
+struct Work {
+    i32 row, rows;          // its first row; the entry's rows
+    i32 entry, part;        // number of (batch entry, head of K and V), and of the part of the keys
+    i32 key_begin, key_end; // keys of this part that some row of the block sees
+    i32 seen;               // every row of the block sees the keys below
+    Batch batch;
+};
+
+// Keys that a query sees.
+DEVICE i32 visible(const Params &params, i32 query) {
+    return minimum(params.k, query + params.attention.diagonal);
+}
+
+DEVICE void cover_work(const Params &params, const Work &work, i32 part_end) {
+    if (work.row + BLOCK_Q > work.rows)
+        cover("edge_q");
+    else
+        cover("full_q");
+    if (work.key_end < part_end && work.key_end < params.k)
+        cover("skipped");
+}
+
+// Block number -> work: entries outermost, then the parts, then the tiles of rows. The last rows come first: where
+// attention is causal they see most.
+DEVICE Work decode_work(const Params &params) {
+    const u32 tiles = (u32)params.tiles_m, block = (u32)block_index(), outer = block / tiles;
+    const i32 group = params.batch_inner[1];
+    Work work;
+    work.entry = (i32)(outer / (u32)params.split);
+    work.part = (i32)(outer % (u32)params.split);
+    work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
+    work.rows = params.m * group;
+    work.row = (i32)(tiles - 1 - block % tiles) * BLOCK_Q;
+    work.seen = visible(params, work.row / group);
+    work.key_begin = work.part * params.k_per_split;
+    const i32 last = (minimum(work.row + BLOCK_Q, work.rows) - 1) / group, end = work.key_begin + params.k_per_split;
+    work.key_end = minimum(end, visible(params, last));
+    cover_work(params, work, end);
+    return work;
+}
+
+template <int VECTOR>
+DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
+#if ASYNC
+    if constexpr (VECTOR >= 4)
+        return copy_async<VECTOR>(to, from, inside);
+#endif
+    store_shared(to, load_global<VECTOR>(from, inside));
+}
+
+// The block's rows of Q; asynchronous copies join the group that is committed next.
+DEVICE void copy_queries(const Params &params, const Work &work) {
+    constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH;
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch);
+    const i32 group = params.batch_inner[1];
+    UNROLL_BY_4 for (int piece = thread_index(); within(piece, BLOCK_Q * PIECES); piece += THREADS) {
+        const int line = piece / PIECES, column = piece % PIECES * EACH, row = work.row + line;
+        const i64 place = row / group * params.a_m + row % group * params.a_batch[2];
+        const bool inside = within(row, work.rows) && within(column, params.n);
+        move_query<Q_VECTOR>(shared_base() + HeadRows::Rows::offset(line, column * ELEMENT),
+                             from + (place + (Q_UNIT ? column : column * params.a_k)), inside);
+    }
+}
+
+// Copying of K and V, tile by tile in turn. AHEAD tiles are on their way while one is multiplied.
+struct Pipeline {
+    TileCopy<KeyTile> keys;
+    TileCopy<ValueTile> values;
+    int keys_left, values_left; // not yet asked for
+    int write, read;            // byte offsets of the tile to fill next, and of the one received last
+
+    MEMBER Pipeline(const Params &params, const Work &work)
+        : keys(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, work.batch), 0, params.n, params.b_k,
+               work.key_begin, params.b_n),
+          values(params, gptr<IN_TYPE>(params.d) + batch_offset(params.d_batch, work.batch), 0, params.n, params.d_n,
+                 work.key_begin, params.d_m),
+          keys_left(work.key_end - work.key_begin), values_left(keys_left), write(QUERY_BYTES),
+          read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {}
+
+    MEMBER void request_keys(const Params &params) { request(params, keys, keys_left); }
+    MEMBER void request_values(const Params &params) { request(params, values, values_left); }
+
+    // Makes the oldest tile asked for visible to the block, and the tile before it free.
+    template <class Copy>
+    MEMBER sptr<u8> receive(const Copy &copy) {
+#if ASYNC
+        copy_async_wait<AHEAD - 1>();
+#else
+        copy.store(shared_base() + write);
+        write = next(write);
+#endif
+        barrier();
+        read = next(read);
+        return shared_base() + read;
+    }
+
+    // Asks for the next tile. Tiles past the end are all zeros.
+    template <class Copy>
+    MEMBER void request(const Params &params, Copy &copy, int &left) {
+#if ASYNC
+        copy.copy(params, left, shared_base() + write);
+        copy_async_commit();
+        write = next(write);
+#else
+        copy.load(params, left);
+#endif
+        left -= BLOCK_K;
+    }
+    static MEMBER int next(int offset) {
+        return offset == QUERY_BYTES + (SLOTS - 1) * TILE_BYTES ? QUERY_BYTES : offset + TILE_BYTES;
+    }
+};

@@ -1,0 +1,53 @@
+// How a warp's accumulators pass through shared memory, so that every lane gets whole 16-byte stores of C.
+//
+// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR and EPILOGUE_STAGED; WARP_N are the columns of a warp.
+#pragma once
+#include "epilogue.cuh"
+#include "mma_fragments.cuh"
+
+// Outputs per store.
+constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
+constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_WIDTH);
+static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
+
+constexpr int SLAB_BYTES = 16 * WARP_N * 4;
+using SlabRows = SharedRows<SWIZZLE_WORDS, WARP_N * 4>;
+
+// Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each.
+constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
+constexpr int LANE_GROUPS = divide_up(SLAB_GROUPS, 32);
+
+DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N][4]) {
+    const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
+    UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+        UNROLL for (int half = 0; half < 2; ++half) {
+            Vec<8> pair;
+            pair.set(0, accumulators[j][2 * half]);
+            pair.set(1, accumulators[j][2 * half + 1]);
+            store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2) * 4), pair);
+        }
+    }
+}
+
+// A lane's WIDTH values of a group, in accesses of 16 bytes. Where they are 2 or 4 chunks, lanes start at different
+// ones (picked by `turn`), so that the 8 lanes that are served together fall into different banks.
+DEVICE void load_slab_group(sptr<u8> slab, int group, ACC_TYPE *values) {
+    constexpr int BYTES = minimum(16, WIDTH * 4), CHUNKS = WIDTH * 4 / BYTES, EACH = BYTES / 4;
+    const int row = group / ROW_GROUPS, byte = group % ROW_GROUPS * WIDTH * 4;
+    const int turn = CHUNKS == 1 ? 0 : ((thread_index() & 7) / (8 / CHUNKS) ^ SlabRows::flip(row)) & (CHUNKS - 1);
+    Vec<BYTES> loaded[CHUNKS];
+    UNROLL for (int c = 0; c < CHUNKS; ++c) loaded[c] =
+        load_shared<BYTES>(slab + SlabRows::offset(row, byte + (c ^ turn) * 16));
+    UNROLL for (int bit = 1; bit < CHUNKS; bit *= 2) { // undo the turn: loaded[c] holds chunk c ^ turn
+        UNROLL for (int c = 0; c < CHUNKS; ++c) {
+            if ((c & bit) == 0) {
+                const Vec<BYTES> low = loaded[c], high = loaded[c ^ bit];
+                UNROLL for (int w = 0; w < BYTES / 4; ++w) {
+                    loaded[c].word[w] = turn & bit ? high.word[w] : low.word[w];
+                    loaded[c ^ bit].word[w] = turn & bit ? low.word[w] : high.word[w];
+                }
+            }
+        }
+    }
+    UNROLL for (int i = 0; i < WIDTH; ++i) values[i] = loaded[i / EACH].template get<ACC_TYPE>(i % EACH);
+}
