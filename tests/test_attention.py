@@ -146,5 +146,3 @@ def test_the_family_says_why_it_does_not_serve(problem, arch, reason):
 
 def test_attention_has_no_other_family():
     assert [x.family.name for x in Space(SERVED["causal"][1], lookup("sm_87")).families] == ["attention"]
-
-

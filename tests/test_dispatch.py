@@ -92,8 +92,8 @@ def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
     (first, _), (second, _) = stocked_runtime.device.launched
     words = np.frombuffer(second, np.uint64)
     assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
-    assert np.frombuffer(first[304:312], np.float64) == 2 and np.frombuffer(second[304:312], np.float64) == 3
-    assert np.frombuffer(second[320:328], np.uint64) == x.ctypes.data
+    assert np.frombuffer(first[312:320], np.float64) == 2 and np.frombuffer(second[312:320], np.float64) == 3
+    assert np.frombuffer(second[328:336], np.uint64) == x.ctypes.data
     assert np.frombuffer(second[200:212], np.int32).tolist() == [64, 64, 64]
 
 

@@ -8,7 +8,7 @@ from gensor_kernels.operators.geometry import Geometry, Strides, Window
 from gensor_kernels.programs import params
 from gensor_kernels.programs.params import Step, Tiling
 
-TILES = Tiling(tiles_m=3, tiles_n=4, split=2, k_per_split=64, raster=8)
+TILES = Tiling(tiles_m=3, tiles_n=4, split=2, k_per_split=64, raster=8, advance=(9, 8, 7))
 
 
 def read(blob, offset, code):
@@ -16,7 +16,7 @@ def read(blob, offset, code):
 
 
 def test_sizes_are_those_of_the_c_struct():
-    assert (params.HEAD_BYTES, params.STEP_BYTES, params.SIZE) == (256, 64, 768)
+    assert (params.HEAD_BYTES, params.STEP_BYTES, params.SIZE) == (264, 64, 776)
 
 
 def test_pack_puts_every_number_at_its_offset():
@@ -40,10 +40,10 @@ def test_pack_puts_every_number_at_its_offset():
     assert read(blob, 0, "5Q") == (100, 200, 300, 400, 500)
     assert read(blob, 40, "20q") == (*range(1, 14), -14, *range(15, 21))
     assert read(blob, 200, "4i2i") == (16, 17, 18, 30, 3, 5)
-    assert read(blob, 224, "6i2i") == (3, 4, 2, 64, 8, 2, 1, 0)
-    assert read(blob, 256, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
-    assert read(blob, 320, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
-    assert not any(blob[384:640]) and read(blob, 640, "7q16i") == (*range(1, 7), 21, *range(7, 21), 0, 0)
+    assert read(blob, 224, "6i4i") == (3, 4, 2, 64, 8, 2, 1, 9, 8, 7)
+    assert read(blob, 264, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
+    assert read(blob, 328, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
+    assert not any(blob[392:648]) and read(blob, 648, "7q16i") == (*range(1, 7), 21, *range(7, 21), 0, 0)
 
 
 def test_writers_change_only_their_place():

@@ -127,8 +127,8 @@ KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
     const i64 line = inside ? index / columns : 0; // entry * rows + row
     const i32 entry = (i32)(line / rows), row = (i32)(line % rows), column = (i32)(index % columns) * COMBINE_WIDTH;
     float largest = minus_infinity(), total = 0, sum[COMBINE_WIDTH] = {};
-    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part)
-        largest = maximum_(largest, load_global<8>(workspace_totals(params, part, line), inside).get<float>(0));
+    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) largest =
+        maximum_(largest, load_global<8>(workspace_totals(params, part, line), inside).get<float>(0));
     const float base = largest == minus_infinity() ? 0.0f : largest;
     UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
         const Vec<8> both = load_global<8>(workspace_totals(params, part, line), inside);

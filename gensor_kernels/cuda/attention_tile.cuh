@@ -9,7 +9,8 @@
 
 using KeyTile = OperandTile<HEAD, 1, K_UNIT, WINDOW_NONE, K_VECTOR>;
 using ValueTile = OperandTile<HEAD, 1, V_UNIT, WINDOW_NONE, V_VECTOR>;
-constexpr int TILE_BYTES = KeyTile::BYTES, SLOTS = 2 * STAGES, AHEAD = SLOTS - 1, QUERY_BYTES = BLOCK_Q * HEAD * ELEMENT;
+constexpr int TILE_BYTES = KeyTile::BYTES, SLOTS = 2 * STAGES, AHEAD = SLOTS - 1,
+              QUERY_BYTES = BLOCK_Q * HEAD * ELEMENT;
 
 // Rows of Q and K as the first product reads them: along the head.
 struct HeadRows {

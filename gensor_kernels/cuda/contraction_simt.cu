@@ -19,8 +19,8 @@
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
 //   FORM is 1 for real types, 3 or 4 for complex ones
 //   THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file)
-//   FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction caches)
-//   STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
+//   FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction
+//   caches) STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
 //   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
 //   global loads per thread, operand and step (LOADS below) <= 32
 //   EPILOGUE_STAGED 1: BLOCK_N % (C_VECTOR / size of OUT_TYPE) == 0; k_per_split % BLOCK_K == 0

@@ -44,7 +44,8 @@ struct FragmentLoader {
     // entries loaded plainly. Reads a multiple of SPAN chunks apart are permuted alike, so that their offsets repeat
     // after PERIOD reads; across the rows they do if warps start at such multiples, too.
     static constexpr int UNIT_BYTES = BY_MATRIX ? 32 : 8 * ELEMENT;
-    static constexpr int UNITS = Shape::K_CONTIGUOUS ? Rows::ROW_BYTES / K_STEP_BYTES : divide_up(WARP * ELEMENT, UNIT_BYTES);
+    static constexpr int UNITS =
+        Shape::K_CONTIGUOUS ? Rows::ROW_BYTES / K_STEP_BYTES : divide_up(WARP * ELEMENT, UNIT_BYTES);
     static constexpr int ALIKE = Rows::SPAN * 16 > UNIT_BYTES ? Rows::SPAN * 16 / UNIT_BYTES : 1;
     static constexpr bool REPEATS = Shape::K_CONTIGUOUS || WARP * ELEMENT % (Rows::SPAN * 16) == 0;
     static constexpr int PERIOD = REPEATS && ALIKE < UNITS ? ALIKE : UNITS;

@@ -49,10 +49,10 @@ struct Sliding {
 // What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
 // group of query heads that share it), m queries, k keys, n elements of a head.
 struct Attention {
-    u64 mask;                         // the fourth operand, or 0
+    u64 mask;                          // the fourth operand, or 0
     i64 mask_batch[3], mask_m, mask_k; // its strides in elements: batch, heads, queries, keys
-    float scale;                      // of Q K^T
-    i32 diagonal;                     // query i sees the keys below i + diagonal
+    float scale;                       // of Q K^T
+    i32 diagonal;                      // query i sees the keys below i + diagonal
 };
 
 struct Params {
@@ -72,7 +72,7 @@ struct Params {
     i32 raster;           // rows of tiles that are walked together, column by column
     i32 steps;            // operations of the epilogue
     i32 integer_steps;    // int32 accumulators: this many leading operations are done in int32, the rest in float
-    i32 unused;
+    i32 advance[3];       // a block's step of k in the digits of a row, for families that take k apart
     EpilogueStep step[MAX_EPILOGUE_STEPS];
     union { // what belongs to one kind of operator
         Window window;
@@ -85,7 +85,7 @@ struct Params {
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
 static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed by Python as 128 bytes.");
-static_assert(sizeof(Params) == 256 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 768 bytes.");
+static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {
     i32 index[3];

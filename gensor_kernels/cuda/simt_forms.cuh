@@ -1,8 +1,8 @@
 // How a multiply-add is made of real ones: what lies in the shared tiles, and what a thread sums.
 //
 // FORM 1: real numbers, one multiply-add. FORM 4: complex numbers as they are, four real multiply-adds. FORM 3: Gauss's
-// formula; a tile holds three planes, the real parts, the imaginary parts and their sums, formed once per element on its
-// way into shared memory, and a thread sums three real products, from which the complex sum follows at the end.
+// formula; a tile holds three planes, the real parts, the imaginary parts and their sums, formed once per element on
+// its way into shared memory, and a thread sums three real products, from which the complex sum follows at the end.
 #pragma once
 #include "contraction.cuh"
 
@@ -30,7 +30,7 @@ struct FormOf<complex_t<T>, 3> {
 typedef FormOf<ACC_TYPE, FORM>::Word TileWord; // of a shared tile
 typedef FormOf<ACC_TYPE, FORM>::Sum Sum;       // of a thread, one per output
 constexpr int PLANES = FORM == 3 ? 3 : 1;      // of a shared tile
-constexpr int HALVES = FORM == 4 ? 2 : 1;      // of a multiply-add: one multiplies by a's real part, one by its imaginary
+constexpr int HALVES = FORM == 4 ? 2 : 1; // of a multiply-add: one multiplies by a's real part, one by its imaginary
 
 // What an element has in a plane.
 template <class Word, bool CONJUGATE, class T>

@@ -1,8 +1,8 @@
 // One operand's share of a step: from global memory through registers into a shared tile [BLOCK_K][ROW].
 //
 // A tile spans EXTENT rows of A or columns of B ("entries" below) and BLOCK_K of k. The operand's contiguous
-// axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may have
-// several planes, one behind the other (simt_forms.cuh).
+// axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may
+// have several planes, one behind the other (simt_forms.cuh).
 #pragma once
 #include "simt_forms.cuh"
 #include "window_walk.cuh"

@@ -181,9 +181,7 @@ def seen_pairs(sizes: Mapping[str, int]) -> int:
     return rising * (2 * (first + none) + rising - 1) // 2 + (queries - none - rising) * keys
 
 
-_SIZES = (
-    *(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys", 1), ("head", 16), ("causal", 0)),
-)
+_SIZES = (*(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys", 1), ("head", 16), ("causal", 0)),)
 _PARAMETERS = ("heads", "kv_heads", "queries", "keys", "head", "causal")
 NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased"}
 OPERATORS = {
@@ -268,7 +266,9 @@ def workload_from_views(
         accumulator=ACCUMULATORS[q.dtype],
         math="ieee",
         layout=tuple(layout.items()),
-        alignment=tuple((name, alignment_class(view, None if layout[name] == "s" else -1)) for name, view in views.items()),
+        alignment=tuple(
+            (name, alignment_class(view, None if layout[name] == "s" else -1)) for name, view in views.items()
+        ),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
     )
 

@@ -53,7 +53,7 @@ class RowOperator(Operator):
         """x with the reduced axes last, and C: the same axes for a map, else [batch, n, m]."""
         size, (along, digits) = workload.size, layout_of(workload)
         batch, m, n, k = (size[axis] for axis in ("batch", "m", "n", "k"))
-        if along != "n" and n != 1 or digits == 1 and (size.get("i", 1), size.get("j", 1)) != (1, 1):
+        if (along != "n" and n != 1) or (digits == 1 and (size.get("i", 1), size.get("j", 1)) != (1, 1)):
             raise ValueError(f"layout {workload.layouts['a']!r} has no axis n, or none of i and j: {dict(size)}")
         step, c_step = 2 if along == "s" else 1, 2 if workload.layouts["c"] == "s" else 1
         if self.maps:

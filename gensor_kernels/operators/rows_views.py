@@ -144,9 +144,7 @@ def accumulator_of(operation: str, dtype: str, out: str) -> str:
     return ACCUMULATORS[dtype]
 
 
-def _columns(
-    a: View, c: View, places: Sequence[int], operands: Sequence[tuple[int, ...]], maps: bool
-) -> list[Digit]:
+def _columns(a: View, c: View, places: Sequence[int], operands: Sequence[tuple[int, ...]], maps: bool) -> list[Digit]:
     """Every axis of x with its strides in x, C and the operands (0 in C where it is reduced)."""
     kept = [axis for axis in range(len(a.shape)) if maps or axis not in places]
     if tuple(a.shape[axis] for axis in kept) != tuple(c.shape):

@@ -97,7 +97,16 @@ class Attention(Family):
         """The rules of attention.cu, and at least one block per SM."""
         c = columns
         memory, warps, promised = self._memory(c), c["warps"], c["promised"]
-        ok = c["fits_warps"] * c["fits_warp"] * c["fits_copy"] * c["fits_k"] * c["fits_v"] * c["fits_split"] * c["fits_head"] > 0
+        ok = (
+            c["fits_warps"]
+            * c["fits_warp"]
+            * c["fits_copy"]
+            * c["fits_k"]
+            * c["fits_v"]
+            * c["fits_split"]
+            * c["fits_head"]
+            > 0
+        )
         ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
         ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
         return ok & (promised * warps <= arch.threads_per_sm // 32)

@@ -134,6 +134,6 @@ def generic_epilogue(workload: Workload) -> tuple[str, ...]:
     """What a kernel with a runtime epilogue is verified with: operands of every broadcast, and an activation."""
     if workload.accumulator == "int32":
         return ("bias", "relu", "scale", "add")
-    if extents(workload).is_complex:
+    if facts(workload.accumulator).is_complex:
         return ("scale", "bias", "mul", "add")
     return ("scale", "bias", "add", "silu")

@@ -10,6 +10,5 @@ from .rows import RowsFamily
 from .window import Window
 
 FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention())
+    family.name: family for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention())
 }

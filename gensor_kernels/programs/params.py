@@ -15,7 +15,7 @@ from ..operators.geometry import TAIL_BYTES, Geometry, Strides
 
 MAX_STEPS = 6
 
-_HEAD = struct.Struct("<5Q 20q 4i 2i 6i 2i")
+_HEAD = struct.Struct("<5Q 20q 4i 2i 6i i 3i")
 _STEP = struct.Struct("<Q 5q d 2i")
 _POINTER = struct.Struct("<Q")
 _SCALAR = struct.Struct("<d")
@@ -63,13 +63,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them."""
+    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
+
+    `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
+    """
 
     tiles_m: int
     tiles_n: int
     split: int
     k_per_split: int
     raster: int
+    advance: tuple[int, int, int] = (0, 0, 0)
 
 
 def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
@@ -113,7 +117,7 @@ def pack(
         *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
         *(g.batch[1], g.batch[2]),
         *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
-        *(integer_steps, 0),
+        *(integer_steps, *tiles.advance),
     )
     body = b"".join(pack_step(step) for step in steps)
     packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))

@@ -23,7 +23,7 @@ from .params import Tiling
 from .program import Program
 from .rows_cases import rows_branches, rows_cases
 from .rows_terms import registers, shape, shared_bytes, terms
-from .rows_view import COPY, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, TWO_FORMS, View, view
+from .rows_view import COPY, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, TWO_FORMS, view
 
 if TYPE_CHECKING:
     from ..operators.geometry import Geometry
