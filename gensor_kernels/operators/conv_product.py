@@ -50,7 +50,7 @@ class Convolution(Operator):
     """A convolution, or a transposed one, as tuner and dispatch know it."""
 
     #: trailing axes of the output along which a bias runs: (g, k)
-    columns: int = 2
+    columns = 2
 
     @property
     def transposed(self) -> bool:

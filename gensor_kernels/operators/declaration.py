@@ -132,7 +132,7 @@ class Operator:
     #: sizes of a Workload that stands for its class
     smallest: tuple[tuple[str, int], ...] = ()
     #: trailing axes of the output along which a vector operand of the epilogue, such as a bias, runs
-    columns: int = 1
+    columns = 1
 
     # ---- what a subclass says
 

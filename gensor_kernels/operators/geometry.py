@@ -86,8 +86,9 @@ class Geometry:
     """Extents and strides of one call.
 
     ``sizes`` is (m, n, k) and ``batch`` the extents of the three batch axes.  ``a`` to ``d`` are the first, second,
-    output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.  ``k_digits``
-    are the extents of the two inner digits of k, where it is taken apart; ``swapped``: a is the second input and b the first.
+    output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.  ``swapped``:
+    a is the second input and b the first.  ``k_digits`` are the extents of the two inner digits of k, where a family
+    takes it apart.
     """
 
     sizes: tuple[int, int, int]
@@ -96,9 +97,9 @@ class Geometry:
     b: Strides = field(default_factory=Strides)
     c: Strides = field(default_factory=Strides)
     d: Strides = field(default_factory=Strides)
-    k_digits: tuple[int, int] = (1, 1)
     tail: bytes = b""
     swapped: bool = False
+    k_digits: tuple[int, int] = (1, 1)
 
 
 def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:
