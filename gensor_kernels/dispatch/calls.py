@@ -11,7 +11,6 @@ import numpy as np
 from .. import config
 from ..errors import BuildError, UnsupportedError
 from ..operators import operator
-from ..operators.geometry import Strides
 from ..operators.workload import View
 from . import tiers
 from .arguments import Operation, kind
@@ -139,7 +138,8 @@ def study(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Problem, tuple
     fresh = out is None or _needs_temporary(base, out)
     views = tuple(None if array is None else view_of(array, pointer(array)) for array in inputs)
     target = result.view() if fresh else view_of(out, pointer(out))
-    asked = Asked(views, target, base.parameters, steps, result, base.math)
+    over = tuple(None if step.operand is None else _broadcast(base, step.operand) for step in steps)
+    asked = Asked(views, target, base.parameters, steps, over, result, base.math)
     copies: tuple[Copy | None, ...] | None = None
     try:
         understood = base.function.understand(asked)
@@ -147,17 +147,20 @@ def study(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Problem, tuple
         copies = needed.copies
         staged = tuple(_copied(view, copy) for view, copy in zip(views, copies, strict=True))
         understood = base.function.understand(replace(asked, inputs=staged))
-    declared = operator(understood.workload.operator)
-    operands: list[Strides | None] = []
-    for step in steps:
-        if step.operand is None:
-            operands.append(None)
-            continue
-        if step.operand.dtype != operand_dtype(step.operand.dtype):
-            raise UnsupportedError(f"an epilogue operand of dtype {step.operand.dtype.name}")
-        view = broadcast(view_of(step.operand, pointer(step.operand)), result.shape)
-        operands.append(declared.output(understood.workload, understood.declared(view.strides)))
-    return Problem(understood.workload, False, understood.geometry, tuple(operands)), copies
+    operands = understood.operands
+    if operands is None:
+        declared, workload = operator(understood.workload.operator), understood.workload
+        operands = tuple(
+            None if view is None else declared.output(workload, understood.declared(view.strides)) for view in over
+        )
+    return Problem(understood.workload, False, understood.geometry, operands), copies
+
+
+def _broadcast(base: Base, operand: Any) -> View:
+    """An epilogue's operand as the result's shape sees it."""
+    if operand.dtype != operand_dtype(operand.dtype):
+        raise UnsupportedError(f"an epilogue operand of dtype {operand.dtype.name}")
+    return broadcast(view_of(operand, base.runtime.pointer(operand)), base.result.shape)
 
 
 def _needs_temporary(base: Base, out: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..operators.geometry import Geometry
+from ..operators.geometry import Geometry, Strides
 from ..operators.workload import View, Workload
 from .arguments import Operation
 
@@ -44,12 +44,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Asked:
-    """One call, as far as its arrays are concerned: Views of inputs and output (a new one's where there is none)."""
+    """One call, as far as its arrays are concerned: Views of inputs, of the output (a new one's where there is none) and
+    of the epilogue's operands, broadcast to it."""
 
     inputs: tuple[View | None, ...]
     out: View
     parameters: Any
     steps: tuple[Operation, ...]
+    operands: tuple[View | None, ...]
     result: Result
     math: str
 
@@ -57,11 +59,12 @@ class Asked:
 @dataclass(frozen=True)
 class Understood:
     """What kernels compute: a Workload, the strides of its operands, and what the strides of the result's axes (of an
-    epilogue operand broadcast to it, too) are along the axes the operator declares."""
+    epilogue operand broadcast to it, too) are along the axes the operator declares; or where such operands lie."""
 
     workload: Workload
     geometry: Geometry
     declared: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda strides: strides
+    operands: tuple[Strides | None, ...] | None = None
 
 
 @dataclass(frozen=True)
