@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from .api import current_runtime
 from .arguments import Operation, operations
 from .asking import product
 from .conv_parameters import IMAGES, Parameters
+from .whole import padding_pairs, pair, whole
 
 
 def conv2d(
@@ -67,8 +67,8 @@ def conv1d(
     axis = 2 if layout == "NCW" else 1
     if x.ndim != 3 or w.ndim != 3:
         raise ValueError(f"conv1d: expected an image and weights of 3 axes, not {x.ndim} and {w.ndim}")
-    (_, step), (_, spread) = _pair("stride", _one(stride), 1), _pair("dilation", _one(dilation), 1)
-    pads = padding if isinstance(padding, str) else (0, _whole("padding", _one(padding), 0))
+    (_, step), (_, spread) = pair("stride", _one(stride), 1), pair("dilation", _one(dilation), 1)
+    pads = padding if isinstance(padding, str) else (0, whole("padding", _one(padding), 0))
     lifted = [None if value is None else _lift(value, axis, x.ndim) for value in (add, out)]
     parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", _lift(w, axis, 3))
     found = _convolution(
@@ -108,6 +108,7 @@ def _convolution(
 ) -> Any:
     from .calls import call
     from .convolution import CONVOLUTION
+    from .sliding_functions import DEPTHWISE, is_depthwise
 
     if bias is not None and p.layout == "NCHW":
         bias = bias.reshape(-1, 1, 1)
@@ -117,7 +118,8 @@ def _convolution(
         found = _product(x, w, steps, out, precision, p)
         if found is not None:
             return found
-    return call(runtime, CONVOLUTION, (x, w), p, out, steps, precision)
+    function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION
+    return call(runtime, function, (x, w), p, out, steps, precision)
 
 
 def _is_product(p: Parameters, w: Any) -> bool:
@@ -158,14 +160,14 @@ def _parameters(
 ) -> Parameters:
     if layout not in IMAGES:
         raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
-    (stride_h, stride_w), (dilation_h, dilation_w) = _pair("stride", stride, 1), _pair("dilation", dilation, 1)
+    (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     transposed = output_padding is not None
     taps = [w.shape[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if w.ndim == 4 else [1, 1]
     (top, bottom), (left, right) = _padding(padding, (stride_h, stride_w), (dilation_h, dilation_w), taps)
     sizes = dict(stride_h=stride_h, stride_w=stride_w, dilation_h=dilation_h, dilation_w=dilation_w)
-    sizes |= dict(groups=_whole("groups", groups, 1), pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)
+    sizes |= dict(groups=whole("groups", groups, 1), pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)
     if transposed:
-        sizes["output_padding_h"], sizes["output_padding_w"] = _pair("output_padding", output_padding, 0)
+        sizes["output_padding_h"], sizes["output_padding_w"] = pair("output_padding", output_padding, 0)
     return Parameters(layout, tuple(sizes.items()), transposed)
 
 
@@ -179,28 +181,7 @@ def _padding(padding: Any, stride: Sequence[int], dilation: Sequence[int], taps:
             raise ValueError("padding='same' needs stride 1")
         around = [d * (t - 1) for d, t in zip(dilation, taps, strict=True)]
         return tuple((each // 2, each - each // 2) for each in around)
-    if isinstance(padding, Sequence) and len(padding) == 2 and any(isinstance(each, Sequence) for each in padding):
-        return tuple(_pair("padding", each, 0) for each in padding)
-    return tuple((each, each) for each in _pair("padding", padding, 0))
-
-
-def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if len(value) == 2:
-            return _whole(name, value[0], least), _whole(name, value[1], least)
-        raise ValueError(f"{name} must be an integer or a pair, not {value!r}")
-    one = 0 if isinstance(value, str) else _whole(name, value, least)
-    return one, one
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be {least} or more, not {number}")
-    return number
+    return padding_pairs(padding)
 
 
 def _one(value: Any) -> Any:

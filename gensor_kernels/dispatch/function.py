@@ -44,8 +44,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Asked:
-    """One call, as far as its arrays are concerned: Views of inputs, of the output (a new one's where there is none) and
-    of the epilogue's operands, broadcast to it."""
+    """One call, as far as its arrays are concerned: Views of inputs, of the output (a new one's where there is none)
+    and of the epilogue's operands, broadcast to it."""
 
     inputs: tuple[View | None, ...]
     out: View

@@ -1,4 +1,7 @@
-"""Reductions, softmax and norms: the public functions, named and shaped as CuPy's, SciPy's and PyTorch's. Imports little."""
+"""Reductions, softmax and norms: public functions, named and shaped as CuPy's, SciPy's and PyTorch's.
+
+Imports little.
+"""
 
 from __future__ import annotations
 

@@ -131,6 +131,17 @@ def workload_from_views(
     return _made(op, _sizes(op, n=n, h=h, w=w, c=c, **parameters), {"x": x, "y": y}, layout, epilogue)
 
 
+def complete(op: str, **sizes: int) -> dict[str, int]:
+    """All sizes of a call, checked, with those a Workload leaves out; ValueError for sizes that do not fit."""
+    return _complete(_sizes(op, **sizes))
+
+
+def output_sizes(op: str, **sizes: int) -> tuple[int, int]:
+    """(oh, ow) of a call with these sizes; ValueError for sizes that do not fit."""
+    whole = complete(op, n=1, c=1, **sizes)
+    return output_size(whole, "h"), output_size(whole, "w")
+
+
 def _sizes(op: str, **sizes: int) -> dict[str, int]:
     """The Workload's sizes, checked; strides are those of the window where none are given."""
     if op not in OPERATORS:

@@ -1,0 +1,81 @@
+"""Pooling: the public functions, with the arguments of torch.nn.functional. Imports little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .api import current_runtime
+from .conv_parameters import IMAGES
+from .whole import padding_pairs, pair
+
+
+def max_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    *,
+    layout: str = "NCHW",
+    out: Any = None,
+) -> Any:
+    """Maximum of each channel under a sliding window, as torch.nn.functional.max_pool2d.
+
+    `x` is (n, c, h, w), or (n, h, w, c) with `layout="NHWC"`; the result likewise, in memory as `x` lies.
+    `kernel_size`, `stride` (the window's own by default) and `dilation` are integers or (h, w) pairs; `padding` too, or
+    ((top, bottom), (left, right)). Padding never wins; NaN does. With `ceil_mode` the last window may reach past the
+    padding. Raises ValueError for shapes and arguments that do not fit.
+    """
+    return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(ceil_mode))
+
+
+def avg_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    *,
+    layout: str = "NCHW",
+    out: Any = None,
+) -> Any:
+    """Average of each channel under a sliding window, as torch.nn.functional.avg_pool2d.
+
+    `count_include_pad`: positions in the padding count, as zeros. Sums of float16 and bfloat16 are taken in float32.
+    Everything else as in :func:`max_pool2d`.
+    """
+    more = {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
+    return _pooled("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
+
+
+def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
+    """Average of each channel over the whole image: (n, c, 1, 1), or (n, 1, 1, c) with `layout="NHWC"`."""
+    from .calls import call
+    from .sliding_functions import POOLING, PoolParameters
+
+    return call(current_runtime(), POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
+
+
+def _layout(layout: str) -> str:
+    if layout not in IMAGES:
+        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {layout!r}")
+    return layout
+
+
+def _pooled(
+    op: str, x: Any, kernel: Any, stride: Any, padding: Any, layout: str, out: Any, dilation: Any, **more: int
+) -> Any:
+    from .calls import call
+    from .sliding_functions import POOLING, PoolParameters
+
+    r, s = pair("kernel_size", kernel, 1)
+    stride_h, stride_w = (r, s) if stride is None else pair("stride", stride, 1)
+    (top, bottom), (left, right) = padding_pairs(padding)
+    sizes = dict(r=r, s=s, stride_h=stride_h, stride_w=stride_w, **more)
+    sizes |= dict(pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)
+    if dilation is not None:
+        sizes["dilation_h"], sizes["dilation_w"] = pair("dilation", dilation, 1)
+    parameters = PoolParameters(op, _layout(layout), tuple(sizes.items()))
+    return call(current_runtime(), POOLING, (x,), parameters, out)
