@@ -51,7 +51,9 @@ constexpr int FIRST_FOLD = MOMENTS                                    ? (ONLINE 
                            : OPERATION == ARGMAX                      ? FOLD_ARGMAX
                            : OPERATION == ARGMIN                      ? FOLD_ARGMIN
                                                                       : FOLD_SUM;
-constexpr int SECOND_FOLD = EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES; // of two passes
+// The second pass over a softmax's row that stays in registers leaves the exponentials there.
+constexpr bool HOLDS_EXPONENTIALS = OPERATION == SOFTMAX && TWO_PASSES && KEEP == 1;
+constexpr int SECOND_FOLD = HOLDS_EXPONENTIALS ? FOLD_SUM : EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES;
 
 template <int FOLD>
 struct State {
