@@ -10,6 +10,7 @@ from functools import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import Space
@@ -42,7 +43,7 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        return "contraction_simt" if self.group == "simt" else "contraction_mma"
+        return {"simt": "contraction_simt", "rows": "rows"}.get(self.group, "contraction_mma")
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -93,6 +94,14 @@ def _mma(group: str, arch: str, name: str, workload: Workload, **values: int) ->
     return Configuration(name, group, arch, workload, base | _vectors(workload) | values)
 
 
+def _rows(name: str, workload: Workload, **values: int) -> Configuration:
+    base = {
+        "threads_k": 4, "threads_m": 8, "split_k": 1, "vector": 1, "items": 2, "keep": 0, "online": 1,
+        "epilogue_fixed": 0, "min_blocks": 0,
+    }  # fmt: skip
+    return Configuration(name, "rows", "sm_87", workload, base | values)
+
+
 def _vectors(workload: Workload) -> dict[str, int]:
     return {f"vector_{operand}": width for operand, width in workload.alignment}
 
@@ -100,7 +109,12 @@ def _vectors(workload: Workload) -> dict[str, int]:
 def configurations() -> list[Configuration]:
     """Programs that together make every site run, in every form that changes what a shift by one means: accesses of
     several elements and of one, tiles that the threads divide evenly and not, splits, both store routes."""
-    return [*_simt_configurations(), *_mma_configurations("cp.async"), *_mma_configurations("registers")]
+    return [
+        *_simt_configurations(),
+        *_mma_configurations("cp.async"),
+        *_mma_configurations("registers"),
+        *_rows_configurations(),
+    ]
 
 
 def _simt_configurations() -> list[Configuration]:
@@ -138,4 +152,23 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+    ]
+
+
+def _rows_configurations() -> list[Configuration]:
+    """Rows and columns, one pass and two, every place to keep a row, splits of reductions and of maps."""
+    along, across = ((64, 257), (1,)), ((257, 64), (0,))
+    return [
+        _rows("sum", rows("reduce_sum", *along, "float32")),
+        _rows("sum, wide", rows("reduce_sum", (64, 256), (1,), "float16"), vector=8),
+        _rows("sum, one row", rows("reduce_sum", *along, "float32"), threads_k=128, threads_m=2),
+        _rows("sum, digits", rows("reduce_sum", (4, 6, 8, 10), (0, 2), "float32")),
+        _rows("argmax, split", rows("argmax", *along, "float32"), split_k=3),
+        _rows("columns", rows("reduce_max", *across, "float32"), vector=4),
+        _rows("columns, split", rows("reduce_var", (257, 63), (0,), "float32"), split_k=3),
+        _rows("columns, two passes", rows("softmax", (7, 64), (0,), "float32"), vector=4, keep=1, online=0),
+        _rows("softmax, shared", rows("softmax", *along, "float32"), threads_k=64, threads_m=2, keep=2, online=0),
+        _rows("softmax, split", rows("softmax", *along, "float16"), split_k=3),
+        _rows("layernorm", rows("layernorm", (64, 7), (1,), "float16", epilogue="mul_bias"), keep=1, epilogue_fixed=1),
+        _rows("elementwise", rows("elementwise", (64, 255), (), "float32", epilogue="relu"), items=4),
     ]

@@ -86,7 +86,7 @@
 
 #include "rows_finish.cuh"
 
-constexpr bool power_of_two(int value) {
+DEVICE constexpr bool power_of_two(int value) {
     return value > 0 && (value & (value - 1)) == 0;
 }
 static_assert(power_of_two(THREADS_K) && power_of_two(THREADS_M), "Threads of rows and blocks are powers of two.");
@@ -104,7 +104,11 @@ template <int FOLD, bool AGAIN>
 DEVICE void fold_pass(const Params &params, const Spot &spot, Chunk &chunk, State<FOLD> (&states)[WIDTH],
                       const ACC_TYPE (&center)[WIDTH]) {
     UNROLL for (int c = 0; c < WIDTH; ++c) states[c] = neutral<FOLD>();
-    each_chunk<AGAIN>(params, spot, chunk, [&](const Chunk &here) { absorb_chunk(states, here, center); });
+    each_chunk<AGAIN>(params, spot, chunk, [&](Chunk &here) {
+        if constexpr (AGAIN && HOLDS_EXPONENTIALS)
+            exponentiate(here.v, here.inside, center);
+        absorb_chunk(states, here, center);
+    });
     join_threads(states, spot, AGAIN ? SECOND_SCRATCH : 0);
 }
 

@@ -57,6 +57,14 @@ DEVICE void absorb(State<FOLD> &state, const ACC_TYPE (&v)[COUNT], const bool (&
     }
 }
 
+// The elements become exp(x - center), and zeros outside.
+template <class T>
+DEVICE void exponentiate(T (&v)[COUNT], const bool (&inside)[ITEMS], const T (&center)[WIDTH]) {
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        v[i] = inside[i / ELEMENTS] ? exp_(v[i] - center[COLUMNS ? i % ELEMENTS : 0]) : T(0);
+    }
+}
+
 // One step of a pass into the states of the thread's rows.
 template <int FOLD>
 DEVICE void absorb_chunk(State<FOLD> (&states)[WIDTH], const Chunk &chunk, const ACC_TYPE (&center)[WIDTH]) {

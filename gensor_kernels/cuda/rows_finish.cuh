@@ -84,7 +84,9 @@ DEVICE void factors_of(const Params &params, T first, T second, T &center, T &sc
 
 template <class T>
 DEVICE T mapped(T x, T center, T scale) {
-    if constexpr (OPERATION == SOFTMAX)
+    if constexpr (HOLDS_EXPONENTIALS)
+        return x * scale;
+    else if constexpr (OPERATION == SOFTMAX)
         return exp_(x - center) * scale;
     else if constexpr (OPERATION == LOG_SOFTMAX)
         return x - center - scale;

@@ -23,7 +23,7 @@ DEVICE State<FOLD> join_lanes(State<FOLD> state) {
 template <int FOLD>
 DEVICE void store_state(sptr<ACC_TYPE> at, int pitch, const State<FOLD> &state) {
     UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) {
-        Vec<WORD> word;
+        Vec<WORD> word = Vec<WORD>::zero();
         word.set(0, state.word[w]);
         store_shared(at + w * pitch, word);
     }
@@ -100,7 +100,7 @@ DEVICE void store_parts(const Params &params, const Spot &spot, const State<FOLD
     const bool mine = spot.inside && within(spot.lane, 1);
     UNROLL for (int c = 0; c < WIDTH; ++c) {
         UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) {
-            Vec<WORD> word;
+            Vec<WORD> word = Vec<WORD>::zero();
             word.set(0, states[c].word[w]);
             store_global(part_state<FOLD>(params, spot, spot.part, w, c), word, mine);
         }

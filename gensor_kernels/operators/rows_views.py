@@ -126,9 +126,10 @@ def workload_from_views(
         alignment=(("a", view.align(0)), ("c", view.align(1))),
         epilogue=steps,
     )
+    geometry = checked(view.geometry())
     tail = RowsTail(given.value_of(found) if value is None else value, view.k_strides, view.k_extents)
     places_of = tuple(view.strides(2 + number) for number in range(len(operands)))
-    return RowPlan(found, checked(replace(view.geometry(), tail=tail.pack())), places_of)
+    return RowPlan(found, replace(geometry, tail=tail.pack()), places_of)
 
 
 def accumulator_of(operation: str, dtype: str, out: str) -> str:

@@ -14,7 +14,7 @@ from .rows_view import COPY, TWO_FORMS, View
 from .traffic import BLOCK_START, L2_USABLE
 
 #: Instructions of an exponential, and of a comparison that keeps NaN.
-EXP, COMPARE = 11.0, 3.0
+EXP, COMPARE = 9.0, 3.0
 #: Instructions per element: of the one-pass fold, of the first and the second of two passes, of the map; and what the
 #: one-pass fold costs per step beside.
 COSTS: Mapping[str, tuple[float, float, float, float, float]] = {
@@ -111,7 +111,9 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     count = s.steps * s.count
     per_state = (s.elements if e.by_columns else 1) * s.steps
     fold = np.where(two, (first + second) * count, online * count + extra * per_state)
-    multiplies = fold + maps * mapping * count
+    # A softmax's second pass leaves its exponentials where the row stays in registers.
+    held = two & (c["keep"] == 1) & (e.rows.operation == "softmax")
+    multiplies = fold + maps * np.where(held, 1.0, mapping) * count
     passes = np.where(c["keep"] == 0, folds + maps, 1.0)
     convert = 0.0 if e.bytes_a == e.bytes_acc else 1.5
     loads = s.steps * c["items"] * (7.0 + 14.0 * (e.rows.digits == 3))
@@ -194,16 +196,20 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     joining = np.where(c["threads_k"] > 1, 30.0 * np.log2(np.maximum(c["threads_k"], 1)), 0.0)
     joining = (joining + 80.0 * (scratch_bytes(c, e, s) > 0)) * np.where(c["online"] == 0, 2.0, 1.0) * (fits > 0)
     joined = joining * (s.elements if e.by_columns else 1.0) * (e.form != COPY)
+    # Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
+    written = float(e.outputs) * e.bytes_c + e.extra
+    apart = 1.0 - np.minimum(residents * arch.sms / blocks, 1.0)
+    among = np.where(split | (not e.maps), 0.0, np.where((c["keep"] == 0) & (e.form != COPY), 1.0, apart)) * written
     partial = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
     values: dict[str, np.ndarray | float] = {
         "blocks": blocks, "residents": residents, "warps": warps, "iterations": iterations,
         "math": multiplies * (128.0 / rate), "multiplies": multiplies,
         "issue": (work.issue + spilled * 4.0) / iterations, "wavefronts": lines * warps,
-        "chain": np.full_like(blocks, 40.0), "l2_bytes": each * _overfetch(c, e, s),
-        "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost), "in_flight": np.ones_like(blocks),
+        "chain": np.full_like(blocks, 40.0), "l2_bytes": each * _overfetch(c, e, s) + among / (blocks * iterations),
+        "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
         "exposed": np.full_like(blocks, 0.05), "prologue": np.full_like(blocks, BLOCK_START),
         "epilogue": joined + 60.0, "epilogue_busy": joined * warps * 0.1 + 4.0 * warps,
-        "epilogue_bytes": np.where(split, partial, float(e.outputs) * e.bytes_c + e.extra),
+        "epilogue_bytes": np.where(split, partial, written - among),
         "after": _after(c, e, s, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})
