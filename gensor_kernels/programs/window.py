@@ -34,6 +34,8 @@ PIXELS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 THREAD_TILES = (1, 2, 3, 4, 6, 7, 8, 12, 16)
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
+#: Estimated registers a starter may take: far from where compilers spill.
+STARTER_REGISTERS = 128
 #: Thread tiles (rows, columns) a default completion tries, the first legal one of a whole number of warps.
 PREFERRED = ((4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 
@@ -206,7 +208,7 @@ class Window(Family):
         coordinates = self.coordinates(workload, arch)
         lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
         c = _grid(lattice)
-        ok = self.legal(c, workload, arch)
+        ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= STARTER_REGISTERS)
         c = {name: column[ok] for name, column in c.items()}
         seconds = roofline.seconds(self.terms(c, workload, arch), arch)
         kinds: dict[tuple[int, ...], Program] = {}

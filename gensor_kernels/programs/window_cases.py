@@ -107,10 +107,10 @@ def _sized(
     workload: Workload, program: Program, number: int, images: int, outputs: dict[str, int], pad: int
 ) -> Workload:
     """The Workload with these outputs, padded by ``pad`` and a little more behind, as far as images stay."""
-    if _whole_image(workload):
-        return workload.with_sizes(n=images, c=outputs["c"], h=(5, 3, 1, 7, 2, 4)[number], w=(6, 2, 3, 7, 1, 5)[number])
     shape = _shape(workload, program, number)
-    for ceil_mode in (number % 2, 0):
+    if _whole_image(workload):
+        return workload.with_sizes(n=images, c=outputs["c"], h=shape.r, w=shape.s)
+    for ceil_mode in (number % 2 if "ceil_mode" in workload.size else 0, 0):
         sizes = _under(shape, outputs, pad, number, ceil_mode)
         if (output_size(sizes, "h"), output_size(sizes, "w")) == (outputs["h"], outputs["w"]):
             break

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: What a kernel does in the window, as its parameter OPERATION names it.
 KINDS = ("multiply", "average", "maximum")
 #: Multiply-adds of a thread's unrolled window; bytes of its accumulators; bytes of rows and filter it holds.
-MOST_UNROLLED, MOST_SUMS, MOST_HELD = 1024, 512, 768
+MOST_UNROLLED, MOST_SUMS, MOST_HELD = 2048, 512, 768
 #: Outputs of threads that share a window.
 MOST_SPLIT_OUTPUTS = 16
 #: Positions of a window that a rolled loop takes at once.
