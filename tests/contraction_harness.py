@@ -26,7 +26,7 @@ Constants = dict[str, int | str]
 
 TOKENS = {
     "float64": "double", "float32": "float", "float16": "half_t", "bfloat16": "bfloat16_t",
-    "int8": "i8", "int32": "i32",
+    "int8": "i8", "int32": "i32", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
 
 
@@ -50,12 +50,13 @@ def class_constants(dtype: str, out: str | None = None, a: str = "k", b: str = "
 def simt_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     """(threads, shared bytes) of contraction_simt, as the top of contraction_simt.cu says."""
     v = {name: value for name, value in c.items() if isinstance(value, int)}
-    word = {"float": 4, "double": 8, "i32": 4}[str(c["ACC_TYPE"])]
+    word = {"float": 4, "double": 8, "i32": 4, "c64": 8, "c128": 16}[str(c["ACC_TYPE"])]
     threads = v["BLOCK_M"] // v["THREAD_M"] * (v["BLOCK_N"] // v["THREAD_N"])
     rows = [v[f"BLOCK_{axis}"] + 4 * (v["PAD"] and not v[f"{name}_LAYOUT"]) for name, axis in ("AM", "BN")]
-    shared = v["STAGES"] * sum(up(v["BLOCK_K"] * row * word, 128) for row in rows)
+    planes, tile_word = (3, word // 2) if v["FORM"] == 3 else (1, word)
+    shared = v["STAGES"] * planes * sum(up(v["BLOCK_K"] * row * tile_word, 128) for row in rows)
     if v["EPILOGUE_STAGED"] and not v["SPLIT"]:
-        room = 8 if v["THREAD_M"] * v["THREAD_N"] * word >= 256 else 16
+        room = (8 if v["THREAD_M"] * v["THREAD_N"] * word >= 256 else 16) // (2 if word > 8 else 1)
         store = next(r for r in (4, 2, 1) if r == 1 or (v["THREAD_M"] % r == 0 and r * v["THREAD_N"] <= room))
         shared = max(shared, 2 * up(store * v["BLOCK_M"] // v["THREAD_M"] * v["BLOCK_N"] * word, 128))
     return threads, shared
@@ -90,18 +91,22 @@ class Kernel:
     def value(self, name: str) -> int:
         return int(self.constants[name])
 
+    def math(self) -> str:
+        return "tf32" if self.value("MATH_TF32") else "3m" if self.constants.get("FORM") == 3 else "ieee"
+
     def layout(self) -> dict[str, str]:
         axes = {"a": "km", "b": "kn"}
         found = {
             x: axes[x][self.value(f"{x.upper()}_LAYOUT")] if self.value(f"{x.upper()}_UNIT") else "s" for x in axes
         }
+        found = {x: axis + "*" * int(self.constants.get(f"{x.upper()}_CONJUGATE", 0)) for x, axis in found.items()}
         return found | {"c": "n" if self.value("C_UNIT") else "s"}
 
 
 SIMT_DEFAULTS: Constants = {
     "MATH_TF32": 0, "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 8, "THREAD_M": 4, "THREAD_N": 8, "VTHREAD_M": 1,
-    "VTHREAD_N": 2, "LANES_M": 4, "STAGES": 2, "PAD": 0, "SPLIT": 0, "EPILOGUE_STAGED": 0, "EPILOGUE_CODES": 0,
-    "MIN_BLOCKS": 0,
+    "VTHREAD_N": 2, "LANES_M": 4, "FORM": 1, "A_CONJUGATE": 0, "B_CONJUGATE": 0, "STAGES": 2, "PAD": 0, "SPLIT": 0,
+    "EPILOGUE_STAGED": 0, "EPILOGUE_CODES": 0, "MIN_BLOCKS": 0,
 }  # fmt: skip
 MMA_DEFAULTS: Constants = {
     "MATH_TF32": 0, "INSTRUCTION": 0, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "WARP_M": 32, "WARP_N": 32,
@@ -190,7 +195,7 @@ class Problem:
     def __init__(self, kernel: Kernel, case: Case, seed: int = 0, vectors: Mapping[str, int] | None = None):
         self.kernel, self.case = kernel, case
         rng = np.random.default_rng(seed)
-        layout = kernel.layout()
+        layout = {x: axis.removesuffix("*") for x, axis in kernel.layout().items()}
         inner = {"a": "mk", "b": "kn", "c": "mn"}
         types = {"a": kernel.dtype("IN_TYPE"), "b": kernel.dtype("IN_TYPE"), "c": kernel.dtype("OUT_TYPE")}
         width = {x: kernel.value(f"{x.upper()}_VECTOR") for x in "abc"} | dict(vectors or {})
@@ -200,7 +205,7 @@ class Problem:
         self.steps = [self._step(rng, name) for name in case.epilogue]
         self.workload = Workload(
             "matmul", (("batch", math.prod(case.batch)), *size.items()), tuple(types.items()),
-            kernel.dtype("ACC_TYPE"), "tf32" if kernel.value("MATH_TF32") else "ieee", tuple(layout.items()),
+            kernel.dtype("ACC_TYPE"), kernel.math(), tuple(kernel.layout().items()),
             tuple((x, max(width[x], facts(types[x]).itemsize)) for x in "abc"), case.epilogue,
         )  # fmt: skip
         self._expected: tolerance.Expected | None = None
@@ -208,7 +213,8 @@ class Problem:
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Array | None]:
         operation, case = epilogue.OPERATIONS[name], self.case
         if not operation.takes_operand:
-            return epilogue.Step(name, None, 0.75), None
+            is_complex = facts(self.kernel.dtype("OUT_TYPE")).is_complex and name == "scale"
+            return epilogue.Step(name, None, 0.75 - 0.5j if is_complex else 0.75), None
         dtype = {"mask": "int8", "mul": "float32"}.get(name, self.kernel.dtype("OUT_TYPE"))
         shape = (*case.batch, 1 if operation.operand == "n" else case.m, case.n)
         values = rng.integers(0, 2, shape).astype(float) if name == "mask" else draw(rng, shape, dtype)
@@ -271,6 +277,8 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.nda
     if facts(dtype).is_integer:
         span = 128 if dtype == "int8" else 1 << 16
         return rng.integers(-span, span, shape).astype(np.float64)
+    if facts(dtype).is_complex:
+        return round_to(dtype, rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
     return round_to(dtype, rng.standard_normal(shape))
 
 

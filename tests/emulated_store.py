@@ -14,7 +14,17 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
 ACCUMULATORS = dict(float64="float64", float32="float32", float16="float32", bfloat16="float32", int8="int32")
-SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
+ACCUMULATORS |= dict(complex64="complex64", complex128="complex128")
+SIZES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int8": 1,
+    "int32": 4,
+    "complex64": 8,
+    "complex128": 16,
+}
 MMA, SIMT = "contraction_mma", "contraction_simt"
 
 # (dtype of the operands, of the result, math) -> (layouts of a, b and c, 16-byte aligned, family, with a split too)

@@ -26,6 +26,8 @@ SERVED = [
     (SIMT, "sm_80", workload(300, 300, 300, dtype="float64", epilogue=("relu",))),
     (SIMT, "sm_90", workload(100, 200, 304, dtype="float16", trans_b=True)),
     (SIMT, "sm_86", workload(100, 200, 304, dtype="int8")),
+    (SIMT, "sm_87", workload(256, 256, 256, dtype="complex64", math="3m", trans_a=True, conjugate="a")),
+    (SIMT, "sm_80", workload(129, 127, 65, dtype="complex128", epilogue=("scale", "add"))),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]
 

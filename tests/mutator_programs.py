@@ -121,6 +121,8 @@ def _simt_configurations() -> list[Configuration]:
     aligned, odd = matmul(256, 256, 256, dtype="float32"), matmul(255, 255, 255, dtype="float32")
     half = matmul(256, 256, 256, dtype="float16")
     integers = matmul(64, 64, 64, dtype="int8", epilogue="bias_relu_scale")
+    single = matmul(256, 256, 256, dtype="complex64", math="3m", conjugate="b")
+    double = matmul(255, 255, 255, dtype="complex128", trans_a=True)
     small = {"block_n": 8, "thread_m": 2, "thread_n": 2, "lanes_m": 8}
     return [
         _simt("scalar", odd, **small, raster=2),
@@ -130,6 +132,8 @@ def _simt_configurations() -> list[Configuration]:
         _simt("staged, int8", matmul(255, 255, 255, dtype="int8"), epilogue_staged=1, stages=1),
         _simt("wide, uneven", aligned, block_m=48, block_k=4, thread_m=6, raster=2),
         _simt("compiled epilogue", integers, block_k=16, epilogue_fixed=1),
+        _simt("three products, staged", single, form=3, epilogue_staged=1),
+        _simt("complex, split", double, **small, split_k=3),
     ]
 
 

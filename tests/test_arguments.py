@@ -85,7 +85,8 @@ def test_epilogue_in_order():
         ({"epilogue": [None]}, TypeError, "not NoneType$"),
         ({"epilogue": ["relu"], "bias": np.zeros(3)}, ValueError, "whole order"),
         ({"activation": "softmax"}, ValueError, "softmax"),
-        ({"alpha": 1j}, TypeError, "alpha must be a real number"),
+        ({"alpha": "2"}, TypeError, "alpha must be a real number"),
+        ({"epilogue": [("mask", np.zeros(3), 1j)]}, TypeError, "mask must be a real number"),
     ],
 )
 def test_epilogues_that_mean_nothing(keywords, error, words):

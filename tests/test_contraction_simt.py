@@ -19,6 +19,10 @@ SGEMM = {
 }  # fmt: skip
 WIDE = {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 4, "THREAD_N": 4, "VTHREAD_M": 2, "VTHREAD_N": 2}
 
+# Complex numbers: four products as they are, or three.
+COMPLEX = {"BLOCK_M": 32, "BLOCK_N": 32, "THREAD_M": 2, "THREAD_N": 4, "VTHREAD_N": 1, "FORM": 4}
+GAUSS = COMPLEX | {"FORM": 3}
+
 # Every dtype, layout, vector width, stage count, store route and virtual-thread shape occurs; sizes are ragged on
 # every axis, as far as the vectors allow.
 KERNELS = {
@@ -38,6 +42,27 @@ KERNELS = {
     "bf16": (simt("bfloat16", b="k", BLOCK_K=32, A_VECTOR=8), Case(70, 136, 72, epilogue=("mul", "relu6"))),
     "i8": (simt("int8", BLOCK_K=16), Case(33, 80, 48, epilogue=("bias", "relu"), integer_steps=2)),
     "i8 out": (simt("int8", "int8", a="s", EPILOGUE_STAGED=1), Case(33, 80, 45)),
+    "c64": (
+        simt("complex64", **COMPLEX, A_CONJUGATE=1, EPILOGUE_STAGED=1),
+        Case(68, 70, 40, batch=(2, 1, 2), epilogue=("scale", "bias", "mul", "add")),
+    ),
+    "c64 split": (
+        simt("complex64", **COMPLEX, a="m", b="k", B_CONJUGATE=1, SPLIT=1, PAD=1),
+        Case(66, 68, 90, split=4, epilogue=("mask", "cast")),
+    ),
+    "c64 three": (
+        simt("complex64", **GAUSS, a="s", A_VECTOR=8, B_CONJUGATE=1, STAGES=1),
+        Case(65, 66, 41, epilogue=("mul",)),
+    ),
+    "c64 three split": (
+        simt("complex64", **GAUSS, b="k", A_CONJUGATE=1, SPLIT=1, EPILOGUE_STAGED=1),
+        Case(66, 70, 90, split=3),
+    ),
+    "c128": (simt("complex128", **COMPLEX, b="k", B_CONJUGATE=1), Case(67, 65, 41, epilogue=("bias", "scale", "mul"))),
+    "c128 three": (
+        simt("complex128", **GAUSS, a="m", c="s", EPILOGUE_STAGED=1),
+        Case(65, 68, 44, raster=2, epilogue=("add", "mask")),
+    ),
     "odd threads": (
         simt(BLOCK_M=96, BLOCK_N=48, THREAD_M=6, THREAD_N=6, VTHREAD_M=2, VTHREAD_N=3, B_VECTOR=8),
         Case(101, 52, 20),
@@ -65,7 +90,11 @@ def test_matches_float64(name):
 
 def test_wide_loads_and_no_bank_conflicts():
     half = KERNELS["f16"][0].with_constants(B_VECTOR=8)  # 8 bytes become one store of 16
-    for kernel in (simt(**SGEMM), simt(a="m", b="k", **SGEMM | {"PAD": 0}), half, KERNELS["f64"][0]):
+    wide = COMPLEX | {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 4, "VTHREAD_M": 2, "VTHREAD_N": 2, "LANES_M": 4}
+    complexes = [
+        simt("complex64", b="k", **wide | {"FORM": form, "LANES_M": lanes}) for form, lanes in ((4, 4), (3, 4))
+    ]
+    for kernel in (simt(**SGEMM), simt(a="m", b="k", **SGEMM | {"PAD": 0}), half, KERNELS["f64"][0], *complexes):
         problem = Problem(kernel, Case(132, 136, 40))
         counters = problem.run(races=False)
         assert problem.check().ok
@@ -84,6 +113,8 @@ def test_compiles_for_every_target_without_spills():
     kernels = [KERNELS[name][0].with_constants(MIN_BLOCKS=1) for name in ("nn", "f16", "f64 split", "i8")]
     fixed = [kernel.with_constants(EPILOGUE_CODES=2 | 5 << 5) for kernel in kernels]
     requests = [((kernels, fixed)[i // 4][i % 4].source(), target) for i, target in enumerate(TARGETS)]
+    complexes = [KERNELS[name][0].with_constants(MIN_BLOCKS=1) for name in ("c64", "c64 three", "c128", "c128 three")]
+    requests += [(complexes[i % 4].source(), target) for i, target in enumerate(TARGETS)]
     for (_, target), binary in zip(requests, compile_many(requests), strict=True):
         assert binary.error is None, f"{target}: {binary.error}"
         assert binary.entries["contraction_simt"].spill_bytes == 0, target
@@ -108,6 +139,9 @@ def test_hot_loop_of_sgemm_is_multiply_adds():
         ({"THREAD_M": 5}, "Thread tiles must fill the block tile"),
         ({"LANES_M": 16}, "Warps must fill the block tile along M"),
         ({"A_UNIT": 0}, "A is loaded element by element"),
+        ({"FORM": 3}, "FORM is 3 or 4 for complex accumulators and 1 for real ones"),
+        ({"IN_TYPE": "c64"}, "must be all complex or all real"),
+        ({"A_CONJUGATE": 1}, "Only complex operands can be conjugated"),
     ],
 )
 def test_illegal_constants_are_refused_with_a_sentence(wrong, sentence):

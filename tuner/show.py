@@ -16,7 +16,6 @@ import sqlite_utils
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.program import Program
 
 from .report import sizes_text
 
@@ -74,7 +73,9 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         yield f"kernel    {kernel.digest}"
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
         yield f"class     {kernel.class_key}"
-        yield "program   " + " ".join(f"{name}={value}" for name, value in Program.from_json(kernel.program).values)
+        # As it is stored: one of another ABI has other coordinates.
+        values = {name: value for name, value in json.loads(kernel.program).items() if name != "family"}
+        yield "program   " + " ".join(f"{name}={value}" for name, value in values.items())
         binary = store.binary(kernel)
         if binary is not None:
             yield (

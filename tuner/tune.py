@@ -133,9 +133,12 @@ class Run:
         sample = workloads[0].with_epilogue(())
         programs: dict[str, Program] = {}
         for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
-            program, family = Program.from_json(each.kernel.program), FAMILIES.get(each.kernel.family)
+            family = FAMILIES.get(each.kernel.family)
+            if not each.usable or family is None or each.kernel.abi != family.abi:
+                continue
+            program = Program.from_json(each.kernel.program)
             # A kernel made for one epilogue serves no other.
-            if each.usable and family is not None and not candidate(family, program, sample).fixes_epilogue:
+            if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program
         if not programs:  # nothing is usable before it was verified (--verify none)
             return

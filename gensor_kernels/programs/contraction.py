@@ -130,10 +130,9 @@ class ContractionFamily(Family):
             for step in (steps[1], steps[0]):
                 chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
                 chosen |= variants[place % len(variants)]
-                if not self.starts(chosen, workload):
-                    continue
                 point = self._completed(chosen, coordinates, workload, arch)
-                if self.legal(TabulatedColumns(tables, np.array([point])), workload, arch)[0]:
+                columns = TabulatedColumns(tables, np.array([point]))
+                if self.legal(columns, workload, arch)[0] and self.starts(columns, workload, arch):
                     pairs = ((c.name, c.values[i]) for c, i in zip(coordinates, point, strict=True))
                     found.append(Program(self.name, tuple(pairs)))
                     break
@@ -143,8 +142,8 @@ class ContractionFamily(Family):
         """Values of further coordinates that starters take in turn."""
         return [{}]
 
-    def starts(self, chosen: dict[str, int], workload: Workload) -> bool:
-        """Whether a Program with these values is worth starting from."""
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
+        """Whether one legal Program is worth starting from."""
         return True
 
     def _completed(

@@ -77,10 +77,11 @@ class ContractionSimt(ContractionFamily):
         """Both forms of a complex multiply-add, where both are allowed."""
         return [{"form": form} for form in reversed(simt_forms.forms(workload))]
 
-    def starts(self, chosen: dict[str, int], workload: Workload) -> bool:
-        """Blocks whose sums fill at most half the registers of an SM, where no thread spills."""
-        held = simt_forms.sum_bytes(chosen["form"], extents(workload).bytes_acc)
-        return bool(chosen["block_m"] * chosen["block_n"] * held <= 128 * 1024)
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
+        """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
+        threads = columns["down"] * columns["across"]
+        room = self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
+        return not extents(workload).is_complex or bool(room[0])
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See simt_parts."""
@@ -107,7 +108,8 @@ class ContractionSimt(ContractionFamily):
         tiles = np.zeros((5, len(like)), dtype=np.int32)
         for each in np.unique(form):
             held, word = (int(f(each, e.bytes_acc)) for f in (simt_forms.sum_bytes, simt_forms.word_bytes))
-            table = default_tiles.default_thread_tiles(held, word, 512 if e.is_complex else 256)
+            most = 256 if not e.is_complex else 512 if e.bytes_acc == 8 else 384
+            table = default_tiles.default_thread_tiles(held, word, most)
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):

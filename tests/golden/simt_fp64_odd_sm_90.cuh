@@ -2,6 +2,7 @@
 // workspace (0, False)
 // tile [('k', 8), ('m', 128), ('n', 128), ('raster', 1), ('split', 1), ('stages', 2)]
 #define ACC_TYPE double
+#define A_CONJUGATE 0
 #define A_LAYOUT 1
 #define A_UNIT 1
 #define A_VECTOR 8
@@ -9,6 +10,7 @@
 #define BLOCK_K 8
 #define BLOCK_M 128
 #define BLOCK_N 128
+#define B_CONJUGATE 0
 #define B_LAYOUT 1
 #define B_UNIT 1
 #define B_VECTOR 8
@@ -17,6 +19,7 @@
 #define C_VECTOR 8
 #define EPILOGUE_CODES 0
 #define EPILOGUE_STAGED 0
+#define FORM 1
 #define IN_TYPE double
 #define LANES_M 8
 #define MATH_TF32 0
