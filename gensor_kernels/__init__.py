@@ -5,6 +5,10 @@ linear(x, w, bias, ...)    activation(x @ w.T + bias)
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
 define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
 conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
+sum, mean, max, argmax, var, softmax, layer_norm, ...
+                           reductions and what normalises rows
+max_pool2d(x, ...)         pooling; avg_pool2d, global_avg_pool2d
+attention(q, k, v, ...)    fused attention
 explain(matmul, a, b, ...) which kernel would serve that call, and why
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
 record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
@@ -12,6 +16,10 @@ refresh()                  forget plans, settings and databases read so far
 """
 
 from .dispatch import (
+    argmax,
+    argmin,
+    attention,
+    avg_pool2d,
     conv1d,
     conv2d,
     conv_transpose2d,
@@ -19,12 +27,26 @@ from .dispatch import (
     dot,
     einsum,
     emulated,
+    global_avg_pool2d,
     inner,
+    layer_norm,
     linear,
+    log_softmax,
+    logsumexp,
     matmul,
+    max,
+    max_pool2d,
+    mean,
+    min,
+    norm,
     outer,
+    prod,
     refresh,
+    rms_norm,
+    softmax,
+    sum,
     tensordot,
+    var,
     vdot,
 )
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
@@ -39,6 +61,10 @@ __all__ = [
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
+    "argmax",
+    "argmin",
+    "attention",
+    "avg_pool2d",
     "conv1d",
     "conv2d",
     "conv_transpose2d",
@@ -47,12 +73,26 @@ __all__ = [
     "einsum",
     "emulated",
     "explain",
+    "global_avg_pool2d",
     "inner",
+    "layer_norm",
     "linear",
+    "log_softmax",
+    "logsumexp",
     "matmul",
+    "max",
+    "max_pool2d",
+    "mean",
+    "min",
+    "norm",
     "outer",
+    "prod",
     "record",
     "refresh",
+    "rms_norm",
+    "softmax",
+    "sum",
     "tensordot",
+    "var",
     "vdot",
 ]

@@ -45,12 +45,12 @@ constexpr bool TWO_PASSES = !ONLINE && (MOMENTS || EXPONENTIAL);
 constexpr int FIRST_FOLD = MOMENTS                                        ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
                            : EXPONENTIAL                                  ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)
                            : OPERATION == L2_NORM || OPERATION == RMSNORM ? FOLD_SQUARES
-                           : OPERATION == MAX                         ? FOLD_MAX
-                           : OPERATION == MIN                         ? FOLD_MIN
-                           : OPERATION == PROD                        ? FOLD_PRODUCT
-                           : OPERATION == ARGMAX                      ? FOLD_ARGMAX
-                           : OPERATION == ARGMIN                      ? FOLD_ARGMIN
-                                                                      : FOLD_SUM;
+                           : OPERATION == MAX                             ? FOLD_MAX
+                           : OPERATION == MIN                             ? FOLD_MIN
+                           : OPERATION == PROD                            ? FOLD_PRODUCT
+                           : OPERATION == ARGMAX                          ? FOLD_ARGMAX
+                           : OPERATION == ARGMIN                          ? FOLD_ARGMIN
+                                                                          : FOLD_SUM;
 // The second pass over a softmax's row that stays in registers leaves the exponentials there.
 constexpr bool HOLDS_EXPONENTIALS = OPERATION == SOFTMAX && TWO_PASSES && KEEP == 1;
 constexpr int SECOND_FOLD = HOLDS_EXPONENTIALS ? FOLD_SUM : EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES;

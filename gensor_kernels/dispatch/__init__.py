@@ -17,7 +17,8 @@ for operators other than products:
 function      what a public function says of itself, and what one call of it is
 calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
-convolution   what a convolution means, and the same from the array library
+convolution, sliding_functions, row_functions, attention_function
+              what each function means, and the same from the array library
 
 and for contractions, which become products of windows on their operands:
 
@@ -31,10 +32,32 @@ chains        einsum of any number of operands
 """
 
 from .api import emulated, matmul, refresh
+from .attentions import attention
 from .convolutions import conv1d, conv2d, conv_transpose2d
+from .pools import avg_pool2d, global_avg_pool2d, max_pool2d
 from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
+from .reductions import (
+    argmax,
+    argmin,
+    layer_norm,
+    log_softmax,
+    logsumexp,
+    max,
+    mean,
+    min,
+    norm,
+    prod,
+    rms_norm,
+    softmax,
+    sum,
+    var,
+)
 
 __all__ = [
+    "argmax",
+    "argmin",
+    "attention",
+    "avg_pool2d",
     "conv1d",
     "conv2d",
     "conv_transpose2d",
@@ -42,11 +65,25 @@ __all__ = [
     "dot",
     "einsum",
     "emulated",
+    "global_avg_pool2d",
     "inner",
+    "layer_norm",
     "linear",
+    "log_softmax",
+    "logsumexp",
     "matmul",
+    "max",
+    "max_pool2d",
+    "mean",
+    "min",
+    "norm",
     "outer",
+    "prod",
     "refresh",
+    "rms_norm",
+    "softmax",
+    "sum",
     "tensordot",
+    "var",
     "vdot",
 ]

@@ -24,8 +24,9 @@ from .staging import byte_range
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-#: Offsets of the pointers of the first, second and third input in Params, and of the output's.
-SLOTS, SWAPPED, OUTPUT = (0, 8, params.D_OFFSET), (8, 0, params.D_OFFSET), 16
+#: Offsets in Params of the pointers of inputs, in their order, and of the output's; the first two may be swapped.
+SLOTS, OUTPUT = (0, 8, params.D_OFFSET, params.E_OFFSET), 16
+SWAPPED = (8, 0, *SLOTS[2:])
 
 
 @dataclass(frozen=True)
