@@ -206,7 +206,7 @@ def _einsum(
         return Explanation(4, "one operand: the library's view or sum", _part(runtime))
     if len(operands) == 2:
         a, b = operands
-        return _pair(runtime, einsum_form(text, flags), a, b, dtype=dtype)
+        return _pair(runtime, einsum_form(text, (flags[0], flags[1])), a, b, dtype=dtype)
     chain = outlined(text, operands, dtype, strategy, flags)
     steps = [_studied(runtime, *each) for each in walked(runtime, chain, operands)]
     main = max(steps, key=lambda each: each.predicted_us or 0.0)

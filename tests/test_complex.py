@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
@@ -18,11 +17,7 @@ from gensor_kernels.programs import params
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.record_file import Served, update, workload_row
-from gensor_tuner.pool import candidate
 from gensor_tuner.shapes import read_shapes
-from gensor_tuner.verify import verify
-
-from .lattices import random_legal
 
 SIMT = FAMILIES["contraction_simt"]
 M, N = 20, 24
@@ -204,49 +199,3 @@ def test_rows_of_shapes_files_come_back(tmp_path):
     assert first.workload == second.workload == matmul.workload(8, 8, 8, dtype="complex64")
     assert "float64" in wide.unsupported and "not defined for complex" in relu.unsupported
     assert "column 'layout_a': 'k*' is not one of m, k, s" in real.error
-
-
-# ---- Programs
-
-CLASSES = [
-    {"dtype": "complex64", "math": "3m", "conjugate": "a"},
-    {"dtype": "complex64", "math": "3m", "trans_a": True, "trans_b": True, "conjugate": "b"},
-    {"dtype": "complex128", "math": "3m", "trans_b": True},
-    {"dtype": "complex128", "conjugate": "ab", "trans_a": True},
-]
-
-
-def small(space, count, seed):
-    """Random legal points that the emulator runs quickly: blocks of at most 64 x 64, at most 256 threads."""
-    points = random_legal(space, 600, seed)
-    c = space.columns(points)
-    keep = (c["block_m"] * c["block_n"] <= 4096) & (c["down"] * c["across"] <= 256) & (c["split_k"] <= 4)
-    return points[keep & (c["raster"] <= 2)][:count]
-
-
-@pytest.mark.parametrize("number", range(len(CLASSES)))
-def test_random_legal_programs_are_right(number):
-    extents = (96, 80, 64) if number % 2 else (95, 79, 63)  # vectors, or element by element
-    w = matmul.workload(*extents, **CLASSES[number])
-    arch = lookup(("sm_87", "sm_90")[number // 2])
-    space = FamilySpace(SIMT, w, arch)
-    forms = set()
-    for point in small(space, 8, number):
-        program = space.program(point)
-        found = verify(candidate(SIMT, program, w), w, use_cache=False)
-        assert found.outcome == "ok" and 0 < found.worst <= 1, (program, found)
-        forms.add(program["form"])
-    assert forms == ({3, 4} if w.math == "3m" else {4})
-
-
-def test_starters_compile_without_spills():
-    requests, targets = [], ("sm_75", "sm_87", "sm_90")
-    for number, each in enumerate(CLASSES):
-        w = matmul.workload(1024, 1024, 1024, **each)
-        for target in targets[number % 2 :: 2] if number < 2 else targets[:2]:
-            arch = lookup(target)
-            # Without the promise ptxas may spill a few bytes to reach a round number of registers.
-            programs = [p.replace(min_blocks=1) for p in SIMT.starters(w, arch)[:4]]
-            requests += [(candidate(SIMT, p, w).source(), arch.target) for p in programs]
-    for binary in compile_many(requests):
-        assert binary.error is None and binary.spill_bytes == 0, (binary.target, binary.error, binary.spill_bytes)

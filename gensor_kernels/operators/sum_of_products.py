@@ -125,15 +125,17 @@ class SumOfProducts(Operator):
             groups["m"], groups["n"] = groups["n"], groups["m"]
             extents["m"], extents["n"] = extents["n"], extents["m"]
 
-        def side(name: str) -> Side:
+        def side(access: Access) -> Side:
+            name = access.tensor.name
             unit = workload.layouts[name]
             group = next((group for group, axes in groups.items() if axes and axes[-1] == unit), "s")
             unit, align = (group, workload.align[name]) if group != "batch" else ("s", 0)
             dtype = workload.dtype[name]
-            return Side(dtype, unit, align if unit != "s" else facts(dtype).itemsize)
+            width = align if unit != "s" else facts(dtype).itemsize
+            return Side(dtype, unit, width, None, access.conjugated and workload.is_complex)
 
         first, second = (view.b, view.a) if swapped else (view.a, view.b)
-        sides = (side(access.tensor.name) for access in (first, second, view.c))
+        sides = (side(access) for access in (first, second, view.c))
         return Product(extents["batch"], extents["m"], extents["n"], extents["k"], *sides)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
@@ -174,6 +176,7 @@ class SumOfProducts(Operator):
             axes = [index.terms[0][0] for index in access.indices]
             missing = [axis for group in groups for axis in group if axis not in axes]
             array = array.reshape(*array.shape, *(1 for _ in missing))
+            array = np.conj(array) if access.conjugated else array
             order = [[*axes, *missing].index(axis) for group in groups for axis in group]
             full = [axis.size(size) for group in groups for axis in group]
             shape = [math.prod(axis.size(size) for axis in group) for group in groups]
@@ -193,6 +196,7 @@ class SumOfProducts(Operator):
             accumulator=workload.accumulator,
             output=workload.dtype[self.names[-1]],
             integer_steps=integer_steps,
+            math=workload.math,
         )
 
     def _groups(self, view: Contraction) -> dict[str, tuple[str, ...]]:

@@ -174,6 +174,11 @@ class Workload:
         return MappingProxyType(dict(self.alignment))
 
     @property
+    def is_complex(self) -> bool:
+        """Whether its numbers are complex."""
+        return facts(self.accumulator).is_complex
+
+    @property
     def kind(self) -> str:
         """Element type of the first operand with its math mode, as reports name a class: "float32", "tf32"."""
         first = next(iter(self.dtype.values()))

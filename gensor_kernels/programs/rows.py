@@ -54,9 +54,11 @@ class RowsFamily(Family):
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """What operators see as rows; integers without an epilogue."""
+        """What operators see as rows of real numbers; integers without an epilogue."""
         if operator(workload.operator).rows(workload) is None:
             return f"{workload.operator} has no rows"
+        if workload.is_complex:
+            return f"rows of {workload.accumulator} are not folded"
         e = view(workload)
         if workload.epilogue and not e.epilogue:
             return f"{workload.operator} of {e.rows.a.dtype} has no epilogue"

@@ -54,7 +54,9 @@ class Window(Family):
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Depthwise convolution and pooling."""
+        """Depthwise convolution and pooling of real numbers."""
+        if workload.is_complex:
+            return f"windows of {workload.accumulator} are not folded"
         return None if sliding(workload) else f"{workload.operator} is no reduction over a sliding window"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
