@@ -93,7 +93,9 @@ def test_layouts_without_a_unit_stride_and_their_alignment():
     transposed = View((64, 96), (1, 64), "float16")
     out = contiguous((64,), "float16")
     assert workload_from_views("reduce_sum", transposed, out, (1,)).workload.layouts["a"] == "n"
-    assert workload_from_views("reduce_sum", transposed, contiguous((96,), "float16"), (0,)).workload.layouts["a"] == "k"
+    assert (
+        workload_from_views("reduce_sum", transposed, contiguous((96,), "float16"), (0,)).workload.layouts["a"] == "k"
+    )
     stepped = workload_from_views("reduce_sum", View((64, 96), (192, 2), "float16"), out, (1,)).workload
     assert (stepped.layouts["a"], stepped.align["a"]) == ("s", 2)
     odd = workload("reduce_sum", (64, 90), (1,), "float16")

@@ -20,9 +20,9 @@
 //   THREADS_K, THREADS_M powers of two, 32 <= THREADS_K * THREADS_M <= 1024; ITEMS in 1, 2, 4, 8
 //   VECTOR in 1 to 16, >= element, at most the alignment class of A; A_UNIT 0 needs VECTOR == element
 //   elements * ITEMS * word <= 256
-//   KEEP 1, 2: Programs of more than one pass, no split, DIGITS 1; KEEP 1: k <= STEP = THREADS_K * ITEMS * (LAYOUT ? 1 : elements)
-//   SPLIT needs ONLINE where the operation has two forms; k_per_split % STEP == 0
-//   DIGITS 3 needs an operation that is no map
+//   KEEP 1, 2: Programs of more than one pass, no split, DIGITS 1; KEEP 1: k <= STEP = THREADS_K * ITEMS * (LAYOUT ? 1
+//   : elements) SPLIT needs ONLINE where the operation has two forms; k_per_split % STEP == 0 DIGITS 3 needs an
+//   operation that is no map
 //
 // Shared bytes = scratch(first pass) + (two passes ? scratch(second pass) : 0) + (KEEP == 2 ? kept : 0)
 //   scratch = round_up(states * words * word, 16), states = LAYOUT 1: THREADS_K > 1 ? THREADS * elements : 0

@@ -121,9 +121,8 @@ DEVICE void store_some(const Params &params, const Spot &spot, const ACC_TYPE *v
 DEVICE void store_mapped(const Params &params, const Spot &spot, const Chunk &chunk, const Factors &f) {
     constexpr int ROUNDS = COUNT / AT_ONCE, FURTHER = AT_ONCE / ELEMENTS * PACE;
     if constexpr (ROUNDS == 1 || EPILOGUE_CODES != 0) {
-        unrolled<ROUNDS>([&](int round) {
-            store_some(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first + round * FURTHER);
-        });
+        unrolled<ROUNDS>(
+            [&](int round) { store_some(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first + round * FURTHER); });
     } else {
         // Rolled, so that a run-time epilogue is in the code once; rotating keeps register numbers constant.
         Chunk left = chunk;

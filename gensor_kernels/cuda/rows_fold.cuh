@@ -42,15 +42,15 @@ constexpr bool EXPONENTIAL = OPERATION == LOGSUMEXP || OPERATION == SOFTMAX || O
 constexpr bool ARGUMENT = OPERATION == ARGMAX || OPERATION == ARGMIN;
 constexpr bool MAPS = OPERATION == COPY || OPERATION >= SOFTMAX;
 constexpr bool TWO_PASSES = !ONLINE && (MOMENTS || EXPONENTIAL);
-constexpr int FIRST_FOLD = MOMENTS                                    ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
-                           : EXPONENTIAL                              ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)
+constexpr int FIRST_FOLD = MOMENTS                                        ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
+                           : EXPONENTIAL                                  ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)
                            : OPERATION == L2_NORM || OPERATION == RMSNORM ? FOLD_SQUARES
-                           : OPERATION == MAX                         ? FOLD_MAX
-                           : OPERATION == MIN                         ? FOLD_MIN
-                           : OPERATION == PROD                        ? FOLD_PRODUCT
-                           : OPERATION == ARGMAX                      ? FOLD_ARGMAX
-                           : OPERATION == ARGMIN                      ? FOLD_ARGMIN
-                                                                      : FOLD_SUM;
+                           : OPERATION == MAX                             ? FOLD_MAX
+                           : OPERATION == MIN                             ? FOLD_MIN
+                           : OPERATION == PROD                            ? FOLD_PRODUCT
+                           : OPERATION == ARGMAX                          ? FOLD_ARGMAX
+                           : OPERATION == ARGMIN                          ? FOLD_ARGMIN
+                                                                          : FOLD_SUM;
 // The second pass over a softmax's row that stays in registers leaves the exponentials there.
 constexpr bool HOLDS_EXPONENTIALS = OPERATION == SOFTMAX && TWO_PASSES && KEEP == 1;
 constexpr int SECOND_FOLD = HOLDS_EXPONENTIALS ? FOLD_SUM : EXPONENTIAL ? FOLD_EXPONENTIALS : FOLD_SQUARES;
@@ -156,8 +156,9 @@ DEVICE State<FOLD> join_moments(State<FOLD> a, State<FOLD> b) {
     const ACC_TYPE count = a.word[0] + b.word[0];
     const ACC_TYPE share = b.word[0] == ACC_TYPE(0) ? ACC_TYPE(0) : b.word[0] / count;
     const ACC_TYPE delta = b.word[1] - a.word[1];
-    return State<FOLD>{{count, a.word[0] == ACC_TYPE(0) ? b.word[1] : a.word[1] + delta * share,
-                        a.word[2] + b.word[2] + (a.word[0] == ACC_TYPE(0) ? ACC_TYPE(0) : delta * delta * share * a.word[0])}};
+    return State<FOLD>{
+        {count, a.word[0] == ACC_TYPE(0) ? b.word[1] : a.word[1] + delta * share,
+         a.word[2] + b.word[2] + (a.word[0] == ACC_TYPE(0) ? ACC_TYPE(0) : delta * delta * share * a.word[0])}};
 }
 
 template <int FOLD>
@@ -168,8 +169,7 @@ DEVICE State<FOLD> join(State<FOLD> a, State<FOLD> b) {
         return join_moments(a, b);
     } else if constexpr (FOLD == FOLD_SOFTMAX) {
         const ACC_TYPE most = larger(a.word[0], b.word[0]);
-        return State<FOLD>{
-            {most, a.word[1] * rescale(a.word[0], most) + b.word[1] * rescale(b.word[0], most)}};
+        return State<FOLD>{{most, a.word[1] * rescale(a.word[0], most) + b.word[1] * rescale(b.word[0], most)}};
     } else {
         return State<FOLD>{{joined<FOLD>(a.word[0], b.word[0])}};
     }

@@ -114,8 +114,7 @@ DEVICE void load_parts(const Params &params, const Spot &spot, State<FOLD> (&sta
         UNROLL for (int c = 0; c < WIDTH; ++c) {
             State<FOLD> state;
             UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) state.word[w] =
-                load_global<WORD>(part_state<FOLD>(params, spot, part, w, c), spot.inside)
-                    .template get<ACC_TYPE>(0);
+                load_global<WORD>(part_state<FOLD>(params, spot, part, w, c), spot.inside).template get<ACC_TYPE>(0);
             states[c] = join(states[c], state);
         }
     }

@@ -5,12 +5,12 @@
 
 constexpr bool COLUMNS = LAYOUT == 1;
 constexpr int THREADS = THREADS_K * THREADS_M;
-constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE);    // per access
-constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;              // rows whose elements a thread holds
-constexpr int LANE_PITCH = COLUMNS ? 1 : ELEMENTS;         // of k between neighbouring lanes
-constexpr int PACE = THREADS_K * LANE_PITCH;               // of k between a thread's accesses
-constexpr int STEP = PACE * ITEMS;                         // of k per step
-constexpr int COUNT = ELEMENTS * ITEMS;                    // elements a thread holds
+constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE); // per access
+constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows whose elements a thread holds
+constexpr int LANE_PITCH = COLUMNS ? 1 : ELEMENTS;      // of k between neighbouring lanes
+constexpr int PACE = THREADS_K * LANE_PITCH;            // of k between a thread's accesses
+constexpr int STEP = PACE * ITEMS;                      // of k per step
+constexpr int COUNT = ELEMENTS * ITEMS;                 // elements a thread holds
 constexpr int WORD = (int)sizeof(ACC_TYPE);
 
 // Shared memory: the lanes' states of the first and the second pass, then rows that stay there (KEEP 2).
