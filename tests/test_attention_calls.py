@@ -71,9 +71,8 @@ def test_any_call_agrees_with_pytorch(call, transposed):
 @settings(max_examples=40)
 @given(calls())
 def test_the_library_computes_the_same(call):
-    q, k, v, mask, causal, scale = (
-        each.astype(np.float64) if isinstance(each, np.ndarray) and each.dtype != bool else each for each in call
-    )
+    *arrays, mask, causal, scale = call
+    q, k, v = (each.astype(np.float64) for each in arrays)
     found = composed(NumpyDevice(), (q, k, v, mask), Parameters(causal, scale), None)
     np.testing.assert_allclose(found, reference(*call), rtol=1e-9, atol=1e-9)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators.rows_views import is_map, workload_from_views
-from ..operators.workload import View
-from .function import Asked, Function, Result, Understood
+from ..operators.workload import View, contiguous
+from .function import Asked, Copy, Function, Result, Staged, Understood
 
 #: Functions of the array library, by operator. Those that have none are composed here.
 LIBRARY = {
@@ -65,16 +65,22 @@ class Rows(Function):
             raise UnsupportedError("no kernel reduces this")
         out = asked.out if is_map(p.operator) else _without(asked.out, p)
         operands = [view for view in asked.operands if view is not None]
-        found = workload_from_views(
-            p.operator,
-            x,
-            out,
-            p.axes,
-            [(view if is_map(p.operator) else _without(view, p)).strides for view in operands],
-            epilogue=[step.name for step in asked.steps],
-            value=p.value,
-            ddof=p.ddof,
-        )
+        try:
+            found = workload_from_views(
+                p.operator,
+                x,
+                out,
+                p.axes,
+                [(view if is_map(p.operator) else _without(view, p)).strides for view in operands],
+                epilogue=[step.name for step in asked.steps],
+                value=p.value,
+                ddof=p.ddof,
+            )
+        except UnsupportedError:
+            compact = Copy(x.dtype, tuple(range(len(x.shape))))
+            if x.strides == contiguous(x.shape, x.dtype).strides:
+                raise
+            raise Staged(compact) from None  # more axes than kernels take, that no copy would have
         places = iter(found.operands)
         laid = tuple(None if view is None else next(places) for view in asked.operands)
         return Understood(found.workload, found.geometry, operands=laid)
