@@ -1,4 +1,4 @@
-"""The attention family: legal Programs compile and verify, launches agree with the terms, nothing conflicts or spills."""
+"""The attention family: legal Programs compile and verify, launches agree with the terms, nothing spills."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from gensor_kernels.operators import epilogue, operator, tolerance
 from gensor_kernels.operators.declaration import Operand
 from gensor_kernels.operators.dtypes import encode, facts, joined, round_to
 from gensor_kernels.programs import params
+from gensor_kernels.programs.params import Step
 from gensor_kernels.programs.cases import Case
 
 from .pool import Candidate
@@ -160,13 +161,13 @@ class Problem:
             ),
         )
 
-    def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> params.Step:
+    def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> Step:
         code = epilogue.OPERATIONS[step.name].code
         if placed is None:
-            return params.Step(code, step.scalar)
+            return Step(code, step.scalar)
         strides = tuple(0 if extent == 1 else s for extent, s in zip(placed.shape, placed.strides, strict=True))
         where = self.operator.output(self.workload, strides)
-        return params.Step(code, step.scalar, str(placed.dtype), where, address(placed))
+        return Step(code, step.scalar, str(placed.dtype), where, address(placed))
 
     def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
         """One run with a poisoned output; the emulator's counters. Raises on any fault."""

@@ -44,10 +44,10 @@ def call(
         arrays = [array for array in (*inputs, out) if array is not None]
         laid = tuple(None if x is None else (x.shape, x.strides, x.dtype, pointer(x) & 15) for x in (*inputs, out))
         math = runtime.precision(precision)
-        key = (function.name, parameters, math, laid, about(steps, pointer))
+        key: tuple[Any, ...] = (function.name, parameters, math, laid, about(steps, pointer))
         if runtime.where is not None:
             key += places((*arrays, *(step.operand for step in steps)), runtime.where)
-        plan = runtime.plans.get(key)
+        plan: Any = runtime.plans.get(key)
     except (AttributeError, TypeError):
         check(runtime, inputs, out, steps)
         raise

@@ -49,7 +49,7 @@ class Convolution(Function):
         layout = _weight_layout(w, p, sizes, last)
         copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
         copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
-        if copy_x or copy_w:
+        if copy_x or copy_w or layout is None:
             raise Staged(copy_x, copy_w)
         layouts = {"x": "nhwc" if last else "nchw", "w": layout, "y": "nhwk" if last else "nkhw"}
         named = {

@@ -197,7 +197,9 @@ def make(
         geometry=Geometry(
             (axes.m, axes.n, axes.k),
             (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-            *(axes.strides(index) for index in range(3)),
+            axes.strides(0),
+            axes.strides(1),
+            axes.strides(2),
         ),
         operands=tuple(None if view is None else axes.strides(next(numbers)) for view in operands),
     )

@@ -100,18 +100,14 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
 
 
 def _axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Sorted axes from 0 up; as NumPy's errors say where they are none."""
+    """Sorted axes from 0 up; AxisError, a ValueError, as NumPy raises it."""
     import numpy as np
 
     if axis is None:
         return tuple(range(rank))
     given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
-    try:
-        from numpy.lib.array_utils import normalize_axis_tuple
-    except ImportError:  # NumPy 1
-        from numpy.core.numeric import normalize_axis_tuple
-    del np
-    return tuple(sorted(normalize_axis_tuple(tuple(operator.index(each) for each in given), rank)))
+    module: Any = getattr(np.lib, "array_utils", None) or np.core.numeric  # type: ignore[attr-defined]
+    return tuple(sorted(module.normalize_axis_tuple(tuple(operator.index(each) for each in given), rank)))
 
 
 def _reduced(name: str, a: Any, axis: Any, out: Any, keepdims: bool, *, dtype: Any = None, ddof: int = 0) -> Any:

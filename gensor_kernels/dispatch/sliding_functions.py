@@ -53,7 +53,12 @@ class Pooling(Function):
             raise Staged(Copy(x.dtype, MEMORY[p.layout][memory]))
         views = {"x": _turned(x, images), "y": _turned(asked.out, images)}
         workload = pooling.workload_from_views(
-            p.operator, **views, layout=memory, epilogue=[step.name for step in asked.steps], **dict(p.sizes)
+            p.operator,
+            views["x"],
+            views["y"],
+            layout=memory,
+            epilogue=[step.name for step in asked.steps],
+            **dict(p.sizes),
         )
         return _understood(workload, views, images)
 
@@ -80,7 +85,8 @@ class Depthwise(Convolution):
         memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
         k, r, s, c = p.weights
         order = (c, r, s, k) if memory == "nhwc" else (c, k, r, s)
-        filters = View(*(tuple(v[a] for a in taps) for v in (w.shape, w.strides)), w.dtype, w.alignment)
+        shape, strides = (tuple(values[a] for a in taps) for values in (w.shape, w.strides))
+        filters = View(shape, strides, w.dtype, w.alignment)
         inner = filters.strides[2 if memory == "nhwc" else 1]
         good_w = w.dtype == dtype and (inner == 1 or filters.shape[2 if memory == "nhwc" else 1] == 1)
         good_x = x.dtype == dtype and _stored(x, images, memory)
@@ -92,7 +98,7 @@ class Depthwise(Convolution):
         views = {"x": _turned(x, images), "w": filters, "y": _turned(asked.out, images)}
         steps = [step.name for step in asked.steps]
         return _understood(
-            depthwise.workload_from_views(**views, layout=memory, epilogue=steps, **sizes), views, images
+            depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
 
 

@@ -12,7 +12,7 @@ A convolution of 1 x 1 without stride and padding is a matrix product and become
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
@@ -40,7 +40,7 @@ def _declare(transposed: bool, **p: int) -> Expression:
     n, h, w, c, k, r, s = axes("n h w c k_out r s")
     g = NamedAxis("g", p["groups"])
     cg, kg = NamedAxis("cg", c // p["groups"]), NamedAxis("kg", k // p["groups"])
-    where = {}
+    where: dict[str, tuple[NamedAxis, Any]] = {}
     for axis, window, side, out in ((h, r, "h", "oh"), (w, s, "w", "ow")):
         stride, dilation = p[f"stride_{side}"], p[f"dilation_{side}"]
         before = p["pad_top" if side == "h" else "pad_left"]

@@ -115,10 +115,11 @@ class Convolution(Operator):
         step, dilation = (z["stride_h"], z["stride_w"]), (z["dilation_h"], z["dilation_w"])
         pad, c = (z["pad_top"], z["pad_left"]), max(z["c"] // groups, 1)  # kernels divide by it
         taps = (dilation[0] * x_h, dilation[1] * x_w)
-        shared = {"rows": (self.out(z, "h"), self.out(z, "w")), "ks": (z["s"], c) if last else (z["r"], z["s"])}
+        rows, ks = (self.out(z, "h"), self.out(z, "w")), (z["s"], c) if last else (z["r"], z["s"])
         if self.transposed:  # index = (output + pad - dilation * filter) / stride
             return Window(
-                **shared,
+                rows=rows,
+                ks=ks,
                 row_strides=(x_n, x_h, x_w),
                 k_strides=(0, 0, x_c) if last else (x_c, 0, 0),
                 extent=(z["h"], z["w"]),
@@ -128,7 +129,8 @@ class Convolution(Operator):
                 divisor=step,
             )
         return Window(
-            **shared,
+            rows=rows,
+            ks=ks,
             row_strides=(x_n, step[0] * x_h, step[1] * x_w),
             k_strides=(*taps, x_c) if last else (x_c, *taps),
             extent=(z["h"], z["w"]),

@@ -87,8 +87,13 @@ def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
         counted = (-before, extent + after) if sizes.get("count_include_pad", 0) else (0, extent)
         found.append(
             Side(
-                *(extent, output_size(sizes, side), sizes[window]),
-                *(sizes[f"stride_{side}"], sizes.get(f"dilation_{side}", 1), before, counted),
+                extent,
+                output_size(sizes, side),
+                sizes[window],
+                sizes[f"stride_{side}"],
+                sizes.get(f"dilation_{side}", 1),
+                before,
+                counted,
             )
         )
     return found[0], found[1]

@@ -21,6 +21,7 @@ from .geometry import BATCH_AXES, Geometry, Strides, flattened
 from .workload import Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:
+    from .affine import Axis
     from .contraction import Access, Contraction
     from .tolerance import Expected
 
@@ -85,10 +86,10 @@ class SumOfProducts(Operator):
         m, n = (view.n, view.m) if swapped else (view.m, view.n)
         first, second = (view.b, view.a) if swapped else (view.a, view.b)
 
-        def placed(access: Access, rows: Sequence, columns: Sequence) -> Strides:  # type: ignore[type-arg]
+        def placed(access: Access, rows: Sequence[Axis], columns: Sequence[Axis]) -> Strides:
             own = strides[access.tensor.name]
 
-            def one(axes: Sequence) -> int:  # type: ignore[type-arg]
+            def one(axes: Sequence[Axis]) -> int:
                 return flattened([(a.size(size), access.stride(a, own)) for a in axes], f"axes of {access.tensor.name}")
 
             batch = [access.stride(axis, own) for axis in view.batch]
@@ -135,8 +136,8 @@ class SumOfProducts(Operator):
             return Side(dtype, unit, width, None, access.conjugated and workload.is_complex)
 
         first, second = (view.b, view.a) if swapped else (view.a, view.b)
-        sides = (side(access) for access in (first, second, view.c))
-        return Product(extents["batch"], extents["m"], extents["n"], extents["k"], *sides)
+        a, b, c = (side(access) for access in (first, second, view.c))
+        return Product(extents["batch"], extents["m"], extents["n"], extents["k"], a, b, c)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Groups of several axes get 3 in all but the last."""
@@ -172,7 +173,7 @@ class SumOfProducts(Operator):
         names = [access.tensor.name for access in (view.a, view.b)]
         first, second = (decode(workload.dtype[name], arrays[name]) for name in names)
 
-        def matrix(access: Access, array: np.ndarray, *groups: Sequence) -> np.ndarray:  # type: ignore[type-arg]
+        def matrix(access: Access, array: np.ndarray, *groups: Sequence[Axis]) -> np.ndarray:
             axes = [index.terms[0][0] for index in access.indices]
             missing = [axis for group in groups for axis in group if axis not in axes]
             array = array.reshape(*array.shape, *(1 for _ in missing))
