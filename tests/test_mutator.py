@@ -47,7 +47,8 @@ def test_mutants_change_exactly_their_site():
 
 
 def test_the_kernels_have_the_sites_the_mutator_knows():
-    for family, orderings in (("contraction_simt.cu", {"barrier"}), ("contraction_mma.cu", set(mutations.ORDERING))):
+    known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": set(mutations.ORDERING), "rows.cu": {"barrier"}}
+    for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
         assert {site.function for site in found if site.is_guard} == set(mutations.BOUNDS)
@@ -68,6 +69,7 @@ def named(group: str, name: str) -> Configuration:
         ("simt", ("one buffer, split", "staged, wide")),
         ("mma cp.async", ("narrow", "wide")),
         ("mma registers", ("wide",)),
+        ("rows", ("sum, one row", "columns, two passes")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):

@@ -30,7 +30,7 @@ def _rmsnorm() -> tuple[Expression, Expression]:
     """The mean square of each row, then the map."""
     from .expression import WELFORD, Expression, axes, result, rsqrt, tensor
 
-    every = batch, m, n, k = axes("batch m n k")
+    every = batch, m, n, _ = axes("batch m n k")
     x = tensor("a", *every)
     square = Expression("square", (batch, m, n), x[every] * x[every], WELFORD, map=result("mean"))
     return square, Expression("c", every, x[every] * rsqrt(square[batch, m, n] + VERIFIED_EPS))

@@ -53,7 +53,8 @@ class RowOperator(Operator):
         """x with the reduced axes last, and C: the same axes for a map, else [batch, n, m]."""
         size, (along, digits) = workload.size, layout_of(workload)
         batch, m, n, k = (size[axis] for axis in ("batch", "m", "n", "k"))
-        if (along != "n" and n != 1) or (digits == 1 and (size.get("i", 1), size.get("j", 1)) != (1, 1)):
+        whole = (size.get("i", 1), size.get("j", 1)) == (1, 1)
+        if (along != "n" and n != 1) or (digits == 1 and not whole):
             raise ValueError(f"layout {workload.layouts['a']!r} has no axis n, or none of i and j: {dict(size)}")
         step, c_step = 2 if along == "s" else 1, 2 if workload.layouts["c"] == "s" else 1
         if self.maps:
@@ -61,9 +62,9 @@ class RowOperator(Operator):
             shape = (batch, m, n, k)
             return Operand("a", shape, order, 1, step), Operand("c", shape, order, 1, c_step)
         # Kept axes lie between the digits of k, so that these do not merge.
-        order = (3, 0, 4, 1, 5, 2) if along == "n" else (2, 3, 0, 4, 1, 5)
+        apart = (3, 0, 4, 1, 5, 2) if along == "n" else (2, 3, 0, 4, 1, 5)
         return (
-            Operand("a", (batch, m, n, size["i"], size["j"], k), order, 1, step),
+            Operand("a", (batch, m, n, size["i"], size["j"], k), apart, 1, step),
             Operand("c", (batch, n, m), (0, 2, 1) if along == "n" else (0, 1, 2), 1, c_step),
         )
 

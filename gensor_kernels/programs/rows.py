@@ -88,7 +88,7 @@ class RowsFamily(Family):
         e, c = view(workload), columns
         s = shape(c, e)
         memory, promised = shared_bytes(c, e, s), np.maximum(c["min_blocks"], 1)
-        ok = (s.threads >= 32) & (s.threads <= arch.threads_per_block) & (s.count * e.bytes_acc <= HELD_BYTES)
+        ok = (s.threads >= 32) & (s.threads <= arch.threads_per_block) & (s.held * e.bytes_acc <= HELD_BYTES)
         ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
         ok &= promised * s.threads <= arch.threads_per_sm
         ok &= (promised <= arch.blocks_per_sm) & (s.tiles * s.parts < 2**31)

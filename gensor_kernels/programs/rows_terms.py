@@ -45,7 +45,7 @@ class Shape(NamedTuple):
 
     threads: np.ndarray
     elements: np.ndarray
-    count: np.ndarray
+    held: np.ndarray
     step: np.ndarray
     parts: np.ndarray
     steps: np.ndarray
@@ -85,10 +85,10 @@ def shared_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
 def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
     """Registers a thread wants: the step's elements, raw and converted, states, and what passes the epilogue."""
     words = e.bytes_acc / 4
-    held = s.count * words
-    raw = np.where(c["keep"] == 1, 0.3, 1.0) * s.count * e.bytes_a / 4
+    held = s.held * words
+    raw = np.where(c["keep"] == 1, 0.3, 1.0) * s.held * e.bytes_a / 4
     states = (s.elements if e.by_columns else 1) * max(e.words(True)) * words
-    store = np.minimum(s.count, AT_ONCE) * words * 1.5 if e.maps else 0.0
+    store = np.minimum(s.held, AT_ONCE) * words * 1.5 if e.maps else 0.0
     folded = 0.5 * held if not e.by_columns else 0.0
     return (BASE_REGISTERS + held + np.maximum(raw + folded, store) + states).astype(np.float32)
 
@@ -108,7 +108,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     split = (c["split_k"] > 1) & (e.form != COPY)
     folds = (e.form != COPY) * (1.0 + two)
     maps = np.where(split, 0.0, float(e.maps))
-    count = s.steps * s.count
+    count = s.steps * s.held
     per_state = (s.elements if e.by_columns else 1) * s.steps
     fold = np.where(two, (first + second) * count, online * count + extra * per_state)
     # A softmax's second pass leaves its exponentials where the row stays in registers.
@@ -120,7 +120,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     issue = passes * (loads + convert * count)
     issue = issue + np.where(c["keep"] == 2, (folds + maps) * s.steps * c["items"] * 4.0 + convert * count, 0.0)
     # Rotating what a run-time epilogue works on; compiled in, nothing moves.
-    rounds = np.maximum(s.count / AT_ONCE, 1.0)
+    rounds = np.maximum(s.held / AT_ONCE, 1.0)
     moves = np.where((c["epilogue_fixed"] == 0) & (rounds > 1), rounds, 0.0)
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
     issue = issue + maps * count * (1.0 + moves + 2.0 * e.steps + 7.0 / width)
@@ -175,41 +175,57 @@ def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> 
     return used, spilled
 
 
+def _epilogue(c: Columns, e: View, s: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Clocks behind the last step: the lanes' states join, once per pass; and those of them that keep the SM busy."""
+    lanes = np.where(c["threads_k"] > 1, 30.0 * np.log2(c["threads_k"]), 0.0) + 80.0 * (scratch_bytes(c, e, s) > 0)
+    joining = lanes * np.where(c["online"] == 0, 2.0, 1.0) * (s.elements if e.by_columns else 1.0) * (e.form != COPY)
+    warps = s.threads / 32
+    return joining + 60.0, joining * warps * 0.1 + 4.0 * warps
+
+
+def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
+    """128-byte lines of L1 and shared memory that a block touches in one iteration."""
+    kept = np.where(c["keep"] == 2, 2.0 + e.maps, 0.0) * s.held / work.passes * e.bytes_a * 32 / 128
+    return (c["items"] * _lines_touched(c, e, s) + kept) * (s.threads / 32)
+
+
+def _written(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes stored while other blocks load, and those stored behind all loads; ``running`` blocks at once.
+
+    Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
+    """
+    split = (c["split_k"] > 1) & (e.form != COPY)
+    total = float(e.outputs) * e.bytes_c + e.extra
+    apart = 1.0 - np.minimum(running / (s.tiles * s.parts), 1.0)
+    among = np.where((c["keep"] == 0) & (e.form != COPY), 1.0, apart) * total * e.maps
+    partial = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
+    return np.where(split, 0.0, among), np.where(split, partial, total - among)
+
+
 def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     """See machine.roofline.Terms.  An iteration is a step of one pass over global memory."""
-    s, split = shape(c, e), (c["split_k"] > 1) & (e.form != COPY)
-    work, blocks, warps = _work(c, e, s), s.tiles * s.parts, s.threads / 32
+    s, work = shape(c, e), _work(c, e, shape(c, e))
+    blocks, warps, memory = s.tiles * s.parts, s.threads / 32, shared_bytes(c, e, s)
     used, spilled = _fitting(c, e, s, facts, arch)
-    memory = shared_bytes(c, e, s)
-    residents = np.maximum(residency(*(x.astype(np.float32) for x in (warps, used, memory)), arch), 1.0)
+    single = [x.astype(np.float32) for x in (warps, used, memory)]
+    residents = np.maximum(residency(single[0], single[1], single[2], arch), 1.0)
     iterations = s.steps * work.passes
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
     each = whole / blocks / s.steps
-    rate = arch.rate("fma_f64" if e.bytes_acc == 8 and e.real else "fma_f32")
+    among, behind = _written(c, e, s, residents * arch.sms)
+    lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * s.steps), 0.0, 1.0)
     # Sums of 64-bit integers are three instructions.
     multiplies = work.multiplies / iterations * (3.0 if e.bytes_acc == 8 and not e.real else 1.0)
-    kept = np.where(c["keep"] == 2, 2.0 + e.maps, 0.0) * s.count / work.passes * e.bytes_a * 32 / 128
-    lines = c["items"] * _lines_touched(c, e, s) + kept
-    held = residents * arch.sms * each * s.steps
-    lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / held, 0.0, 1.0)
-    fits = e.columns * e.lines * float(e.outputs > 0)
-    joining = np.where(c["threads_k"] > 1, 30.0 * np.log2(np.maximum(c["threads_k"], 1)), 0.0)
-    joining = (joining + 80.0 * (scratch_bytes(c, e, s) > 0)) * np.where(c["online"] == 0, 2.0, 1.0) * (fits > 0)
-    joined = joining * (s.elements if e.by_columns else 1.0) * (e.form != COPY)
-    # Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
-    written = float(e.outputs) * e.bytes_c + e.extra
-    apart = 1.0 - np.minimum(residents * arch.sms / blocks, 1.0)
-    among = np.where(split | (not e.maps), 0.0, np.where((c["keep"] == 0) & (e.form != COPY), 1.0, apart)) * written
-    partial = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
+    epilogue, busy = _epilogue(c, e, s)
     values: dict[str, np.ndarray | float] = {
         "blocks": blocks, "residents": residents, "warps": warps, "iterations": iterations,
-        "math": multiplies * (128.0 / rate), "multiplies": multiplies,
-        "issue": (work.issue + spilled * 4.0) / iterations, "wavefronts": lines * warps,
-        "chain": np.full_like(blocks, 40.0), "l2_bytes": each * _overfetch(c, e, s) + among / (blocks * iterations),
+        "math": multiplies * (128.0 / arch.rate("fma_f64" if e.bytes_acc == 8 and e.real else "fma_f32")),
+        "multiplies": multiplies, "issue": (work.issue + spilled * 4.0) / iterations,
+        "wavefronts": _wavefronts(c, e, s, work), "chain": np.full_like(blocks, 40.0),
+        "l2_bytes": each * _overfetch(c, e, s) + among / (blocks * iterations),
         "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
         "exposed": np.full_like(blocks, 0.05), "prologue": np.full_like(blocks, BLOCK_START),
-        "epilogue": joined + 60.0, "epilogue_busy": joined * warps * 0.1 + 4.0 * warps,
-        "epilogue_bytes": np.where(split, partial, written - among),
+        "epilogue": epilogue, "epilogue_busy": busy, "epilogue_bytes": behind,
         "after": _after(c, e, s, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})
