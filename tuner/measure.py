@@ -118,11 +118,12 @@ class Timer:
     def time(
         self, workload: Workload, kernels: Sequence[tuple[Candidate, Code]], vendor: bool = True
     ) -> tuple[list[Timed], Timed | None]:
-        """One Timed per kernel, and one of the vendor's call; interleaved in every round."""
+        """One Timed per kernel, and one of the vendor's call where there is one; interleaved in every round."""
         sets = self._operand_sets(workload)
         runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
         if vendor and not self.device.emulated:
-            runners.append([each.vendor() for each in sets])
+            theirs = [call for each in sets if (call := each.vendor()) is not None]
+            runners += [theirs] if theirs else []
         counts = [self._calls_per_round(each) for each in runners]
         samples: list[list[float]] = [[] for _ in runners]
         for _ in range(1 if self.device.emulated else ROUNDS):

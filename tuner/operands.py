@@ -213,8 +213,11 @@ class Operands:
 
         return call
 
-    def vendor(self) -> Callable[[], Any]:
-        """What CuPy does for the same workload: one product where that is all, else product and element-wise calls."""
+    def vendor(self) -> Callable[[], Any] | None:
+        """What CuPy does for the same matrix product: one call where that is all, else product and element-wise calls;
+        None where the operands are no three stacks of matrices."""
+        if [len(block.shape) for block in self.blocks.values()] != [3, 3, 3]:
+            return None
         a, b, c = (self._typed(self.blocks[name]) for name in "abc")
         steps = tuple(
             Operation(name, None if block is None else self._typed(block), scalar) for name, block, scalar in self.steps
