@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
@@ -30,6 +31,9 @@ class Changed(Candidate):
         return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
 
 
+FAMILY_OF = {"mma": "contraction_mma", "attention": "attention"}
+
+
 @dataclass(frozen=True)
 class Configuration:
     """A small Program that makes some of the sites run."""
@@ -42,7 +46,7 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        return "contraction_simt" if self.group == "simt" else "contraction_mma"
+        return "contraction_simt" if self.group == "simt" else FAMILY_OF[self.group.split()[0]]
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -100,7 +104,13 @@ def _vectors(workload: Workload) -> dict[str, int]:
 def configurations() -> list[Configuration]:
     """Programs that together make every site run, in every form that changes what a shift by one means: accesses of
     several elements and of one, tiles that the threads divide evenly and not, splits, both store routes."""
-    return [*_simt_configurations(), *_mma_configurations("cp.async"), *_mma_configurations("registers")]
+    return [
+        *_simt_configurations(),
+        *_mma_configurations("cp.async"),
+        *_mma_configurations("registers"),
+        *_attention_configurations("cp.async"),
+        *_attention_configurations("registers"),
+    ]
 
 
 def _simt_configurations() -> list[Configuration]:
@@ -138,4 +148,34 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+    ]
+
+
+def _attention_configurations(copies: str) -> list[Configuration]:
+    old = copies == "registers"
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        vectors = {f"vector_{mine}": workload.align[operand] for mine, operand in zip("kvc", "bdc", strict=True)}
+        base = {
+            "block_q": 32, "block_k": 16, "head_tile": 32, "split_k": 1, "stages": 1 if old else 2, "swizzle": 1,
+            "copy": int(not old), "warp_q": 16, "instruction": int(old), "q_registers": 1, "epilogue_staged": 1,
+            "epilogue_fixed": 0, "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(
+            name, f"attention {copies}", "sm_75" if old else "sm_87", workload, base | vectors | values
+        )
+
+    wide, keep = attention(99, head=32), attention(99, 100, head=32, mask="bool")
+    # One element per access, but of K and V with cp.async, which takes 4 bytes at least.
+    least = 2 if old else 4
+    narrow = replace(attention(99, head=31 if old else 30), alignment={"a": 2, "b": least, "c": 2, "d": least})
+    bias = attention(99, 97, head=32, mask="float16", epilogue="scale_add")
+    return [
+        make("wide", wide),
+        make("wide, uneven", wide, head_tile=48, block_q=48, block_k=32, q_registers=0),
+        make("narrow", narrow, epilogue_staged=0),
+        make("split", wide, split_k=3),
+        make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
+        make("boolean mask", keep, warp_q=32),
+        make("added mask", bias, epilogue_fixed=1, stages=1),
     ]

@@ -102,7 +102,9 @@ class Problem:
         types, align = self.workload.dtype, self.workload.align
         *inputs, output = self.operator.operands(self.workload)
         self.inputs = {
-            each.name: place(draw(rng, each.shape, types[each.name], each.boolean), types[each.name], each, align[each.name])
+            each.name: place(
+                draw(rng, each.shape, types[each.name], each.boolean), types[each.name], each, align[each.name]
+            )
             for each in inputs
         }
         self.output = output

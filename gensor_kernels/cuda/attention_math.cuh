@@ -52,9 +52,7 @@ struct WarpMath {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) top[i][0] = top[i][1] = minus_infinity();
     }
 
-    MEMBER void load_queries(int step) {
-        load_q.load(queries[step % QUERY_SETS], shared_base(), step);
-    }
+    MEMBER void load_queries(int step) { load_q.load(queries[step % QUERY_SETS], shared_base(), step); }
     MEMBER void keep_queries() {
         if constexpr (Q_REGISTERS)
             UNROLL for (int step = 0; step < HEAD_STEPS; ++step) load_queries(step);

@@ -32,10 +32,10 @@ struct Window {
 // What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
 // group of query heads that share it), m queries, k keys, n elements of a head.
 struct Attention {
-    u64 mask;                         // the fourth operand, or 0
+    u64 mask;                          // the fourth operand, or 0
     i64 mask_batch[3], mask_m, mask_k; // its strides in elements: batch, heads, queries, keys
-    float scale;                      // of Q K^T
-    i32 diagonal;                     // query i sees the keys below i + diagonal
+    float scale;                       // of Q K^T
+    i32 diagonal;                      // query i sees the keys below i + diagonal
 };
 
 struct Params {

@@ -88,5 +88,7 @@ def averaged(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tup
         total = raw.sum(axis=1, keepdims=True)
         weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
         result = weights @ v
-        bound = averaging_bound(result, weights, total, np.where(top == -np.inf, 0.0, top), scores, v, dtype, structured)
+        bound = averaging_bound(
+            result, weights, total, np.where(top == -np.inf, 0.0, top), scores, v, dtype, structured
+        )
     return result, np.where(np.isfinite(result), bound, 0.0)

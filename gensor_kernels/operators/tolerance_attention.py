@@ -57,9 +57,12 @@ def averaging_bound(
         result, Magnitude(magnitude, norm), keys, dtype=dtype, accumulator="float32", structured=structured
     )
     dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * u * np.abs(result)
-    return _of_scores(result, weights, top, scores, v, u) + _of_weights(
-        magnitude, norm, total, v, dtype, structured
-    ) + summing + dividing
+    return (
+        _of_scores(result, weights, top, scores, v, u)
+        + _of_weights(magnitude, norm, total, v, dtype, structured)
+        + summing
+        + dividing
+    )
 
 
 def _of_scores(
@@ -78,5 +81,7 @@ def _of_weights(
     r = facts(dtype).unit_roundoff
     rounding = r * magnitude if structured else np.minimum(r * magnitude, 3.0 * r * norm)
     spacing = facts(dtype).smallest_subnormal / 2.0
-    column = np.abs(v).sum(axis=0) if structured else np.minimum(np.abs(v).sum(axis=0), 3.0 * np.sqrt((v * v).sum(axis=0)))
+    column = (
+        np.abs(v).sum(axis=0) if structured else np.minimum(np.abs(v).sum(axis=0), 3.0 * np.sqrt((v * v).sum(axis=0)))
+    )
     return rounding + spacing * column / np.maximum(total, 1.0)
