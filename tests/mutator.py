@@ -25,7 +25,7 @@ from gensor_kernels.build.source import flatten
 from . import mutations
 from .mutations import Mutant, Site
 from .mutator_programs import Configuration, configurations
-from .mutator_survivors import EQUIVALENT
+from .mutator_survivors import is_equivalent
 
 Work = tuple[str, Mutant, list[Configuration]]  # group, mutant, the Programs in which its site runs
 
@@ -132,7 +132,7 @@ def main() -> int:
     if options.json:
         with open(options.json, "w") as out:
             json.dump([vars(result) for result in results], out, indent=1)
-    return int(any(not each.caught_by and each.mutant not in EQUIVALENT for each in results))
+    return int(any(not each.caught_by and not is_equivalent(each.group, each.mutant) for each in results))
 
 
 def report(dead: dict[str, list[Site]], results: Sequence[Result]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
@@ -31,6 +32,9 @@ class Changed(Candidate):
         return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
 
 
+FAMILY_OF = {"mma": "contraction_mma", "attention": "attention"}
+
+
 @dataclass(frozen=True)
 class Configuration:
     """A small Program that makes some of the sites run."""
@@ -43,7 +47,7 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        return {"simt": "contraction_simt", "rows": "rows"}.get(self.group, "contraction_mma")
+        return {"simt": "contraction_simt", "rows": "rows"}.get(self.group) or FAMILY_OF[self.group.split()[0]]
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -114,6 +118,8 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("cp.async"),
         *_mma_configurations("registers"),
         *_rows_configurations(),
+        *_attention_configurations("cp.async"),
+        *_attention_configurations("registers"),
     ]
 
 
@@ -175,4 +181,34 @@ def _rows_configurations() -> list[Configuration]:
         _rows("softmax, split", rows("softmax", *along, "float16"), split_k=3),
         _rows("layernorm", rows("layernorm", (64, 7), (1,), "float16", epilogue="mul_bias"), keep=1, epilogue_fixed=1),
         _rows("elementwise", rows("elementwise", (64, 255), (), "float32", epilogue="relu"), items=4),
+    ]
+
+
+def _attention_configurations(copies: str) -> list[Configuration]:
+    old = copies == "registers"
+
+    def make(name: str, workload: Workload, **values: int) -> Configuration:
+        vectors = {f"vector_{mine}": workload.align[operand] for mine, operand in zip("kvc", "bdc", strict=True)}
+        base = {
+            "block_q": 32, "block_k": 16, "head_tile": 32, "split_k": 1, "stages": 1 if old else 2, "swizzle": 1,
+            "copy": int(not old), "warp_q": 16, "instruction": int(old), "q_registers": 1, "epilogue_staged": 1,
+            "epilogue_fixed": 0, "min_blocks": 1,
+        }  # fmt: skip
+        return Configuration(
+            name, f"attention {copies}", "sm_75" if old else "sm_87", workload, base | vectors | values
+        )
+
+    wide, keep = attention(99, head=32), attention(99, 100, head=32, mask="bool")
+    # One element per access, but of K and V with cp.async, which takes 4 bytes at least.
+    least = 2 if old else 4
+    narrow = replace(attention(99, head=31 if old else 30), alignment={"a": 2, "b": least, "c": 2, "d": least})
+    bias = attention(99, 97, head=32, mask="float16", epilogue="scale_add")
+    return [
+        make("wide", wide),
+        make("wide, uneven", wide, head_tile=48, block_q=48, block_k=32, q_registers=0),
+        make("narrow", narrow, epilogue_staged=0),
+        make("split", wide, split_k=3),
+        make("narrow, split", narrow, split_k=3, epilogue_staged=0, stages=1),
+        make("boolean mask", keep, warp_q=32),
+        make("added mask", bias, epilogue_fixed=1, stages=1),
     ]

@@ -12,9 +12,33 @@ _NO_STEP = (
     "folds integers without an epilogue."
 )
 
-#: name of the mutant -> why it cannot matter
+_NO_OPERATION = (
+    "Attention sums in float. Entries of Params behind the last operation are zeros, and so are the bytes of the tail "
+    "that a seventh operation would be read from: code 0 reads no operand and changes no float."
+)
+_PAIRS = (
+    "cp.async moves 4 bytes or more, which are two elements of 16 bits or more: columns and the size of the head are "
+    "multiples of two, and parts are stored in pairs at least, so that no access starts at the last column. Programs "
+    "of the other group move single elements of odd heads."
+)
+_NOTHING_RESTRICTED = (
+    "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
+)
+
+#: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
+    "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
+    "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
+    "attention registers: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
+    "attention cp.async: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * "
+    "Shape::EACH), extent) -> bound - 1": _PAIRS,
+    "attention cp.async: attention_finish.cuh within(at.column, params.n) -> bound - 1": _PAIRS,
 }
+
+
+def is_equivalent(group: str, mutant: str) -> bool:
+    """Whether there is a proof for a mutant, everywhere or in this group of Programs."""
+    return mutant in EQUIVALENT or f"{group}: {mutant}" in EQUIVALENT

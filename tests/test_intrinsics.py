@@ -60,7 +60,9 @@ KERNEL(test, Params, 32, 1) {
 #endif
     double x = exp_((double)d[0]) + erf_((double)d[1]) + tanh_((double)d[2]) + fma_(1.0, 2.0, (double)d[3]);
     x += log_((double)d[0]) + sqrt_((double)d[1]);
-    float y = exp_(d[0]) + erf_(d[1]) + tanh_(d[2]) + fma_(1.0f, 2.0f, d[3]) + log_(d[0]) + sqrt_(d[1]);
+    float y = exp_(d[0]) + erf_(d[1]) + tanh_(d[2]) + fma_(1.0f, 2.0f, d[3]) + log_(d[0]) + sqrt_(d[1]) +
+              exp2_(maximum_(d[0], d[1]));
+    e[0] += (i32)(pack_pair(d[0], d[1], half_t{}) ^ pack_pair(d[2], d[3], bfloat16_t{}));
     y += shuffle_xor(y, 1), x += shuffle_xor(x, 2);
     Vec<16> v = Vec<16>::zero();
     v.set<float>(0, y), v.set<i32>(1, e[0] + f[0] + block_index() + grid_size()), v.set<double>(1, x);
@@ -228,6 +230,16 @@ DEVICE void apply(const Params &p) {
 }
 KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
 KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+KERNEL(test_pairs, Params, 32, 0) {
+    for (int i = thread_index(); i < params.n; i += 32) {
+        const Vec<8> pair = load_global<8>(gptr<float>(params.p[0]) + 2 * i, true);
+        const float low = pair.get<float>(0), high = pair.get<float>(1);
+        Vec<16> made = Vec<16>::zero();
+        made.set(0, pack_pair(low, high, half_t{})), made.set(1, pack_pair(low, high, bfloat16_t{}));
+        made.set(2, maximum_(low, high)), made.set(3, exp2_(low));
+        store_global<16>(gptr<u32>(params.p[1]) + 4 * i, made, true);
+    }
+}
 KERNEL(test_tf32, Params, 32, 0) {
     for (int i = thread_index(); i < params.n; i += 32) {
         Vec<4> v;
@@ -249,6 +261,22 @@ def test_mathematical_functions(dtype):
         y = np.zeros_like(x)
         execute(FUNCTIONS, [x, y], entry=entry, n=x.size, mode=mode)
         assert np.allclose(y, want, rtol=4 * np.finfo(dtype).eps, atol=0)
+
+
+def test_pairs_are_packed_low_first_and_maxima_drop_nan():
+    x = (np.random.default_rng(3).standard_normal((400, 2)) * 4).astype(np.float32)
+    x[:4] = [[np.nan, 1], [2, np.nan], [-np.inf, 0], [65519, -65520]]
+    made = np.zeros((400, 4), np.uint32)
+    execute(FUNCTIONS, [x, made], entry="test_pairs", n=len(x))
+    for column, dtype in ((0, np.float16), (1, ml_dtypes.bfloat16)):
+        got = np.ascontiguousarray(made[:, column]).view(np.uint16).view(dtype).reshape(-1, 2).astype(np.float32)
+        with np.errstate(over="ignore"):
+            want = x.astype(dtype).astype(np.float32)
+        assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.ascontiguousarray(made[:, 2]).view(np.float32), np.fmax(x[:, 0], x[:, 1]))
+    power = np.ascontiguousarray(made[:, 3]).view(np.float32)
+    assert np.allclose(power[1:3], [4, 0]) and np.isnan(power[0])
+    assert np.allclose(power[4:], np.exp2(x[4:, 0].astype(np.float64)), rtol=3e-7)
 
 
 def test_tf32_rounds_to_nearest_away_from_zero():

@@ -13,8 +13,8 @@ from gensor_kernels.operators import epilogue, operator, tolerance
 from gensor_kernels.operators.declaration import Operand
 from gensor_kernels.operators.dtypes import encode, facts, joined, round_to
 from gensor_kernels.programs import params
-from gensor_kernels.programs.params import Step
 from gensor_kernels.programs.cases import Case
+from gensor_kernels.programs.params import Step
 
 from .pool import Candidate
 

@@ -108,13 +108,13 @@ constexpr int COMBINE_THREADS = 256;
 // Outputs per thread of the second launch: one store into C.
 constexpr int COMBINE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 
-// Adds `share` of adjacent sums of one part.
-DEVICE void add_share(float (&sum)[COMBINE_WIDTH], gptr<float> from, float share, bool inside) {
+// What was `kept` of adjacent sums and the `share` of one more part.
+DEVICE void add_share(float (&sum)[COMBINE_WIDTH], float kept, gptr<float> from, float share, bool inside) {
     constexpr int BYTES = minimum(16, COMBINE_WIDTH * 4), EACH = BYTES / 4;
     UNROLL for (int v = 0; v < COMBINE_WIDTH / EACH; ++v) {
         const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
         UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] =
-            fma_(packed.template get<float>(i), share, sum[v * EACH + i]);
+            fma_(sum[v * EACH + i], kept, packed.template get<float>(i) * share);
     }
 }
 
@@ -126,15 +126,16 @@ KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
     const bool inside = within(index / columns, (i64)params.batch * params.m);
     const i64 line = inside ? index / columns : 0; // entry * rows + row
     const i32 entry = (i32)(line / rows), row = (i32)(line % rows), column = (i32)(index % columns) * COMBINE_WIDTH;
+    const float unit = score_unit(params);
     float largest = minus_infinity(), total = 0, sum[COMBINE_WIDTH] = {};
-    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) largest =
-        maximum_(largest, load_global<8>(workspace_totals(params, part, line), inside).get<float>(0));
-    const float base = largest == minus_infinity() ? 0.0f : largest;
     UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
         const Vec<8> both = load_global<8>(workspace_totals(params, part, line), inside);
-        const float share = weight_of(both.get<float>(0), base, score_unit(params));
-        total = fma_(both.get<float>(1), share, total);
-        add_share(sum, workspace_sums(params, part, line) + column, share, inside);
+        const float before = largest;
+        largest = maximum_(largest, both.get<float>(0));
+        const float base = largest == minus_infinity() ? 0.0f : largest; // as in WarpMath::weigh
+        const float kept = weight_of(before, base, unit), share = weight_of(both.get<float>(0), base, unit);
+        total = fma_(total, kept, both.get<float>(1) * share);
+        add_share(sum, kept, workspace_sums(params, part, line) + column, share, inside);
     }
     cover("split_reduce");
     const float whole = total == 0.0f ? 0.0f : 1.0f / total;

@@ -73,11 +73,13 @@ DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
 
 // The block's rows of Q; asynchronous copies join the group that is committed next.
 DEVICE void copy_queries(const Params &params, const Work &work) {
-    constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH;
+    constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH, PASSES = BLOCK_Q * PIECES / THREADS;
+    static_assert(PASSES * THREADS == BLOCK_Q * PIECES, "Threads share the pieces of Q evenly.");
     const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch);
     const i32 group = params.batch_inner[1];
-    UNROLL_BY_4 for (int piece = thread_index(); within(piece, BLOCK_Q * PIECES); piece += THREADS) {
-        const int line = piece / PIECES, column = piece % PIECES * EACH, row = work.row + line;
+    UNROLL_BY_4 for (int pass = 0; pass < PASSES; ++pass) {
+        const int piece = thread_index() + pass * THREADS, line = piece / PIECES, column = piece % PIECES * EACH,
+                  row = work.row + line;
         const i64 place = row / group * params.a_m + row % group * params.a_batch[2];
         const bool inside = within(row, work.rows) && within(column, params.n);
         move_query<Q_VECTOR>(shared_base() + HeadRows::Rows::offset(line, column * ELEMENT),

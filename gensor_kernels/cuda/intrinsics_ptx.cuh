@@ -284,21 +284,18 @@ DEVICE float exp2_(float x) {
 DEVICE float maximum_(float a, float b) {
     return fmaxf(a, b);
 }
-DEVICE u32 pack_pair(float low, float high, half_t) {
 #if __CUDA_ARCH__ >= 800
-    u32 packed;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
+#define PACK_PAIR(type, name)                                                                                          \
+    u32 packed;                                                                                                        \
+    asm("cvt.rn." name "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));                                     \
+    return packed
 #else
-    return (u32)half_from_float(low).bits | (u32)half_from_float(high).bits << 16;
+#define PACK_PAIR(type, name) return (u32)from_float<type>(low).bits | (u32)from_float<type>(high).bits << 16
 #endif
+DEVICE u32 pack_pair(float low, float high, half_t) {
+    PACK_PAIR(half_t, "f16");
 }
 DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
-#if __CUDA_ARCH__ >= 800
-    u32 packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
-#else
-    return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
-#endif
+    PACK_PAIR(bfloat16_t, "bf16");
 }
+#undef PACK_PAIR

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 OUTPUTS = ("float16", "bfloat16", "float32")
+#: Starters stay well below what a thread may hold.
+MOST_STARTING_REGISTERS = 248.0
 MASKS = {"int8", "float16", "bfloat16", "float32"}
 
 
@@ -81,7 +83,7 @@ class Attention(Family):
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             _vector(workload, "vector_c", "c", 2),
-            Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
         )
 
     @staticmethod
@@ -115,6 +117,7 @@ class Attention(Family):
         """One pair of tiles, two where they fit twice; warps of 16 rows that keep Q where it is small."""
         like = np.ones_like(columns["block_q"])
         ring = 4 * columns["block_k"] * columns["head_tile"] * 4 + columns["block_q"] * columns["head_tile"] * 2
+        slabs = columns["block_q"] * columns["head_tile"] * 4  # of warps of 16 rows
         asynchronous = self._asynchronous(workload, arch)
         return {
             "stages": np.where(ring <= arch.smem_per_sm // 2, 2, 1) if asynchronous else like,
@@ -124,11 +127,11 @@ class Attention(Family):
             "swizzle": like,
             "warp_q": 16 * like,
             "instruction": like * parts.choices(workload, arch)[0].code,
-            "q_registers": np.where(columns["head_tile"] + columns["block_k"] <= 224, 1, 0),
-            "epilogue_staged": like,
+            "q_registers": np.where(columns["head_tile"] + columns["block_k"] <= 192, 1, 0),
+            "epilogue_staged": np.where(slabs <= arch.smem_per_block, 1, 0),
             "epilogue_fixed": 0 * like,
             "vector_c": 16 * like,
-            "min_blocks": 0 * like,
+            "min_blocks": like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -188,8 +191,8 @@ class Attention(Family):
         return program.replace(vector_k=align["b"], vector_v=align["d"], vector_c=align["c"], epilogue_staged=1)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
+        """The same Program with the run-time epilogue and all registers for one block."""
+        return program.replace(epilogue_fixed=0, min_blocks=1)
 
     def main_loop(self, program: Program) -> Hashable:
         """Whether the keys are split, and every coordinate but those of epilogue and launch bounds."""
@@ -204,14 +207,18 @@ class Attention(Family):
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some tiles, for long and for few queries, and of a split; all legal."""
         head = -(-max(workload.size["head"], 1) // 16) * 16
+        kinds = ((64, 16, 1), (128, 32, 1), (16, 16, 1), (16, 16, 2), (128, 16, 1))
         wanted = [
             {"block_q": rows, "block_k": keys, "head_tile": head, "split_k": split, "warp_q": warp}
-            for rows, keys, warp, split in (
-                *((64, 64, 16, 1), (128, 64, 32, 1), (128, 32, 16, 1), (16, 64, 16, 1)),
-                *((16, 32, 16, 2), (64, 32, 16, 2), (32, 128, 16, 1), (64, 16, 32, 1)),
-            )
+            | ({"q_registers": 0} if warp > 16 else {})
+            for rows, warp, split in kinds
+            for keys in (64, 32, 16)
         ]
-        return completed(self, wanted, workload, arch)
+        found = completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
+        found = found or completed(self, wanted, workload, arch, np.inf)
+        # The longest step of each kind, then the others.
+        longest = {tuple(p[name] for name in ("block_q", "warp_q", "split_k")): p for p in reversed(found)}
+        return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]
 
 
 def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:

@@ -45,7 +45,7 @@ def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, .
     # One vector short of the tile, where the class has such a size.
     head = max(whole - head_step(workload), head_step(workload))
     ragged = min(step - unit, max(unit, step * 5 // 8 // unit * unit)) if unit < step else 0
-    steps = (2 * program["stages"] + 3) * split - 1
+    steps = (program["stages"] + 3) * split - 1  # the last part has one fewer
     keys = steps * step - (step - ragged if ragged else 0)
     third = -(-(block + block * 5 // 8) // 3)
     bare = workload.epilogue if epilogue == workload.epilogue else ()

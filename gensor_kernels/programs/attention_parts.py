@@ -140,7 +140,7 @@ def _multiply(workload: Workload, arch: Arch):
             "multiplies": products / 2048 * count,
             "weigh_issue": weigh + 40,
             # Fitted to what NVRTC 12.9 allocated.
-            "base_registers": sums + queries + scores * (1.25 + 0.5 * masked) + 20 + 20 * fragments,
+            "base_registers": 1.2 * sums + queries + scores * (1.25 + 0.5 * masked) + 12 + 16 * fragments,
             "outputs": v["warp_q"] * v["head_tile"],
             "fits_warp": v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,
         }

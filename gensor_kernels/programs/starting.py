@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def completed(
-    family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, most: int = 8
+    family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, registers: float
 ) -> list[Program]:
-    """The Programs of the ``wanted`` values with the family's defaults for the rest: those that are legal, in order."""
+    """The Programs of the ``wanted`` values with the family's defaults for the rest: those that are legal and estimated
+    to hold at most ``registers`` a thread, in order."""
     coordinates = family.coordinates(workload, arch)
     tables = Tables(coordinates, family.parts(workload, arch))
     found: list[Program] = []
     for chosen in wanted:
         values = {c.name: chosen.get(c.name, c.values[0]) for c in coordinates} | {"level": 2}
         for level in (1, 2):
-            columns = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
-            defaults = family.defaults(columns, workload, arch)
+            given = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
+            defaults = family.defaults(given, workload, arch)
             for c in coordinates:
                 if c.level == level:
                     best = chosen.get(c.name, int(defaults[c.name][0]))
@@ -35,6 +36,7 @@ def completed(
         if any(values[c.name] not in c.values for c in coordinates):
             continue
         point = np.array([[c.values.index(values[c.name]) for c in coordinates]])
-        if family.legal(Columns(tables, point), workload, arch)[0]:
+        columns = Columns(tables, point)
+        if family.legal(columns, workload, arch)[0] and family.registers(columns, workload, arch)[0] <= registers:
             found.append(Program(family.name, tuple((c.name, values[c.name]) for c in coordinates)))
-    return list(dict.fromkeys(found))[:most]
+    return list(dict.fromkeys(found))
