@@ -73,9 +73,8 @@ class Call:
         size, _ = ROWS.workspace(program, plan.workload)
         scratch = np.full(size + 64, POISON, np.uint8)
         base = scratch.ctypes.data + -scratch.ctypes.data % 64
-        pointers = params.pointers(
-            [_place(space, self.x, False)], _place(space, self.c, True), space.place(base, size, True) if size else 0
-        )
+        addresses = [_place(space, self.x, False)], _place(space, self.c, True)
+        pointers = params.pointers(plan.geometry, *addresses, space.place(base, size, True) if size else 0)
         packed = params.pack(
             plan.geometry, ROWS.tiling(program, plan.geometry), steps=self._steps(plan, space), pointers=pointers
         )
