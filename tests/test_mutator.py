@@ -68,6 +68,7 @@ def named(group: str, name: str) -> Configuration:
         ("simt", ("one buffer, split", "staged, wide")),
         ("mma cp.async", ("narrow", "wide")),
         ("mma registers", ("wide",)),
+        ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
