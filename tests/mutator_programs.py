@@ -20,6 +20,7 @@ from gensor_tuner.verify import Verdict, verify
 
 from . import mutations
 from .mutations import Site
+from .windows import average, convolution, padded, pool
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        return {"simt": "contraction_simt", "rows": "rows"}.get(self.group) or FAMILY_OF[self.group.split()[0]]
+        own = {"simt": "contraction_simt", "rows": "rows", "window": "window"}
+        return own.get(self.group) or FAMILY_OF[self.group.split()[0]]
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -120,7 +122,40 @@ def configurations() -> list[Configuration]:
         *_rows_configurations(),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
+        *window_configurations(),
     ]
+
+
+def _window(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:
+    base = {"window": 0, "staged": 0, "filter_held": 0, "split": 1, "thread_h": 1, "thread_w": 1}
+    ends = {"vector_a": 16, "vector_c": 16, "epilogue_fixed": 0, "min_blocks": 0}
+    return Configuration(name, "window", arch, workload, base | ends | values)
+
+
+def window_configurations() -> list[Configuration]:
+    """Both layouts, windows compiled in and not, every way in which threads of a plane share its staged tile."""
+    planes = {"layout": "nchw", **padded()}
+    single = {"vector_a": 4, "vector_c": 4}
+    pixels = {"block_c": 16, "block_h": 4, "block_w": 4}
+    staged = {**single, "window": 3311, "staged": 1}
+    depthwise = convolution(14, 64, 3, dtype="float16", **padded())
+    integers = pool("max_pool2d", 14, 33, 3, stride_h=2, stride_w=1, dtype="int8", epilogue="relu", **padded())
+    small = pool("avg_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
+    maximum = pool("max_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
+    return [
+        _window("channels", depthwise, **pixels | {"block_h": 8, "block_w": 8}, thread_h=2, thread_w=2, window=3311),
+        _window("channels, any", depthwise, **pixels),
+        _window("channels, one by one", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1, window=3321),
+        _window("channels, shared", average(7, 64), block_c=64, block_h=1, block_w=1, split=4),
+        _window("planes", convolution(15, 9, 3, stride_h=2, **planes), block_c=2, block_h=4, block_w=8, thread_h=2,
+                **single, window=3321, filter_held=1),
+        _window("planes, any", maximum, block_c=2, block_h=4, block_w=4, **single),
+        _window("planes, shared", average(7, 9, layout="nchw"), block_c=4, block_h=1, block_w=1, **single, split=8),
+        _window("staged, idle copiers", small, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
+        _window("staged, ragged copies", maximum, block_c=32, block_h=3, block_w=2, thread_w=2, **staged),
+        _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,
+                epilogue_fixed=1),
+    ]  # fmt: skip
 
 
 def _simt_configurations() -> list[Configuration]:

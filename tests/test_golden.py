@@ -40,5 +40,5 @@ def test_every_family_and_generation_has_a_case():
     families = {case["program"]["family"] for case in CASES.values()}
     assert families == set(FAMILIES)
     assert {case["program"].get("copy") for case in CASES.values()} >= {0, 1}
-    assert any(case["program"]["split_k"] > 1 for case in CASES.values())
+    assert any(case["program"].get("split_k", 1) > 1 for case in CASES.values())
     assert any(case["workload"]["epilogue"] for case in CASES.values())

@@ -279,6 +279,30 @@ def test_pairs_are_packed_low_first_and_maxima_drop_nan():
     assert np.allclose(power[4:], np.exp2(x[4:, 0].astype(np.float64)), rtol=3e-7)
 
 
+MAXIMA = """
+template <class T>
+DEVICE void apply(const Params &p) {
+    for (int i = thread_index(); i < p.n; i += 32) {
+        const T a = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
+        Vec<sizeof(T)> v;
+        v.template set<T>(0, max_(a, load_global<sizeof(T)>(gptr<T>(p.p[1]) + i, true).template get<T>(0)));
+        store_global<sizeof(T)>(gptr<T>(p.p[2]) + i, v, true);
+    }
+}
+KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
+KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_maximum_is_nan_where_either_is(dtype):
+    some = np.array([-np.inf, -1.0, 0.0, 2.0, np.inf, np.nan], dtype)
+    a, b = (x.ravel().copy() for x in np.meshgrid(some, some))
+    y = np.zeros_like(a)
+    execute(MAXIMA, [a, b, y], entry="test_float" if dtype == np.float32 else "test_double", n=a.size)
+    np.testing.assert_array_equal(y, np.maximum(a, b))
+
+
 def test_tf32_rounds_to_nearest_away_from_zero():
     bits = np.array([0x3F800FFF, 0x3F801000, 0x3F801001, 0xBF801000, 0x7F800000, 0x7FC00001, 0x7F7FFFFF, 0], np.uint32)
     y = np.zeros_like(bits)

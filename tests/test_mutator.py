@@ -79,6 +79,7 @@ def named(group: str, name: str) -> Configuration:
         ("rows", ("sum, one row", "columns, two passes")),
         ("attention cp.async", ("narrow", "split")),
         ("attention registers", ("wide",)),
+        ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):

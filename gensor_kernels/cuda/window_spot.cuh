@@ -38,27 +38,30 @@ DEVICE void cover_tile(const Sliding &sliding, i32 row, i32 column, bool edge_c)
 // and columns between their tiles in the L2 cache.
 DEVICE Spot spot_of(const Sliding &sliding, int place) {
     const u32 across = tiles(sliding.output[1], BLOCK_W), down = tiles(sliding.output[0], BLOCK_H);
-    u32 block = (u32)block_index();
+    u32 block = (u32)block_index(); // run-time divisions cost twenty instructions each: none is done twice
     Spot spot;
 #if CHANNELS_LAST
     const u32 deep = tiles(sliding.channels, BLOCK_C);
-    const i32 first = (i32)(block % deep) * BLOCK_C;
-    block /= deep;
+    const u32 tile = block / deep;
+    const i32 first = (i32)(block - tile * deep) * BLOCK_C;
+    const u32 row_of_tiles = tile / across, image = row_of_tiles / down;
     const int column = place / CHANNEL_THREADS % COLUMN_THREADS, row = place / (CHANNEL_THREADS * COLUMN_THREADS);
     spot.channel = first + place % CHANNEL_THREADS * CHANNELS;
     spot.inside = within(spot.channel, sliding.channels);
-    spot.image = (i32)(block / (across * down));
+    spot.image = (i32)image;
     const bool edge_c = first + BLOCK_C > sliding.channels;
 #else
-    const i32 first = (i32)(block / (across * down)) * BLOCK_C;
+    const u32 tile = block, row_of_tiles = tile / across, image = row_of_tiles / down;
+    const i32 first = (i32)image * BLOCK_C;
     const i32 plane = first + place / (COLUMN_THREADS * ROW_THREADS);
     const int column = place % COLUMN_THREADS, row = place / COLUMN_THREADS % ROW_THREADS;
     spot.image = (i32)((u32)plane / (u32)sliding.channels);
-    spot.channel = (i32)((u32)plane % (u32)sliding.channels);
+    spot.channel = plane - spot.image * sliding.channels;
     spot.inside = within(spot.image, sliding.images);
     const bool edge_c = (i64)first + BLOCK_C > (i64)sliding.images * sliding.channels;
 #endif
-    spot.column = (i32)(block % across) * BLOCK_W, spot.row = (i32)(block / across % down) * BLOCK_H;
+    spot.column = (i32)(tile - row_of_tiles * across) * BLOCK_W;
+    spot.row = (i32)(row_of_tiles - image * down) * BLOCK_H;
     cover_tile(sliding, spot.row, spot.column, edge_c);
     spot.column += column * THREAD_W, spot.row += row * THREAD_H;
     return spot;

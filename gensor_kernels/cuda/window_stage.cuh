@@ -8,10 +8,11 @@ constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 constexpr int TILE_ROWS = (BLOCK_H - 1) * STEP_H + WINDOW_R, TILE_COLUMNS = (BLOCK_W - 1) * STEP_W + WINDOW_S;
 constexpr int TILE_PITCH = (TILE_COLUMNS + 16 / ELEMENT - 1) / (16 / ELEMENT) * (16 / ELEMENT);
 constexpr int PLANE_THREADS = COLUMN_THREADS * ROW_THREADS;
-// The threads of a plane copy COPY_ROWS rows of COPY_COLUMNS elements at once.
-constexpr int COPY_COLUMNS = minimum(TILE_PITCH, PLANE_THREADS), COPY_ROWS = PLANE_THREADS / COPY_COLUMNS;
-// Bytes of one read: what is adjacent and aligned for every thread.
+// Elements of one read: what is adjacent and aligned for every thread; columns up to the end of the last read.
 constexpr int READ_ELEMENTS = minimum((THREAD_W * STEP_W) & -(THREAD_W * STEP_W), 16 / ELEMENT);
+constexpr int TILE_READ = (TILE_COLUMNS + READ_ELEMENTS - 1) / READ_ELEMENTS * READ_ELEMENTS;
+// The threads of a plane copy COPY_ROWS rows of COPY_COLUMNS elements at once.
+constexpr int COPY_COLUMNS = minimum(TILE_READ, PLANE_THREADS), COPY_ROWS = PLANE_THREADS / COPY_COLUMNS;
 
 DEVICE sptr<IN_TYPE> staged_plane(int place) {
     return shared_base().as<IN_TYPE>() + place / PLANE_THREADS * (TILE_ROWS * TILE_PITCH);
@@ -23,9 +24,9 @@ DEVICE void stage(const Params &params, const Spot &spot, int place, const Corne
     const gptr<IN_TYPE> plane = plane_of(params, spot);
     const sptr<IN_TYPE> to = staged_plane(place);
     const int thread = place % PLANE_THREADS, first = thread / COPY_COLUMNS;
-    UNROLL for (int c = 0; c < TILE_PITCH; c += COPY_COLUMNS) {
+    UNROLL for (int c = 0; c < TILE_READ; c += COPY_COLUMNS) {
         const int column = c + thread % COPY_COLUMNS;
-        const bool mine = within(column, TILE_PITCH) && within(first, COPY_ROWS);
+        const bool mine = within(column, TILE_READ) && within(first, COPY_ROWS);
         const i32 from_column = corner.column + column;
         const bool inside = spot.inside && within((u32)from_column, (u32)sliding.extent[1]);
         UNROLL_BY_4 for (int r = mine ? first : TILE_ROWS; within(r, TILE_ROWS); r += COPY_ROWS) {

@@ -85,17 +85,8 @@ def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
         before, after = (sizes[f"pad_{end}"] for end in ends)
         extent = sizes[side]
         counted = (-before, extent + after) if sizes.get("count_include_pad", 0) else (0, extent)
-        found.append(
-            Side(
-                extent,
-                output_size(sizes, side),
-                sizes[window],
-                sizes[f"stride_{side}"],
-                sizes.get(f"dilation_{side}", 1),
-                before,
-                counted,
-            )
-        )
+        stride, dilation = sizes[f"stride_{side}"], sizes.get(f"dilation_{side}", 1)
+        found.append(Side(extent, output_size(sizes, side), sizes[window], stride, dilation, before, counted))
     return found[0], found[1]
 
 

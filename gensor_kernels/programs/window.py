@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 CHANNELS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512)
-PIXELS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-THREAD_TILES = (1, 2, 3, 4, 6, 7, 8, 12, 16)
+PIXELS = (*range(1, 17), 18, 20, 21, 22, 24, 28, 30, 32, 36, 40, 42, 48, 56, 64, 84, 96, 128)
+THREAD_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 #: Estimated registers a starter may take: far from where compilers spill.
-STARTER_REGISTERS = 128
+STARTER_REGISTERS = 88
 #: Thread tiles (rows, columns) a default completion tries, the first legal one of a whole number of warps.
 PREFERRED = ((4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 
@@ -237,7 +237,8 @@ def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     wanted = {
         **{"level": (2,), "block_c": (1, 4, 16, 32, 64, 128), "block_h": (1, 4, 8, 14), "block_w": (1, 7, 8, 16, 32)},
         **{"split": (1, 4, 32), "thread_h": (1, 2, 4, 7), "thread_w": (1, 2, 4), "epilogue_fixed": (0,)},
-        **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (0,)},
+        # Promised one block per SM, compilers do not spill to make room for more.
+        **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (1,)},
     }
     values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
     points = np.array(list(product(*values)), dtype=np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..operators.sliding import output_size
 from .cases import USUAL, Case, Schedule
@@ -83,7 +83,7 @@ def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]
     past = {axis: _ragged(block, step, block + 1) for axis, block, step in axes}
     whole = {axis: math.lcm(block, step) for axis, block, step in axes}
     late, early = "late", "early"
-    made: list[tuple[str, int, Any, int, tuple[str, ...], Schedule]] = [
+    made: list[tuple[str, int, dict[str, int], int, tuple[str, ...], Schedule]] = [
         ("channels", 1, {**few, "c": two["c"]}, 1, epilogue, USUAL),
         ("rows", 1, {**few, "h": two["h"]}, 1, epilogue, ((late, 1),)),
         ("columns", 2, {**few, "w": two["w"]}, 1, epilogue, ((late, "forward"),)),

@@ -14,8 +14,8 @@ from .traffic import BLOCK_START, L2_USABLE
 from .window_parts import UNROLLED, Call, Tiles, grid, shared_bytes
 
 F = np.float32
-#: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: four run-time divisions.
-START_ISSUE = 150.0
+#: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: three run-time divisions.
+START_ISSUE = 130.0
 SECTOR, LINE = 32.0, 128.0
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
@@ -35,8 +35,7 @@ def terms(
     blocks = grid(t, call)
     iterations = np.where(t.fixed, t.rows, np.ceil(call.positions / c["split"] / UNROLLED))
     requested, unique = l2_bytes(c, t, call, arch, residents, memory)
-    stores = np.ceil(t.outputs * call.bytes_y / np.minimum(c["vector_c"], t.channels * call.bytes_y))
-    finish = c["thread_h"] * 20.0 + stores * 8.0 + t.outputs * (2.0 + 2.0 * call.steps) + _meeting(c, t)
+    finish, busy, stores = _ending(c, t, call, warps)
     start = (START_ISSUE + copy_issue(t, call)) / iterations
     busy = warps * (1 / 4) * (finish + (20.0 * c["thread_h"] if call.kind == "average" else 0.0))
     # Blocks are many and short: all but the last round's stores overlap with loads of others.
@@ -58,7 +57,7 @@ def terms(
         "exposed": np.full(len(warps), 0.1),
         "prologue": BLOCK_START + np.where(t.staged, arch.l2_latency * np.ceil(copies(t) / UNROLLED), 0.0),
         "epilogue": finish * 2.0 + 100.0,
-        "epilogue_busy": np.maximum(busy, warps * stores * np.maximum(c["vector_c"] / 4.0, 1.0)),
+        "epilogue_busy": np.maximum(busy, stores),
         "epilogue_bytes": leaving * last,
         "after": np.zeros(len(warps)),
         "registers": used,
@@ -78,6 +77,14 @@ def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tu
     return used, spilled
 
 
+def _ending(c: Mapping[str, Any], t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(instructions with which a thread ends, clocks a block issues them, clocks its stores take)."""
+    stores = np.ceil(t.outputs * call.bytes_y / np.minimum(c["vector_c"], t.channels * call.bytes_y))
+    row = 40.0 if call.kind == "average" else 20.0
+    finish = c["thread_h"] * row + stores * 8.0 + t.outputs * (2.0 + 2.0 * call.steps) + _meeting(c, t)
+    return finish, warps * (1 / 4) * finish, warps * stores * np.maximum(c["vector_c"] / 4.0, 1.0)
+
+
 def _meeting(c: Mapping[str, Any], t: Tiles) -> np.ndarray:
     """Instructions with which a warp's parts of a window meet."""
     return np.where(c["split"] > 1, 30.0 + t.outputs * (2.0 + 2.0 * c["split"]), 0.0)
@@ -92,9 +99,9 @@ def math_clocks(call: Call, arch: Arch, accumulator: str) -> float:
 
 def copies(t: Tiles) -> np.ndarray:
     """Elements a thread copies into the staged tile, ragged last ones included."""
-    columns = np.minimum(t.pitch, t.plane_threads)
+    columns = np.minimum(t.staged_columns, t.plane_threads)
     rows = np.maximum(t.plane_threads // np.maximum(columns, 1), 1)
-    return np.ceil(t.pitch / np.maximum(columns, 1)) * np.ceil(t.staged_rows / rows)
+    return np.ceil(t.staged_columns / np.maximum(columns, 1)) * np.ceil(t.staged_rows / rows)
 
 
 def copy_issue(t: Tiles, call: Call) -> np.ndarray:
@@ -141,7 +148,7 @@ def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     lines = np.maximum(np.ceil(32.0 / run) * (run * step / LINE + 0.25), 1.0)
     read = read_elements(c, call)
     passes = np.maximum(32.0 * step / LINE, 1.0) * t.rows * np.ceil(t.columns / read)
-    copied = np.minimum(t.pitch, t.plane_threads)
+    copied = np.minimum(t.staged_columns, t.plane_threads)
     copying = copies(t) * (1.0 + np.ceil(32.0 / np.minimum(copied, 32)) * 1.25)
     return np.where(t.staged, passes + copying, t.loads * lines) + t.taps
 
