@@ -48,8 +48,8 @@ def terms(
         "iterations": iterations,
         "math": t.multiplies * math_clocks(call, arch, accumulator) / iterations,
         "multiplies": t.multiplies / iterations,
-        "issue": (issue(c, t, call) + spilling * 2.0) / iterations + start,
-        "wavefronts": wavefronts(c, t, call) * warps / iterations,
+        "issue": (issue(c, t, call) + spilling) / iterations + start,
+        "wavefronts": (wavefronts(c, t, call) + spilling) * warps / iterations,
         "chain": np.full(len(warps), 40.0),
         "l2_bytes": requested / iterations,
         "dram_bytes": dram_bytes(t, call, arch, blocks, residents, unique) + leaving * (1.0 - last),
@@ -67,10 +67,10 @@ def terms(
 
 
 def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, words spilled), estimated or as the compiler said."""
+    """(registers per thread, accesses to what is spilled), estimated or as the compiler said."""
     wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, 24.0)
     used = np.minimum(wanted, limit)
-    spilled = wanted - used
+    spilled = 2.0 * (wanted - used)
     if facts is not None:
         used = np.where(np.isnan(facts.registers), used, facts.registers)
         spilled = np.where(np.isnan(facts.spill_bytes), spilled, facts.spill_bytes * 0.25)
