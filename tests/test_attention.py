@@ -54,7 +54,7 @@ def test_starters_verify_without_conflicts_or_spills(name):
     lattice = space(name)
     starters = FAMILY.starters(lattice.workload, lattice.arch)
     assert starters
-    for program in starters[:3] if name != "narrow" else starters[:1]:
+    for program in starters[:2] if name != "narrow" else starters[:1]:
         assert lattice.legal(lattice.point(program)[None])[0]
         found = verdict(program, lattice.workload)
         assert found.outcome == "ok", found.detail
@@ -64,8 +64,10 @@ def test_starters_verify_without_conflicts_or_spills(name):
         assert binary.entries["attention"].spill_bytes == 0, program.to_json()
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_87", "sm_90"])
-@pytest.mark.parametrize("head", [32, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize(
+    ("head", "arch"),
+    [(32, "sm_75"), (64, "sm_87"), (80, "sm_90"), (96, "sm_87"), (128, "sm_75"), (128, "sm_90"), (256, "sm_87")],
+)
 def test_starters_of_usual_heads_do_not_spill(head, arch):
     problem = workload(512, heads=8, head=head)
     target = lookup(arch).target
@@ -78,7 +80,7 @@ def test_starters_of_usual_heads_do_not_spill(head, arch):
 @every
 def test_random_legal_programs_compile_and_verify(name):
     lattice = space(name, small=True)
-    for point in random_legal(lattice, 4, seed=len(name)):
+    for point in random_legal(lattice, 2, seed=len(name)):
         program = lattice.program(point)
         binary = compile_cubin(candidate(FAMILY, program, lattice.workload).source(), lattice.arch.target)
         assert binary.error is None, f"{program.to_json()}\n{binary.error}"
