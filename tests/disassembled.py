@@ -71,10 +71,10 @@ extern "C" __global__ void copies(const float* a, float2* c) {
 
 @cache
 def compiled(arch_name: str) -> tuple[tuple[bytes, str], ...]:
-    """(cubin, target) of the kernels above and of one starter of each family."""
+    """(cubin, target) of the kernels above and of one starter of each family that multiplies matrices."""
     arch, work = lookup(arch_name), workload(512, 512, 512, dtype="float16")
     texts = [KERNEL]
-    for family in FAMILIES.values():
+    for family in (each for each in FAMILIES.values() if each.serves(work, arch) is None):
         constants = family.constants(family.starters(work, arch)[0], work)
         texts.append(source.bind(source.flatten(family.source), constants))
     binaries = nvrtc.compile_many([(text, arch.target) for text in texts])

@@ -182,8 +182,8 @@ def test_corrupting_the_kernel_changes_the_result(tmp_path, monkeypatch):
     product = a.astype(float) @ b.astype(float)
 
     def alter(text):
-        assert text.count("v[i] += x[i]") == 1
-        return text.replace("v[i] += x[i]", "v[i] -= x[i]")
+        assert text.count("v[i] = v[i] + x[i]") == 1
+        return text.replace("v[i] = v[i] + x[i]", "v[i] = v[i] - x[i]")
 
     def result(name, change):
         stored = stock(tmp_path / name, ONE_CLASS, change)

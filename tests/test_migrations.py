@@ -24,7 +24,7 @@ from gensor_database import connection as sql
 from gensor_database.record import TABLES
 from gensor_database.rows import insert
 
-from .store_rows import ARCH, PART, key, rows
+from .store_rows import ABI, ARCH, PART, key, rows
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def old_schema() -> str:
 
 def convert(table, values):
     if table == "kernel":
-        return {"family": values.pop("template"), "abi": 1, **values}
+        return {"family": values.pop("template"), "abi": ABI, **values}
     if table == "timing":
         if values["part"] == "retired":
             return None
@@ -105,7 +105,7 @@ def old_file(tmp_path):
 
 
 def check_converted(store: Store) -> None:
-    entry = store.find(key(1), ARCH, PART, {"contraction_mma": 1})
+    entry = store.find(key(1), ARCH, PART, {"contraction_mma": ABI})
     assert entry.kernel == rows(1)[2] and entry.verified == "emulator" and entry.binary() == rows(1)[1]
     (timing,) = store.timings(key(1), PART)
     assert timing.median_us == pytest.approx(20) and timing.kernel_digest == entry.kernel.digest

@@ -77,8 +77,8 @@ def named(group: str, name: str) -> Configuration:
         ("mma cp.async", ("narrow", "wide")),
         ("mma registers", ("wide",)),
         ("rows", ("sum, one row", "columns, two passes")),
-        ("attention cp.async", ("narrow", "split")),
-        ("attention registers", ("wide",)),
+        ("attention cp.async", ("narrow", "split", "boolean mask")),
+        ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
     ],
 )

@@ -36,7 +36,7 @@ def close(found, wanted, dtype):
     np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=80)
+@settings(max_examples=24)
 @given(arrays(), st.data())
 def test_any_axes_of_any_array(x, data):
     axis = data.draw(st.one_of(st.none(), st.integers(-x.ndim, x.ndim - 1)))

@@ -99,3 +99,40 @@ def test_every_public_matmul_row_is_read():
     rows = [row for path in files for row in read_shapes(path)]
     assert len(rows) > 1000
     assert [row.error for row in rows if row.error] == []
+
+
+OTHERS = """op,dtype,n,h,w,c,k_out,r,s,pad_top,layout,groups,shape,axes,hidden,batch,timesteps,queries,heads,head,causal,note
+conv2d,fp16,8,56,56,64,128,3,3,1,NHWC,,,,,,,,,,,seen
+conv2d,fp32,8,56,56,64,128,1,1,,NCHW,,,,,,,,,,,
+depthwise_conv2d,fp16,1,14,14,32,32,3,3,1,NHWC,,,,,,,,,,,
+conv1d,fp32,1,,256,64,128,,3,,,,,,,,,,,,,
+max_pool2d,fp16,8,112,112,64,,3,3,1,NHWC,,,,,,,,,,,
+softmax,fp16,,,,,,,,,,,1x12x128x128,3,,,,,,,,
+reduce_sum,fp32,,,,,,,,,,,128x4032x11x11,2;3,,,,,,,,
+relu,fp32,,,,,,,,,,,4x5,,,,,,,,,
+rnn_lstm,fp16,,,,,,,,,,,,,512,16,25,,,,,
+attention,fp16,,,,,,,,,,,,,,2,,100,12,64,lower_right,
+conv2d,fp16,8,2,2,64,128,5,5,,NHWC,,,,,,,,,,,
+conv2d,fp16,8,9,9,64,128,3,3,,NHWC,3,,,,,,,,,,
+softmax,fp16,,,,,,,,,,,4x5,2,,,,,,,,
+reduce_sum,fp32,,,,,,,,,,,4*5,,,,,,,,,
+"""  # noqa: E501
+
+
+def test_every_op_has_its_own_columns(tmp_path):
+    path = tmp_path / "others.csv"
+    path.write_text(OTHERS)
+    rows = read_shapes(path)
+    operators = ["conv2d", "matmul", "depthwise_conv2d", "conv2d", "max_pool2d", "softmax", "reduce_sum", "elementwise"]
+    assert [row.workload.operator for row in rows[:10]] == [*operators, "matmul", "attention"]
+    assert dict(rows[0].workload.layout) == {"x": "nhwc", "w": "krsc", "y": "nhwk"} and rows[0].notes == {
+        "note": "seen"
+    }
+    assert rows[1].workload.size["batch"] == 8 and rows[3].workload.size["h"] == 1
+    assert rows[7].workload.epilogue == ("relu",)
+    lstm = rows[8]
+    assert (lstm.workload.size["n"], lstm.workload.size["m"], lstm.count) == (4 * 512, 16, 25)
+    assert rows[9].workload.size["causal"] == 1
+    words = ("does not fit the padded image", "no multiple of groups = 3", "axes (2,)", "not a list of whole numbers")
+    for row, text in zip(rows[10:], words, strict=True):
+        assert text in row.error, row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import conv, depthwise, matmul, operator, pooling
+from gensor_kernels.operators import attention, conv, depthwise, matmul, operator, pooling
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -128,6 +128,27 @@ def reduction(line: Line) -> Read:
         return Read(rows.workload(op, shape, axes, types.dtype, out=types.out, epilogue=more))
     except ValueError as error:
         raise line.fail("axes", str(error)) from None
+
+
+def attend(line: Line) -> Read:
+    """attention without a mask: `queries` by `keys` (as many by default) of `heads` over `kv_heads`."""
+    types, heads, queries = element(line), line.integer("heads", 1), line.integer("queries")
+    try:
+        workload = attention.workload(
+            queries,
+            line.integer("keys", queries),
+            batch=line.integer("batch", 1),
+            heads=heads,
+            kv_heads=line.integer("kv_heads", heads),
+            head=line.integer("head"),
+            dtype=types.dtype,
+            out=types.out,
+            causal=line.choice("causal", attention.CAUSAL, "none"),
+            epilogue=steps(line),
+        )
+    except ValueError as error:
+        raise line.fail("op", str(error)) from None
+    return Read(workload)
 
 
 def declared(line: Line) -> Read:

@@ -1,0 +1,150 @@
+"""What compilers and the emulator say of each family: `python -m benchmarks.static_figures [--arch ARCH ...]`.
+
+For a sample of workloads and every arch, the best of a family's default Programs by the potential is compiled and
+executed at its verification cases. The table goes to docs/static-figures.md: registers and spills of the main entry,
+shared memory, bytes of global accesses, instructions of the hot loop, bank conflicts counted on the emulator, and bytes
+from DRAM as predicted over the least that must move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.build.sass import GLOBAL_ACCESSES
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import attention, conv, depthwise, matmul, pooling
+from gensor_kernels.operators.rows_views import workload as rows
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.space import Space
+from gensor_tuner.pool import candidate
+from gensor_tuner.verify import verify
+
+ARCHS = ("sm_75", "sm_87", "sm_90")
+TABLE = Path(__file__).resolve().parent.parent / "docs" / "static-figures.md"
+_IMAGE = {"n": 16, "h": 56, "w": 56, "c": 64, "pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
+_WINDOW = {**_IMAGE, "r": 3, "s": 3}
+
+#: Aligned workloads by name: every family, its main types and layouts.
+SAMPLE: dict[str, Workload] = {
+    "matmul fp16": matmul.workload(2048, 2048, 2048, dtype="float16"),
+    "matmul int8 nt": matmul.workload(2048, 2048, 2048, dtype="int8", trans_b=True),
+    "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
+    "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
+    "conv2d fp16 nhwc": conv.workload(**_WINDOW, k_out=64, dtype="float16"),
+    "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
+    "depthwise fp16 nhwc": depthwise.workload(**_WINDOW, dtype="float16"),
+    "max_pool2d fp32 nchw": pooling.workload("max_pool2d", **_WINDOW, dtype="float32", layout="nchw"),
+    "reduce_sum fp32": rows("reduce_sum", (65536, 1024), (1,), "float32"),
+    "softmax fp16": rows("softmax", (4096, 1024), (1,), "float16"),
+    "layernorm fp16": rows("layernorm", (4096, 1024), (1,), "float16", epilogue="mul_bias"),
+    "attention fp16": attention.workload(1024, heads=12, head=64, causal=True),
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One row of the table."""
+
+    workload: str
+    arch: str
+    family: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    widths: str
+    hot_loop: int
+    conflicts: int
+    traffic: float
+
+    def line(self) -> str:
+        """The row as Markdown."""
+        cells = (
+            *(self.workload, self.arch, f"`{self.family}`", self.registers, self.spill_bytes, self.shared_bytes),
+            *(self.widths, self.hot_loop or "", self.conflicts, f"{self.traffic:.2f}"),
+        )
+        return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def figures(name: str, workload: Workload, arch_name: str) -> Figures | None:
+    """The best default Program of a workload on an arch; None where no family serves it there."""
+    arch = lookup(arch_name)
+    try:
+        spaces = Space(workload, arch).families
+    except UnsupportedError:
+        return None
+    found = []
+    for space in spaces:
+        for program in space.family.starters(workload, arch):
+            point = space.point(program)
+            found.append((float(space.potential(point[None])[0]), space, program, point))
+    _, space, program, point = min(found, key=lambda each: each[0])
+    chosen = candidate(space.family, program, workload)
+    binary = compile_cubin(chosen.source(), arch.target)
+    if binary.error is not None:
+        raise RuntimeError(f"{name} on {arch_name}: {binary.error}")
+    entry = binary.entries[chosen.entry]
+    sass = disassemble(binary.cubin, binary.target)
+    code = None if sass is None else sass[chosen.entry]
+    verdict = verify(chosen, workload)
+    if verdict.outcome != "ok":
+        raise RuntimeError(f"{name} on {arch_name}: {verdict.outcome}: {verdict.detail}")
+    terms = space.explain(point)
+    return Figures(
+        workload=name,
+        arch=arch_name,
+        family=chosen.entry,
+        registers=entry.registers,
+        spill_bytes=entry.spill_bytes,
+        shared_bytes=space.family.launches(program, workload)[0].shared_bytes,
+        widths="" if code is None else ", ".join(f"{n} x {b}" for b, n in code.widths(GLOBAL_ACCESSES).items()),
+        hot_loop=0 if code is None else sum(code.hot_loop.values()),
+        conflicts=verdict.counters["bank_conflicts"],
+        traffic=(terms["dram_bytes"] + terms["epilogue_bytes"]) / workload.bytes_moved(),
+    )
+
+
+HEAD = """# Static figures
+
+Written by `python -m benchmarks.static_figures`: for each workload and arch, the best default Program by the potential
+(what a class starts from before it is tuned). *Accesses* are global loads, stores and copies in the code, as count x
+bytes per thread; *hot loop* the instructions of the main loop as often as the compiler unrolled it; *conflicts* the
+shared-memory passes beyond the first, counted on the emulator over all verification cases; *traffic* the predicted
+bytes from and to DRAM over the least that must move.
+
+| workload | arch | family | registers | spill bytes | shared bytes | accesses | hot loop | conflicts | traffic |
+| --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |
+"""
+
+
+def table(archs: Sequence[str]) -> Iterator[Figures]:
+    """Every row of the table."""
+    for name, workload in SAMPLE.items():
+        for arch in archs:
+            row = figures(name, workload, arch)
+            if row is not None:
+                yield row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.static_figures", description=__doc__.splitlines()[0])
+    made.add_argument("--arch", nargs="+", default=ARCHS, help="compute capabilities or parts")
+    made.add_argument("--out", type=Path, default=TABLE, help="the Markdown file to write")
+    options = made.parse_args(arguments)
+    lines = []
+    for row in table(options.arch):
+        print(row.line(), file=sys.stderr)
+        lines.append(row.line())
+    options.out.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
