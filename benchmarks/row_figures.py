@@ -17,7 +17,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 from gensor_tuner.cover import assign, single_kernel_regret
 from gensor_tuner.pool import Pool
-from gensor_tuner.report import NEAR_BOUND, Result, sizes_text
+from gensor_tuner.report import NEAR_BOUND, Result, class_text, sizes_text
 from gensor_tuner.search import Facts, space_for
 from gensor_tuner.shapes import Row
 
@@ -100,7 +100,8 @@ def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict
         "name": each.row.name,
         "line": each.row.line,
         "sizes": sizes_text(workload),
-        "dtype": workload.dtype["a"],
+        "operator": workload.operator,
+        "dtype": workload.kind,
         "epilogue": list(workload.epilogue),
         "ratio": round(ratio(result), 3),
         "predicted_us": result.predicted_us,
@@ -144,8 +145,7 @@ def class_figures(arch: Arch, group: Sequence[Tuned], feedback: Sequence[Facts])
     finite = regrets[np.isfinite(regrets)]
     sample = workloads[0]
     return {
-        "class": f"{sample.kind}>{sample.dtype['c']} {sample.layouts['a']}{sample.layouts['b']} "
-        f"{'/'.join(map(str, sample.align.values()))}",
+        "class": class_text(sample),
         "rows": len(group),
         "workloads": len(workloads),
         "kernels": len({result.kernel for result in unique.values()}),

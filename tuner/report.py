@@ -83,6 +83,15 @@ def sizes_text(workload: Workload) -> str:
     return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
 
 
+def class_text(workload: Workload) -> str:
+    """A class as a person names it: operator, element types, layouts of inputs, alignment in bytes."""
+    declared = operator(workload.operator)
+    *inputs, out = declared.names
+    laid = " ".join(dict(workload.layout)[name] for name in inputs)
+    aligned = "/".join(str(workload.align[name]) for name in declared.names)
+    return f"{workload.operator} {workload.kind} {laid} -> {workload.dtype[out]}, alignment {aligned}"
+
+
 HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<13} {'status':<11} {'family':<17} {'kernel':<10} "
 HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified':<8}"
 
@@ -118,13 +127,7 @@ def summary(results: Sequence[Result]) -> list[str]:
         workload = group[0].workload
         assert workload is not None
         kernels = len({result.kernel for result in group})
-        *inputs, out = workload.layouts.items()
-        laid = "".join(f" {layout}" for _, layout in inputs)
-        name = f"{workload.operator} {workload.kind}{laid} -> {workload.dtype[out[0]]}"
-        lines.append(
-            f"class {name}, alignment {'/'.join(map(str, workload.align.values()))}: "
-            f"{len(group)} rows, {kernels} kernels"
-        )
+        lines.append(f"class {class_text(workload)}: {len(group)} rows, {kernels} kernels")
     near = [r for r in served if r.predicted_us and r.bound_us and r.predicted_us <= NEAR_BOUND * r.bound_us]
     if served:
         ratios = [r.predicted_us / r.bound_us for r in served if r.predicted_us and r.bound_us]

@@ -21,6 +21,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer
 from gensor_tuner.pool import Candidate, Pool
+from gensor_tuner.report import class_text
 
 from .facts import Clocks, environment
 from .real_size import fitting
@@ -46,7 +47,7 @@ def items(session: Session) -> Iterator[Item]:
     turns = [(turn, place, each) for place, queue in enumerate(queues) for turn, each in enumerate(queue)]
     for _, _, each in sorted(turns, key=lambda turn: turn[:2])[: REHEARSED if session.emulate else None]:
         yield Item(
-            each.name.partition(" ")[2] + f" {_class_name(each.workload)}",
+            each.name.partition(" ")[2] + f" {class_text(each.workload)}",
             lambda each=each: measure(session, timer, each, {**machine, "clocks": clocks.now()}),  # type: ignore[misc]
         )
 
@@ -56,11 +57,6 @@ def _machine(session: Session) -> dict[str, Any]:
     found = environment(session)
     kept = ("gpu", "power_mode", "cupy", "cuda_runtime", "cuda_driver", "cublas", "nvrtc", "part")
     return {name: found[name] for name in kept if name in found} | {"emulated": session.emulate}
-
-
-def _class_name(workload: Workload) -> str:
-    types, layouts = workload.dtype, dict(workload.layout)
-    return f"{workload.kind}>{types['c']} {layouts['a']}{layouts['b']} {'/'.join(map(str, workload.align.values()))}"
 
 
 def measure(session: Session, timer: Timer, each: Stored, machine: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +77,7 @@ def measure(session: Session, timer: Timer, each: Stored, machine: dict[str, Any
         store.add(*rows)
     measured = [time.median_us for time in times]
     return {
-        "class": _class_name(workload),
+        "class": class_text(workload),
         "key": workload.key(),
         "kernels": [kernel.digest for kernel in kernels],
         "predicted_us": predicted,
