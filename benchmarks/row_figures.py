@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -27,10 +27,11 @@ SHAPE_TERMS = {"blocks", "residents", "warps", "iterations", "registers", "share
 
 @dataclass(frozen=True)
 class Tuned:
-    """A row of the file and what became of it."""
+    """A row of a file and what became of it."""
 
     row: Row
     result: Result
+    file: str = ""
 
 
 def facts_of(store: Store) -> dict[str, list[Facts]]:
@@ -55,7 +56,7 @@ def half_figures(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0}
     for kernel in store.rows(Kernel):
         workload, binary = json.loads(kernel.class_key), store.binary(kernel)
-        half = {workload["dtypes"][name] for name in "abc"} <= {"float16", "bfloat16"}
+        half = set(workload["dtypes"].values()) <= {"float16", "bfloat16"}
         if binary is None or not half or set(workload["alignment"].values()) != {16}:
             continue
         accesses = json.loads(binary.facts)[kernel.family].get("accesses")
@@ -69,17 +70,40 @@ def half_figures(store: Store) -> dict[str, Any]:
     return found
 
 
+def by_class(served: Sequence[Tuned]) -> dict[str, list[Tuned]]:
+    """Served rows by the classes of their workloads."""
+    return _grouped(served, lambda each: each.row.workload.class_key() if each.row.workload else "")
+
+
+def near_by(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, dict[str, Any]]:
+    """How many rows of each group are within twice their bound."""
+    return {name: _near([ratio(each.result) for each in rows]) for name, rows in _grouped(served, group).items()}
+
+
+def _grouped(served: Sequence[Tuned], group: Callable[[Tuned], str]) -> dict[str, list[Tuned]]:
+    groups: dict[str, list[Tuned]] = {}
+    for each in served:
+        groups.setdefault(group(each), []).append(each)
+    return groups
+
+
+def _near(ratios: Sequence[float]) -> dict[str, Any]:
+    within = sum(value <= NEAR_BOUND for value in ratios)
+    return {
+        "within": within,
+        "of": len(ratios),
+        "fraction": within / len(ratios) if ratios else None,
+        "median": float(np.median(ratios)) if ratios else None,
+        "worst": max(ratios, default=None),
+    }
+
+
 def bound_figures(arch: Arch, served: Sequence[Tuned], feedback: dict[str, list[Facts]]) -> dict[str, Any]:
     """Predicted time over the bound: how many rows are within twice of it, and why the others are not."""
     ratios = [ratio(each.result) for each in served]
     far = [each for each, value in zip(served, ratios, strict=True) if value > NEAR_BOUND]
-    return {
-        "within": len(served) - len(far),
-        "of": len(served),
-        "fraction": (len(served) - len(far)) / len(served) if served else None,
-        "median": float(np.median(ratios)) if ratios else None,
-        "worst": max(ratios, default=None),
-        "far": [explained(arch, each, feedback) for each in sorted(far, key=lambda each: -ratio(each.result))],
+    return _near(ratios) | {
+        "far": [explained(arch, each, feedback) for each in sorted(far, key=lambda each: -ratio(each.result))]
     }
 
 
@@ -98,6 +122,7 @@ def explained(arch: Arch, each: Tuned, feedback: dict[str, list[Facts]]) -> dict
     waves = terms["blocks"] / (terms["residents"] * arch.sms)
     return {
         "name": each.row.name,
+        "file": each.file,
         "line": each.row.line,
         "sizes": sizes_text(workload),
         "operator": workload.operator,

@@ -1,9 +1,9 @@
 """What gensor-tune makes of shapes files, in figures: `python -m benchmarks.rows ARCH SHAPES.csv [...]`.
 
-Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) with cold caches and an empty
-database, and writes benchmarks/results/rows-<arch>-<file>.json: rows by status, predicted time over the bound with
-the limiting term of every row above twice of it, kernels per class, the predicted regret of one kernel per class,
-and what the run cost.
+Runs the whole pipeline (walk, compile, feed back, cover, verify on the emulator) over the rows of all files in one
+run, with cold caches and an empty database, and writes benchmarks/results/rows-<arch>-<name>.json: rows by status,
+predicted time over the bound by operator and by file with the limiting term of every row above twice of it, kernels
+per class, the predicted regret of one kernel per class, and what the run cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gensor_tuner.report import NEAR_BOUND
 from gensor_tuner.shapes import read_shapes
 from gensor_tuner.tune import Run
 
-from .row_figures import Tuned, bound_figures, class_figures, facts_of, half_figures
+from .row_figures import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -38,57 +38,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__.splitlines()[0])
     made.add_argument("arch", help="compute capability or part")
     made.add_argument("shapes", type=Path, nargs="+", help="shapes files")
+    made.add_argument("--name", help="of the results (default: the file's; 'all' for several)")
     made.add_argument("--jobs", type=int, default=parallel.usable_cores())
     made.add_argument("--top", type=int, default=16)
     made.add_argument("--verify", choices=["emulator", "none"], default="emulator")
     made.add_argument("--warm", action="store_true", help="use the caches there are, instead of empty ones")
     made.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (default %(default)s)")
     options = made.parse_args(arguments)
-    failed = 0
-    for path in options.shapes:
-        with tempfile.TemporaryDirectory() as folder:
-            if not options.warm:
-                os.environ["GENSOR_CACHE_DIR"] = folder
-            found = figures(lookup(options.arch), path, options, Path(folder) / "rows.db")
-        options.out.mkdir(parents=True, exist_ok=True)
-        target = options.out / f"rows-{options.arch}-{path.stem}.json"
-        target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print("\n".join(lines(found)))
-        failed += found["status"].get("failed", 0)
-    return 1 if failed else 0
+    name = options.name or (options.shapes[0].stem if len(options.shapes) == 1 else "all")
+    with tempfile.TemporaryDirectory() as folder:
+        if not options.warm:
+            os.environ["GENSOR_CACHE_DIR"] = folder
+        found = figures(lookup(options.arch), options, Path(folder) / "rows.db")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"rows-{options.arch}-{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(lines(found)))
+    return 1 if found["status"].get("failed", 0) else 0
 
 
-def figures(arch: Arch, path: Path, options: argparse.Namespace, db: Path) -> dict[str, Any]:
-    """Tune one file; everything that is reported about it."""
+def figures(arch: Arch, options: argparse.Namespace, db: Path) -> dict[str, Any]:
+    """Tune all rows; everything that is reported about them."""
     began, compiled = time.perf_counter(), nvrtc.compile_count()
     chosen = Options(top=options.top, jobs=options.jobs, verify=options.verify)
     with Store.open(db) as store:
-        tuned = []
-        run = Run(arch, store, chosen)
-        for row, result in run.rows(read_shapes(path)):
-            tuned.append(Tuned(row, result))
-            print(f"\rbenchmarks.rows: {path.name} {len(tuned)}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
+        tuned = tune(Run(arch, store, chosen), options.shapes)
         wall, compilations = time.perf_counter() - began, nvrtc.compile_count() - compiled
         feedback, half = facts_of(store), half_figures(store)
     served = [each for each in tuned if each.result.status == "ok"]
-    by_class: dict[str, list[Tuned]] = {}
-    for each in served:
-        assert each.result.workload is not None
-        by_class.setdefault(each.result.workload.class_key(), []).append(each)
-    classes = [class_figures(arch, group, feedback.get(key, ())) for key, group in by_class.items()]
+    classes = [class_figures(arch, group, feedback.get(key, ())) for key, group in by_class(served).items()]
     return {
         "arch": arch.name,
         "part": arch.part,
-        "file": path.name,
         "rows": len(tuned),
         "status": dict(Counter(each.result.status for each in tuned)),
         "errors": sorted({str(each.result.error) for each in tuned if each.result.status != "ok"}),
+        "operators": near_by(served, lambda each: str(each.row.workload and each.row.workload.operator)),
+        "files": near_by(served, lambda each: each.file),
         "bound": bound_figures(arch, served, feedback),
         "classes": classes,
         "aligned_half": half,
         "cost": cost(tuned, wall, compilations, options),
     }
+
+
+def tune(run: Run, shapes: Sequence[Path]) -> list[Tuned]:
+    """The rows of all files through one run, so that files that share a class share its kernels."""
+    rows = [(row, path.stem) for path in shapes for row in read_shapes(path)]
+    file_of = {id(row): stem for row, stem in rows}
+    tuned = []
+    for row, result in run.rows([row for row, _ in rows]):
+        tuned.append(Tuned(row, result, file_of[id(row)]))
+        print(f"\rbenchmarks.rows: {len(tuned)} of {len(rows)}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return tuned
 
 
 def cost(tuned: Sequence[Tuned], wall: float, compilations: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -122,12 +124,14 @@ def lines(found: dict[str, Any]) -> list[str]:
     """The report as text."""
     bound, spent = found["bound"], found["cost"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(found["status"].items()))
-    text = [f"{found['file']} on {found['part']}: {found['rows']} rows, {counts}"]
+    text = [f"{found['rows']} rows on {found['part']}: {counts}"]
     if bound["of"]:
         text.append(
             f"  within {NEAR_BOUND:g} x bound: {bound['within']} of {bound['of']} ({bound['fraction']:.0%}), "
             f"median {bound['median']:.2f}, worst {bound['worst']:.2f}"
         )
+    for name, near in found["operators"].items():
+        text.append(f"    {name:<20} {near['within']} of {near['of']}, median {near['median']:.2f}")
     for each in bound["far"]:
         why = ", ".join(f"{name} {share:.0%}" for name, share in each["limits"].items())
         text.append(f"    {each['ratio']:>6.2f}  {each['sizes']:<20} {each['dtype']:<8} waves {each['waves']}: {why}")
