@@ -103,9 +103,9 @@ def record_file() -> Path | None:
 def tune_mode() -> str:
     """`GENSOR_TUNE`: what may be done beside serving what is stored.
 
-    `auto`: whatever costs callers nothing, which in this version is nothing; racing and tuning in the background
-    belong here. `now`: a first call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted
-    where no timing is there. `off`: nothing, in any version.
+    `auto`: kinds of calls that come back are raced once against the library (dispatch/racing.py), milliseconds each.
+    `now`: a first call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted where no
+    timing is there. `off`: nothing.
     """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
 

@@ -59,6 +59,7 @@ class Chosen:
     error: str | None = None
     timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
     vendor: Timed | None = None
+    conditions: str = "{}"  # that the timings were taken under: Device.conditions
 
 
 @dataclass
@@ -237,7 +238,8 @@ class ClassRun:
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
-        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor)
+        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor, conditions)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """How a walk, and for a sibling a few actions more, led to a Program."""

@@ -134,9 +134,10 @@ def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
-        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed))]
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed), chosen.conditions)]
     if chosen.vendor is not None:
-        rows.append(Timing(*place, None, "cupy.matmul", chosen.vendor.median_us, _samples(chosen.vendor)))
+        vendor = chosen.vendor
+        rows.append(Timing(*place, None, "cupy.matmul", vendor.median_us, _samples(vendor), chosen.conditions))
     return rows
 
 

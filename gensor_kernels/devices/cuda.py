@@ -23,6 +23,7 @@ from ..programs.family import Launch
 from .advice import about_device, about_import
 from .arguments import Arguments
 from .device import Code, Device, Launcher
+from .sampling import conditions, sampled
 
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
@@ -226,6 +227,16 @@ class CudaDevice(Device):
         from cupyx.scipy.special import erfc
 
         return erfc(x)
+
+    # ---- measuring
+
+    def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
+        """See sampling.sampled."""
+        return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls)
+
+    def conditions(self) -> str:
+        """See conditions.conditions."""
+        return conditions(self.cupy)
 
 
 def _compute_types() -> tuple[Callable[[Any], Any], Any, Callable[[bool], None]]:

@@ -105,3 +105,13 @@ class Device:
     def erfc(self, x: Any) -> Any:
         """Complementary error function, element-wise."""
         raise NotImplementedError
+
+    # ---- measuring
+
+    def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
+        """Microseconds per call, a list of samples for each of `calls`, taken in turns on the current stream."""
+        raise NotImplementedError
+
+    def conditions(self) -> str:
+        """What times on this device hang on beside its part, as canonical JSON: driver, library, power mode."""
+        return "{}"

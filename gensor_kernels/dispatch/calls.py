@@ -18,9 +18,11 @@ from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
 from .function import Asked, Copy, Function, Result, Staged
 from .problem import LARGEST_EXTENT, Problem, broadcast, view_of
+from .racing import may
 from .runtime import Runtime, about, places
 from .staging import operand_dtype, repeats_itself
 from .tierup import improve
+from .trials import TrialCall
 
 
 def call(
@@ -81,15 +83,22 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
             raise TypeError(f"{name}: the result's {result.dtype} cannot be cast to {out.dtype}")
     if 0 in result.shape:
         return NothingPlan(base), True
+    plan: Any = None
     try:
         choice, problem, copies = choose(base, inputs, out, steps, capturing, improving=True)
         reason = choice.reason
+        direct = copies is None and (out is None or not _needs_temporary(base, out))
         if choice.kernel is not None and problem is not None:
             if copies is not None:
-                return CopyPlan(base, copies, choice.tier), not capturing
-            if out is not None and _needs_temporary(base, out):
-                return TemporaryPlan(base, choice.tier), not capturing
-            return KernelPlan(base, choice.kernel, problem, inputs, out, steps, choice.tier), not capturing
+                plan = CopyPlan(base, copies, choice.tier)
+            elif not direct:
+                plan = TemporaryPlan(base, choice.tier)
+            else:
+                plan = KernelPlan(base, choice.kernel, problem, inputs, out, steps, choice.tier)
+        plan = plan or LibraryPlan(base, reason)
+        if direct and problem is not None and not capturing and may(base.runtime, problem.workload):
+            plan = TrialCall(base, _request(base, problem, steps), plan)
+        return plan, not capturing
     except (UnsupportedError, BuildError) as error:
         reason = str(error)
     except Exception as error:
@@ -98,6 +107,19 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
         config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
         reason = f"no kernel could be prepared: {error}"
     return LibraryPlan(base, reason), not capturing
+
+
+def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) -> tiers.Request:
+    runtime = base.runtime
+    assert runtime.device.arch is not None
+    return tiers.Request(
+        problem=problem,
+        arch=runtime.device.arch,
+        emulated=runtime.device.emulated,
+        one_call=base.function.one_call and not steps,
+        captured=capturing,
+        loaded=runtime.loaded if capturing else None,
+    )
 
 
 def choose(
@@ -118,14 +140,7 @@ def choose(
         return tiers.Choice(4, error.reason), None, None
     if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
         return tiers.Choice(4, "an extent of 2^31 or more"), None, None
-    request = tiers.Request(
-        problem=problem,
-        arch=device.arch,
-        emulated=device.emulated,
-        one_call=base.function.one_call and not steps,
-        captured=capturing,
-        loaded=runtime.loaded if capturing else None,
-    )
+    request = _request(base, problem, steps, capturing)
     choice = tiers.choose(request, runtime.library)
     if improving:
         choice = improve(request, choice, runtime.library, runtime.tuned)

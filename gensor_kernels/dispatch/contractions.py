@@ -16,6 +16,10 @@ from .contract import Study, is_staged, stage, staged_form, stand_ins, study, ta
 from .forms import library_call
 from .pairs import pair
 from .plan import FallbackPlan, LaunchPlan, Plan, SwitchedPlan
+from .racing import may
+from .staging import problem_of
+from .tiers import Request
+from .trials import TrialContraction
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -163,22 +167,43 @@ def copied(result: Any, out: Any) -> Any:
     return out
 
 
-def make(runtime: Runtime, form: Any, a: Any, b: Any, out: Any, dtype: Any) -> tuple[Plan, bool]:
-    """(Plan, whether it holds for later calls too). Raises what the call raises for arguments that do not fit."""
+def make(
+    runtime: Runtime, form: Any, a: Any, b: Any, out: Any, dtype: Any, *, racing: bool = True
+) -> tuple[Plan, bool]:
+    """(Plan, whether it holds for later calls too); with `racing` on trial, where its kind of call is to race.
+
+    Raises what the call raises for arguments that do not fit.
+    """
     found = study(runtime, form, a, b, out, dtype)
     if found.layout is None:
         return (LibraryPlan(runtime, found, None, found.reason) if found.reason else ZeroPlan(runtime, found)), True
     if is_staged(found):
         form, dtype = staged_form(found)
-        inner, keep = make(runtime, form, *stand_ins(runtime, found, a, b), None, dtype)
+        inner, keep = make(runtime, form, *stand_ins(runtime, found, a, b), None, dtype, racing=False)
         if isinstance(inner, LibraryPlan):
             return LibraryPlan(runtime, found, None, inner.reason), keep
         return StagedContraction(runtime, found, inner.call), keep
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
-    plan, keep = runtime._plan(x, y, z, (), found.given, None, found)
-    if isinstance(plan, FallbackPlan):
-        return LibraryPlan(runtime, found, plan.call, plan.reason, plan.runs_to_wait > 0), keep
-    return bound(runtime, found, plan, out is None), keep
+    inside, keep = runtime._plan(x, y, z, (), found.given, None, found)
+    if isinstance(inside, FallbackPlan):
+        plan: Plan = LibraryPlan(runtime, found, inside.call, inside.reason, inside.runs_to_wait > 0)
+    else:
+        plan = bound(runtime, found, inside, out is None)
+    return (_on_trial(runtime, found, inside.call, (x, y, z), plan) if racing and keep else plan), keep
+
+
+def _on_trial(runtime: Runtime, found: Study, call: Call, windows: tuple[Any, Any, Any], plan: Plan) -> Plan:
+    """The Plan, on trial where its kind of call is to race."""
+    arch = runtime.device.arch
+    if arch is None or 0 in call.shape:
+        return plan
+    try:
+        problem, staging = problem_of(call, *windows, runtime.pointer)
+    except UnsupportedError:
+        return plan
+    if staging is not None or not may(runtime, problem.workload):
+        return plan
+    return TrialContraction(runtime, found, call, Request(problem, arch, False, call.one_call), plan)
 
 
 def refused(runtime: Runtime, plan: Any, error: Exception) -> LibraryPlan:

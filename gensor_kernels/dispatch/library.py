@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -125,10 +125,16 @@ class Library:
 
     def __init__(self, contents: Contents | None = None, read: Callable[[], Contents] | None = None):
         self._read = read or (lambda: self.contents)
+        self._noted: dict[str, Timing] = {}
+        #: what new times are taken under; see Device.conditions
+        self.conditions = "{}"
         self._take(contents or (read() if read else Contents()))
 
     def _take(self, contents: Contents) -> None:
-        self.contents = contents
+        timings = {key: {row.digest: row for row in rows} for key, rows in contents.timings.items()}
+        for row in self._noted.values():
+            timings.setdefault(row.key, {})[row.digest] = row
+        self.contents = replace(contents, timings={key: list(rows.values()) for key, rows in timings.items()})
         self._shelves: dict[str, Shelf] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
             shelf = self._shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
@@ -140,15 +146,27 @@ class Library:
         """Reads the stores again."""
         self._take(self._read())
 
+    def note(self, rows: Iterable[Timing]) -> None:
+        """Takes in timings that were measured just now; they outlast `reload`, stored or not."""
+        self._noted.update((row.digest, row) for row in rows)
+        self._take(self.contents)
+
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
     def timings(self, workload: Workload) -> list[Timing]:
-        """What was measured for exactly this Workload on this part, of kernels that can still be used."""
+        """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
+        conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
+        power mode has made untrue is demoted by the first race after that."""
         rows = self.contents.timings.get(workload.key(), ())
-        return [row for row in rows if row.kernel_digest is None or self._fits(row.kernel_digest, workload)]
+        usable = [row for row in rows if row.kernel_digest is None or self._fits(row.kernel_digest, workload)]
+        return [row for row in usable if row.device == self.conditions] or usable
+
+    def is_current(self, workload: Workload) -> bool:
+        """Whether its timings were taken under the conditions there are now."""
+        return any(row.device == self.conditions for row in self.timings(workload))
 
     def _fits(self, name: str, workload: Workload) -> bool:
         kernel = self.contents.kernels.get(name)

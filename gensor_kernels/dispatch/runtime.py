@@ -19,10 +19,13 @@ from . import counting, tiers
 from .arguments import PRECISIONS, Call, Operation, kind, resolve
 from .fallback import integer_steps, is_whole
 from .library import Kernel, Library
+from .notes import Notes
 from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, SwitchedPlan
 from .problem import LARGEST_EXTENT, Problem
+from .racing import may
 from .staging import Staging, problem_of
 from .tierup import improve
+from .trials import Trial, TrialPlan
 
 if TYPE_CHECKING:
     from .contract import Study
@@ -41,7 +44,10 @@ class Runtime:
         self.find: Callable[[Any], Plan | None] = self.plans.get
         self.lock = threading.RLock()
         self.tuned: set[str] = set()
+        self.raced: set[str] = set()
         self.loaded: set[str] = set()
+        self.notes = Notes()
+        library.conditions = device.conditions()
         recording.attach(self)
 
     def bypass(self, on: bool) -> None:
@@ -129,7 +135,7 @@ class Runtime:
             return EmptyPlan(self, call), True
         capturing = self.device.capturing()
         try:
-            plan = self._kernel_plan(call, a, b, out, precision, capturing)
+            plan = self.plan_of(call, a, b, out, precision, capturing, racing=study is None)
         except Exception as error:
             if self.device.emulated:
                 raise
@@ -138,12 +144,30 @@ class Runtime:
             plan = FallbackPlan(self, call, f"no kernel could be prepared: {error}", precision)
         return plan, not capturing
 
-    def _kernel_plan(self, call: Call, a: Any, b: Any, out: Any, precision: str | None, capturing: bool) -> Plan:
+    def plan_of(
+        self, call: Call, a: Any, b: Any, out: Any, precision: str | None, capturing: bool, *, racing: bool = True
+    ) -> Plan:
+        """The Plan of a call whose result has elements; with `racing` on trial, where its kind is to race."""
         choice, problem, staging = self.choose(call, a, b, out, capturing, improving=True)
+        plan = self._chosen(choice, problem, staging, call, (a, b, out), precision)
+        if not racing or problem is None or staging is not None or capturing or not may(self, problem.workload):
+            return plan
+        assert self.device.arch is not None
+        return TrialPlan(self, call, precision, tiers.Request(problem, self.device.arch, False, call.one_call), plan)
+
+    def _chosen(
+        self,
+        choice: tiers.Choice,
+        problem: Problem | None,
+        staging: Staging | None,
+        call: Call,
+        arrays: tuple[Any, Any, Any],
+        precision: str | None,
+    ) -> Plan:
         reason = choice.reason
         if choice.kernel is not None and problem is not None:
             try:
-                plan = self._bind(choice.kernel, problem, call, staging, (a, b, out))
+                plan = self.bind(choice.kernel, problem, call, staging, arrays)
                 plan.tier = choice.tier
                 return SwitchedPlan(self, call, plan) if precision is None and call.math == "tf32" else plan
             except BuildError as error:
@@ -157,7 +181,7 @@ class Runtime:
             choice, problem, staging = self.choose(call, a, b, out, capturing, captured=True)
             if choice.kernel is None or problem is None:
                 return None
-            return self._bind(choice.kernel, problem, call, staging, (a, b, out))
+            return self.bind(choice.kernel, problem, call, staging, (a, b, out))
         except Exception as error:
             config.logger().info("nothing stands by for graph capture: %s", error)
             return None
@@ -203,9 +227,15 @@ class Runtime:
             choice = improve(request, choice, self.library, self.tuned)
         return choice, problem, staging
 
+    def settle(self, trial: Trial) -> None:
+        """Puts the Plan of a trial that is over into its place."""
+        with self.lock:
+            for key in [key for key, plan in self.plans.items() if plan is trial]:
+                self.plans[key] = trial.plan
+
     # ---- binding
 
-    def _bind(self, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any) -> Plan:
+    def bind(self, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any) -> Plan:
         """A Plan that launches `kernel`, which is loaded if it is not yet."""
         family, workload = FAMILIES[kernel.program.family], problem.workload
         launches = family.launches(kernel.program, workload)

@@ -123,12 +123,7 @@ def _recorded(request: Request, library: Library) -> Choice | None:
 
 def _predicted(request: Request, library: Library) -> Choice | None:
     """Tier 3. Class by class: a class that was stored without a portfolio must not lose to a lesser one with one."""
-    chosen: list[Ranked] = []
-    others: list[Ranked] = []
-    for shelf in library.shelves(request.problem.workload):
-        found = _ranked(shelf.portfolio, request, library)
-        chosen += found
-        others += [] if found else _ranked(shelf.others, request, library)
+    chosen, others = _by_class(request, library)
     if not chosen and not others:
         return None
     *_, kernel, seconds = min(chosen + others, key=lambda entry: entry[:3])
@@ -139,6 +134,23 @@ def _predicted(request: Request, library: Library) -> Choice | None:
     else:
         among = f"{len(chosen)} portfolio kernels and {len(others)} of classes whose portfolio has none that fits"
     return Choice(3, f"best of {among}, by the potential", kernel, seconds * 1e6)
+
+
+def candidates(request: Request, library: Library) -> list[Ranked]:
+    """The kernels tier 3 chooses from, each with what it is ranked by first."""
+    chosen, others = _by_class(request, library)
+    return chosen + others
+
+
+def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
+    """Those of the portfolios that fit, and those of classes of which no portfolio's does."""
+    chosen: list[Ranked] = []
+    others: list[Ranked] = []
+    for shelf in library.shelves(request.problem.workload):
+        found = _ranked(shelf.portfolio, request, library)
+        chosen += found
+        others += [] if found else _ranked(shelf.others, request, library)
+    return chosen, others
 
 
 def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:

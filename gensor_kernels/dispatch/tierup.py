@@ -2,8 +2,6 @@
 
 `improve` is asked once per new kind of call, before its Plan is made. It tunes where `GENSOR_TUNE=now` asks for it,
 but not inside graph capture.
-Races and background tuning, which `auto` stands for and `off` forbids, belong here and do not exist yet: today the
-two are alike, and so is `predicted`, which is a matter of the tiers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""Timings of races on their way into the user's database. What cannot be written is remembered by the process."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterable
+from weakref import WeakSet
+
+from gensor_database import LockedStoreError, Store, StoreError, Timing
+
+from .. import config
+from ..errors import ConfigError
+
+#: Seconds a call waits for other processes' locks; what is locked for longer is written with the next race.
+PATIENCE = 0.2
+EXIT_PATIENCE = 5.0
+
+
+class Notes:
+    """Rows that wait, and the database they are for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Timing] = []
+        self._refused = False
+        _all.add(self)
+
+    def add(self, rows: Iterable[Timing]) -> None:
+        """Stores rows, and whatever is waiting."""
+        with self._lock:
+            self._waiting += rows
+        self.flush(PATIENCE)
+
+    def flush(self, timeout: float) -> None:
+        """Stores what is waiting. That a database cannot be written is said once; one that is locked is tried later."""
+        with self._lock:
+            if self._refused or not self._waiting:
+                self._waiting = []
+                return
+            try:
+                with Store.open(config.user_database(), timeout=timeout) as store:
+                    store.add(*self._waiting)
+                self._waiting = []
+            except LockedStoreError as error:
+                config.logger().info("timings are stored later: %s", error)
+            except (ConfigError, StoreError) as error:
+                self._refused, self._waiting = True, []
+                config.logger().warning("timings are kept for this process only: %s", error)
+
+
+_all: WeakSet[Notes] = WeakSet()
+
+
+@atexit.register
+def _flush() -> None:
+    for notes in list(_all):
+        notes.flush(EXIT_PATIENCE)

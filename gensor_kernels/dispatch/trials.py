@@ -1,0 +1,156 @@
+"""Plans of kinds of calls that have not raced yet: they serve as without a race, and step aside when it is done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .arguments import Call, Operation
+from .call_plans import Base, KernelPlan, LibraryPlan
+from .contract import Study, target, views
+from .library import Kernel
+from .plan import FallbackPlan, Plan
+from .racing import Bind, may, race
+from .staging import byte_range
+from .tiers import Request
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+RACING_RUN = 2  # which run of a kind of call races: kinds that never come back must not pay
+HOT_RUN = 64  # which run makes a kind of call worth a walk of its own
+
+Steps = tuple[Operation, ...]
+
+
+class Trial:
+    """A kind of call on trial; `plan` serves it meanwhile."""
+
+    def __init__(self, runtime: Runtime, request: Request, plan: Any):
+        self.runtime, self.request, self.plan, self.runs = runtime, request, plan, 0
+        self.tier: int = plan.tier
+        self._turn = threading.Lock()
+
+    def step(self, bind: Bind, vendor: Callable[[], Any], name: str, replan: Callable[[], Any]) -> Any:
+        """One run more; the Plan that serves it. Another thread's turn is not waited for."""
+        self.runs += 1
+        if self.runs < RACING_RUN or not self._turn.acquire(blocking=False):
+            return self.plan
+        try:
+            if self.runtime.device.capturing():
+                return self.plan
+            if may(self.runtime, self.request.problem.workload):
+                if race(self.runtime, self.request, bind, vendor, name):
+                    self.plan = replan()
+                    self.tier = self.plan.tier
+            elif self.runs >= HOT_RUN:
+                self.runtime.settle(self)
+            return self.plan
+        finally:
+            self._turn.release()
+
+
+class TrialPlan(Trial):
+    """Of a product."""
+
+    plan: Plan
+
+    def __init__(self, runtime: Runtime, call: Call, precision: str | None, request: Request, plan: Plan):
+        super().__init__(runtime, request, plan)
+        self.call, self.precision = call.without_arrays(), precision
+
+    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+        """The call, before which its kind may race."""
+        runtime, call = self.runtime, replace(self.call, operations=steps)
+        if overlaps(runtime, out, [a, b, *(step.operand for step in steps)]):
+            return self.plan.run(a, b, out, steps, pa, pb, pc)
+
+        def bind(kernel: Kernel) -> Callable[[], Any]:
+            scratch = runtime.device.empty(call.shape, call.dtype) if out is None else out
+            address = runtime.pointer(scratch)
+            plan = runtime.bind(kernel, self.request.problem, call, None, (a, b, out))
+            return lambda: plan.run(a, b, scratch, steps, pa, pb, address)
+
+        library = FallbackPlan(runtime, call, "", self.precision)
+        plan = self.step(
+            bind,
+            lambda: library.run(a, b, out, steps, pa, pb, pc),
+            f"{runtime.device.xp.__name__}.matmul",
+            lambda: runtime.plan_of(call, a, b, out, self.precision, False),
+        )
+        return plan.run(a, b, out, steps, pa, pb, pc)
+
+
+class TrialContraction(Trial):
+    """Of a contraction: its product's kernels launched on the caller's arrays, against the library's function."""
+
+    def __init__(self, runtime: Runtime, found: Study, call: Call, request: Request, plan: Any):
+        super().__init__(runtime, request, plan)
+        self.study, self.call = found, call
+
+    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+        """The call, before which its kind may race."""
+        from . import contractions
+
+        runtime, found = self.runtime, self.study
+        if overlaps(runtime, out, [a, b]):
+            return self.plan.run(a, b, out, steps, pa, pb, pc)
+
+        def bind(kernel: Kernel) -> Callable[[], Any]:
+            windows = views(runtime, found, a, b, target(runtime, found, out))
+            launch = runtime.bind(kernel, self.request.problem, self.call, None, windows)
+            plan = contractions.bound(runtime, found, launch, out is None)
+            return lambda: plan.run(a, b, out, steps, pa, pb, pc)
+
+        library = contractions.LibraryPlan(runtime, found, None, "")
+        plan = self.step(
+            bind,
+            lambda: library.run(a, b, out, steps, pa, pb, pc),
+            f"{runtime.device.xp.__name__}: contraction",
+            lambda: contractions.make(runtime, found.form, a, b, out, found.given)[0],
+        )
+        return plan.run(a, b, out, steps, pa, pb, pc)
+
+
+class TrialCall(Trial):
+    """Of any other Function."""
+
+    def __init__(self, base: Base, request: Request, plan: Any):
+        super().__init__(base.runtime, request, plan)
+        self.base = base
+
+    def serve(self, inputs: Any, out: Any, steps: Steps) -> Any:
+        """The call, before which its kind may race."""
+        base, problem = self.base, self.request.problem
+        if overlaps(self.runtime, out, [*inputs, *(step.operand for step in steps)]):
+            return self.plan.serve(inputs, out, steps)
+
+        def bind(kernel: Kernel) -> Callable[[], Any]:
+            scratch = base.result.new(self.runtime.device) if out is None else out
+            plan = KernelPlan(base, kernel, problem, inputs, scratch, steps, 1)
+            return lambda: plan.serve(inputs, scratch, steps)
+
+        def replan() -> Any:
+            from .calls import make
+
+            return make(base, inputs, out, steps)[0]
+
+        library = LibraryPlan(base, "")
+        name = f"{self.runtime.device.xp.__name__}: {base.function.name}"
+        plan = self.step(bind, lambda: library.serve(inputs, out, steps), name, replan)
+        return plan.serve(inputs, out, steps)
+
+
+def overlaps(runtime: Runtime, out: Any, arrays: Sequence[Any]) -> bool:
+    """Whether `out` shares memory with what is read: then it cannot be computed several times."""
+    if out is None:
+        return False
+    low, high = (runtime.pointer(out) + offset for offset in byte_range(out))
+    return any(
+        low < runtime.pointer(array) + end and runtime.pointer(array) + begin < high
+        for array in arrays
+        if array is not None
+        for begin, end in [byte_range(array)]
+    )
