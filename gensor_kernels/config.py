@@ -6,6 +6,7 @@
 | `GENSOR_DB` | the user's database, the only one written |
 | `GENSOR_SITE_DB` | a read-only database made elsewhere, for a fleet of boards |
 | `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
+| `GENSOR_BACKGROUND` | `1` or `0`: tune hot calls while the program runs; default `1`, on integrated GPUs `0` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
@@ -103,11 +104,17 @@ def record_file() -> Path | None:
 def tune_mode() -> str:
     """`GENSOR_TUNE`: what may be done beside serving what is stored.
 
-    `auto`: kinds of calls that come back are raced once against the library (dispatch/racing.py), milliseconds each.
+    `auto`: kinds of calls that come back are raced once against the library, milliseconds each (dispatch/racing.py),
+    and hot ones are tuned in the background (dispatch/tierup.py).
     `now`: a first call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted where no
     timing is there. `off`: nothing.
     """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
+
+
+def background() -> bool | None:
+    """`GENSOR_BACKGROUND`: whether hot calls are tuned while the program runs; None where it does not say."""
+    return _flag("GENSOR_BACKGROUND") if os.environ.get("GENSOR_BACKGROUND", "").strip() else None
 
 
 def deterministic() -> bool:

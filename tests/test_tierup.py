@@ -1,20 +1,29 @@
 """GENSOR_TUNE=now: the worker process, whatever it does, and what comes of its answer."""
 
 import json
+import os
 import sqlite3
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_database import Store, Verification
 from gensor_kernels import config
-from gensor_kernels.dispatch import library, problem, tiers, tierup
+from gensor_kernels.dispatch import library, problem, tiers, tierup, trials
+from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.dispatch.tiers import Choice
+from gensor_kernels.dispatch.tierup import Background
+from gensor_kernels.dispatch.worker import Worker
 from gensor_kernels.operators.geometry import Geometry
 
 from .emulated_store import isolate, stock
 from .numpy_device import ARCH, starters, workload
+from .racing import RacingDevice, kernels, products
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +35,11 @@ def tuning(monkeypatch, tmp_path):
     gensor_kernels.refresh()
 
 
-def worker(monkeypatch, code):
+def worker(monkeypatch, code, patience=20.0):
     """A worker that runs `code`."""
-    monkeypatch.setattr(tierup, "WORKER", (sys.executable, "-c", code))
+    made = Worker((sys.executable, "-c", code), patience)
+    monkeypatch.setattr(tierup, "WORKER", made)
+    return made
 
 
 def request(**keywords):
@@ -42,6 +53,14 @@ ANSWERS = {
     "garbage": "print('not json')",
     "nothing": "",
     "half a line": "import sys; sys.stdout.write('{\"status\": ')",
+    "a list": "print('[]')",
+    "a number for a kernel": "print('{\"trying\": 3}')",
+    "megabytes without a line's end": "print('x' * 3_000_000, end='')",
+    "bytes that are no text": "import sys; sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')",
+    "talks without end": "while True: print('not json', flush=True)",
+    "closes its output": "import os, time; os.close(1); time.sleep(60)",
+    "closes its input": "import os, time; os.close(0); time.sleep(60)",
+    "answers before it dies": 'import os; print(\'{"status": "failed"}\', flush=True); os._exit(9)',
     "hangs": "import time; time.sleep(60)",
     "fails": 'print(\'{"status": "failed", "kernel": null, "error": "no kernel verified"}\')',
 }
@@ -49,8 +68,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
-    worker(monkeypatch, ANSWERS[name])
-    monkeypatch.setattr(tierup, "PATIENCE", 1.0)
+    worker(monkeypatch, ANSWERS[name], patience=1.0)
     choice, tried = Choice(4, "nothing"), set()
     shelf = library.Library()
     assert tierup.improve(request(), choice, shelf, tried) is choice
@@ -58,6 +76,117 @@ def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     worker(monkeypatch, "raise SystemExit('asked twice')")
     caplog.clear()
     assert tierup.improve(request(), choice, shelf, tried) is choice and not caplog.records
+
+
+DIES = """
+import json, os, sys, sqlite3
+for line in sys.stdin:
+    done = {folder!r} + "/once"
+    if not os.path.exists(done):
+        open(done, "w").close()
+        print(json.dumps({{"trying": "d" * 64}}), flush=True)
+        {end}
+    print(json.dumps({{"trying": None}}))
+    print(json.dumps({{"status": "ok"}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "import time; time.sleep(60)"])
+def test_a_kernel_that_kills_or_hangs_the_worker_is_marked_and_the_rest_is_tuned(end, monkeypatch, tmp_path, caplog):
+    made = worker(monkeypatch, DIES.format(folder=str(tmp_path), end=end), patience=3.0)
+    assert tierup.tune(workload(), ARCH)
+    with Store.open(tmp_path / "user.db") as store:
+        (row,) = store.rows(Verification)
+    assert (row.kernel_digest, row.method, row.outcome) == ("d" * 64, "device", "failed") and "process" in row.error
+    assert "did not finish" in caplog.text
+    made.close()
+
+
+def test_one_process_serves_many_requests_and_ends_when_told(monkeypatch):
+    made = worker(
+        monkeypatch,
+        "import os, sys, json\nfor line in sys.stdin: print(json.dumps("
+        "{'status': 'ok', 'kernel': str(os.getpid())}), flush=True)",
+    )
+    pids = {made.ask({})["kernel"] for _ in range(3)}
+    assert len(pids) == 1
+    made.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.pop()), 0)
+    assert made.ask({})["status"] == "ok"  # another one is started
+    made.close()
+
+
+def test_the_worker_does_not_outlive_a_parent_that_is_killed(tmp_path):
+    code = """
+import os, signal, sys, time
+from gensor_kernels.dispatch import worker
+made = worker.Worker()
+made._send({})
+made._message(time.monotonic() + 60)
+print(made._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    pid, deadline = int(done.stdout), time.monotonic() + 10
+    while time.monotonic() < deadline and alive(pid):
+        time.sleep(0.1)
+    assert not alive(pid)
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_path):
+    """What the worker stores is raced, and serves, without anybody asking for it."""
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    found = kernels(workload(64, 64, 64))
+    stored = [library.Contents(), library.Contents(found)]
+    runtime = Runtime(RacingDevice(), library.Library(read=lambda: stored[0]))
+    asked = []
+
+    def tune(wanted, arch, notes):
+        asked.append(wanted)
+        stored.pop(0)
+        return True
+
+    monkeypatch.setattr(tierup, "tune", tune)
+    assert products(runtime, trials.HOT_RUN + 1) == [0] * (trials.HOT_RUN + 1)
+    runtime.background.join(10)
+    assert len(asked) == 1 and products(runtime, 3) == [0, 55, 55]
+    assert products(runtime, trials.HOT_RUN) and len(asked) == 1  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("settings", "integrated", "tuned"),
+    [
+        ({}, False, True),
+        ({}, True, False),
+        ({"GENSOR_BACKGROUND": "1"}, True, True),
+        ({"GENSOR_BACKGROUND": "0"}, False, False),
+        ({"GENSOR_TUNE": "off"}, False, False),
+        ({"GENSOR_DETERMINISTIC": "1"}, False, False),
+    ],
+)
+def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    asked = []
+    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    runtime = Runtime(RacingDevice(), library.Library())
+    runtime.device.integrated = integrated
+    runtime.background.consider(workload())
+    runtime.background.join(10)
+    assert bool(asked) == tuned
+    good = library.Library(library.Contents(kernels(workload()), {workload().key(): next(iter(kernels(workload())))}))
+    Background(Runtime(RacingDevice(), good)).consider(workload())
+    assert len(asked) == tuned  # a record is there
 
 
 def test_the_worker_gets_the_request_and_its_kernel_is_used(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ def ask(text: str) -> dict:
     done = subprocess.run(
         [sys.executable, "-m", "gensor_tuner.worker"], input=text + "\n", capture_output=True, text=True, check=True
     )
-    (line,) = done.stdout.splitlines()
+    *_, line = done.stdout.splitlines()
     return json.loads(line)
 
 
@@ -35,3 +35,38 @@ def test_it_tunes_into_the_database_it_is_told(tmp_path):
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         entry = store.find(workload.key(), "sm_87")
         assert entry is not None and entry.usable and entry.kernel.digest == found["kernel"]
+
+
+def test_it_goes_on_after_a_request_that_failed():
+    done = subprocess.run(
+        [sys.executable, "-m", "gensor_tuner.worker"],
+        input='nonsense\n{}\n{"workload": 1}\n',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["failed"] * 3
+
+
+def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch):
+    """With the emulator as the device: each candidate is announced, then timed, and at the end none is."""
+    from gensor_kernels.devices.emulator.device import EmulatorDevice
+    from gensor_kernels.machine.arch import lookup
+    from gensor_tuner import worker
+    from gensor_tuner.measure import HostClock, Timer
+
+    said = []
+    monkeypatch.setattr(worker, "_timer", lambda arch: Timer(EmulatorDevice(arch), HostClock()))
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = worker.answer(request, said.append)
+    assert found["status"] == "ok" and said[-1] == {"trying": None} and len(said) > 1
+    with Store.open(tmp_path / "user.db", readonly=True) as store:
+        assert all(store.kernel(each["trying"]) is not None for each in said[:-1])
+        assert lookup("sm_87").part in {row.part for row in store.timings(workload.key(), "orin-nano-8gb")}
+
+
+def test_memory_beyond_the_limit_ends_the_process():
+    code = "import os; from gensor_tuner.worker import watch; watch(os.getppid(), 1.0)"
+    done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
+    assert done.returncode == -9

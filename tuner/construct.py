@@ -20,6 +20,7 @@ from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
 from .binaries import Binaries
+from .contest import Contest
 from .cover import CLEAN, WITHIN, assign, cover, preferring
 from .judge import Judge, Pick
 from .measure import Timed, Timer
@@ -29,8 +30,6 @@ from .trail import Trail, Trails
 from .verifier import DeviceVerifier
 from .verify import Verdict
 
-TIMED = 8  # candidates timed per workload, where a device is
-TIE_BAND = 1.01  # timings within 1 % are equal
 Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a kernel that was picked and is not right
 ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
 
@@ -74,8 +73,8 @@ class ClassRun:
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
+    trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     seconds: dict[str, float] = field(default_factory=dict)
-    timed: dict[int, tuple[list[tuple[Candidate, Binary, Timed]], Timed | None]] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
 
@@ -91,8 +90,9 @@ class ClassRun:
         self._gather(pool, founds)
         seconds, picks = self._choose(pool)
         predicted = seconds
-        if self.timer is not None:
-            seconds, picks = self._measure(pool, seconds)
+        if self.contest is not None:
+            with self._timed("measure"):
+                seconds, picks = self.contest.measured(pool, seconds)
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
@@ -167,22 +167,12 @@ class ClassRun:
 
     # ---- measuring
 
-    def _measure(self, pool: Pool, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Time each workload's best compiled candidates: measured seconds instead of predicted, inf elsewhere."""
-        assert self.timer is not None
-        measured = np.full_like(seconds, np.inf)
-        seconds = np.where(self.binaries.among(pool), seconds, np.inf)
-        with self._timed("measure"):
-            for row, workload in enumerate(self.workloads):
-                known = seconds[row]
-                columns = [int(c) for c in np.argsort(known, kind="stable")[:TIMED] if np.isfinite(known[c])]
-                kernels = [(pool.candidates[c], self.binaries.code(pool.candidates[c])) for c in columns]
-                timed, vendor = self.timer.time(workload, kernels)
-                found = [(each, self.binaries[each]) for each, _ in kernels]
-                self.timed[row] = [(*pair, time) for pair, time in zip(found, timed, strict=True)], vendor
-                measured[row, columns] = [each.median_us * 1e-6 for each in timed]
-                self.progress("measure", 1)
-        return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
+    @cached_property
+    def contest(self) -> Contest | None:
+        """What times the candidates where there is a device; None where there is none."""
+        if self.timer is None:
+            return None
+        return Contest(self.workloads, self.binaries, self.timer, self.recorded, self.trying, self.progress)
 
     # ---- verifying
 
@@ -234,7 +224,7 @@ class ClassRun:
         if each is None:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
             return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
-        timings, vendor = self.timed.get(row, ([], None))
+        timings, vendor = self.contest.timed.get(row, ([], None)) if self.contest is not None else ([], None)
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
@@ -250,12 +240,6 @@ class ClassRun:
 
     def _timed(self, stage: str) -> _Stopwatch:
         return _Stopwatch(self.seconds, stage)
-
-
-def _banded(measured: np.ndarray) -> np.ndarray:
-    """Measured seconds with those within the tie band of a row's best made equal: then the name decides."""
-    best = measured.min(axis=1, keepdims=True)
-    return np.where(measured <= best * TIE_BAND, best, measured)
 
 
 class _Stopwatch:

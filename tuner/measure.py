@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,15 +116,26 @@ class Timer:
         self.noise = Noise(device)
 
     def time(
-        self, workload: Workload, kernels: Sequence[tuple[Candidate, Code]], vendor: bool = True
+        self,
+        workload: Workload,
+        kernels: Sequence[tuple[Candidate, Code]],
+        vendor: bool = True,
+        before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], Timed | None]:
-        """One Timed per kernel, and one of the vendor's call where there is one; interleaved in every round."""
+        """One Timed per kernel, and one of the vendor's call where there is one; interleaved in every round.
+
+        `before(i)` is called before kernel i runs for the first time, and once more when all have come back from it.
+        """
         sets = self._operand_sets(workload)
         runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
         if vendor and not self.device.emulated:
             theirs = [call for each in sets if (call := each.vendor()) is not None]
             runners += [theirs] if theirs else []
-        counts = [self._calls_per_round(each) for each in runners]
+        counts = []
+        for index, each in enumerate(runners):
+            before(min(index, len(kernels)))
+            counts.append(self._calls_per_round(each))
+        before(len(kernels))
         samples: list[list[float]] = [[] for _ in runners]
         for _ in range(1 if self.device.emulated else ROUNDS):
             for index, (each, count) in enumerate(zip(runners, counts, strict=True)):

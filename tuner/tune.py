@@ -44,6 +44,8 @@ class Run:
     progress: Callable[[str, int], None] = lambda stage, count: None
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None  # needed where the options say so
+    #: told of each kernel before it runs on the device, and by None when the device is idle again
+    trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -102,6 +104,7 @@ class Run:
             *(self.arch, list(todo.values()), self.options, searcher, self.progress, self.timer),
             verifier=self.verifier,
             recorded=self._recorded,
+            trying=self.trying,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():

@@ -1,43 +1,79 @@
-"""The worker: tunes one workload for the runtime, in a process of its own.
+"""The worker: tunes workloads for the runtime, in a process of its own.
 
-A bad candidate can poison a CUDA context; then it is this process's, not the user's. One request is read as a line
-of JSON from stdin, {"workload": {...}, "arch": name of a capability or part, "db": path}, and one line of JSON is
-written to stdout: {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}.
-Whatever a library prints meanwhile goes to stderr, so the answer is the only line there.
+A bad candidate can poison a CUDA context; then it is this process's, not the user's. Requests are lines of JSON on
+stdin, {"workload": {...}, "arch": name of a capability or part, "db": path}; each is answered by a line on stdout,
+{"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}. Before that there are
+lines {"trying": digest}: that kernel, whose rows are stored by then, runs on the device from now on, and
+{"trying": null}: it does not any more. Whatever a library prints meanwhile goes to stderr.
+
+The process ends with its stdin, and at once where its parent is gone or its memory is out of bounds.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
+import signal
 import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gensor_database.store import Store, StoreError
+from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import GensorError, UnknownArchError
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.workload import Workload
 
 from .construct import Options
-from .gpu import GpuError
+from .gpu import GpuError, open_gpu
 from .measure import Timer, open_timer
+from .persist import kernel_rows
+from .pool import Candidate
 from .shapes import Row
 from .tune import Run
+from .verifier import DeviceVerifier
+
+Say = Callable[[dict[str, Any]], None]
+WATCH_SECONDS = 0.5
+MEMORY_SHARE = 0.5  # of the machine's; on a small board the program needs the rest
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str, Any]:
     """Tune what `request` asks for; errors are answers."""
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
         arch = _arch(request["arch"])
-        with Store.open(Path(request["db"])) as store:
-            run = Run(arch, store, Options(jobs=usable_cores()), timer=_timer(arch))
+        with Store.open(Path(request["db"])) as store, _verifier(arch) as verifier:
+            options = Options(jobs=usable_cores(), verify="device" if verifier is not None else "emulator")
+            run = Run(arch, store, options, timer=_timer(arch), verifier=verifier, trying=_announced(store, arch, say))
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
     except (GensorError, StoreError, ValueError, KeyError, TypeError) as error:
         return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
+
+
+def _verifier(arch: Arch) -> AbstractContextManager[DeviceVerifier | None]:
+    """Kernels are executed on the emulator, or, on a board without g++, on its GPU."""
+    return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch))
+
+
+def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:
+    def trying(candidate: Candidate | None, binary: Binary | None, workload: Workload) -> None:
+        if candidate is None or binary is None:
+            return say({"trying": None})
+        rows = kernel_rows(candidate, binary, workload, arch)
+        store.add(*rows)
+        return say({"trying": rows[-1].digest})
+
+    return trying
 
 
 def _arch(name: str) -> Arch:
@@ -60,15 +96,33 @@ def _timer(arch: Arch) -> Timer | None:
         return None
 
 
+def watch(parent: int, limit_bytes: float) -> None:
+    """Ends this process and its children when the parent is another one than `parent`, or memory beyond the limit."""
+    scale = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB on Linux
+    while os.getppid() == parent and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale <= limit_bytes:
+        time.sleep(WATCH_SECONDS)
+    if os.getpgrp() == os.getpid():  # compilers and walkers are of this process's group
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
 def main() -> None:
-    """Answer the one request on stdin."""
+    """Answer the requests on stdin."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # stray prints of libraries must not be taken for the answer
-    try:
-        request = json.loads(sys.stdin.readline())
-    except ValueError as error:
-        request = {"error": str(error)}
-    out.write(json.dumps(answer(request)) + "\n")
+    os.dup2(2, 1)  # stray prints of libraries must not be taken for answers
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    threading.Thread(target=watch, args=(os.getppid(), MEMORY_SHARE * memory), daemon=True).start()
+
+    def say(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    while line := sys.stdin.readline():
+        try:
+            request = json.loads(line)
+        except ValueError as error:
+            request = {"error": str(error)}
+        say(answer(request, say))
     out.close()
 
 

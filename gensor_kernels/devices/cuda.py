@@ -102,6 +102,7 @@ class CudaDevice(Device):
         cupy = self.cupy
         device = cupy.cuda.Device(self.number)
         facts = device.attributes
+        self.integrated = bool(facts.get("Integrated"))
         name = cupy.cuda.runtime.getDeviceProperties(self.number)["name"]
         bandwidth = None
         if facts.get("MemoryClockRate") and facts.get("GlobalMemoryBusWidth"):

@@ -51,6 +51,8 @@ class Device:
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
+    #: whether device and host share their memory, and their power
+    integrated = False
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
     #: what `launch` raises for a launch the device refuses at once

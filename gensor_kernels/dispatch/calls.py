@@ -143,7 +143,7 @@ def choose(
     request = _request(base, problem, steps, capturing)
     choice = tiers.choose(request, runtime.library)
     if improving:
-        choice = improve(request, choice, runtime.library, runtime.tuned)
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes)
     return choice, problem, copies
 
 

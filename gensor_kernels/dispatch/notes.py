@@ -1,4 +1,4 @@
-"""Timings of races on their way into the user's database. What cannot be written is remembered by the process."""
+"""What races and tuning found out, on its way into the user's database; what cannot be written outlives no process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from weakref import WeakSet
 
-from gensor_database import LockedStoreError, Store, StoreError, Timing
+from gensor_database import LockedStoreError, Row, Store, StoreError
 
 from .. import config
 from ..errors import ConfigError
@@ -22,11 +22,11 @@ class Notes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Timing] = []
+        self._waiting: list[Row] = []
         self._refused = False
         _all.add(self)
 
-    def add(self, rows: Iterable[Timing]) -> None:
+    def add(self, rows: Iterable[Row]) -> None:
         """Stores rows, and whatever is waiting."""
         with self._lock:
             self._waiting += rows
@@ -43,10 +43,10 @@ class Notes:
                     store.add(*self._waiting)
                 self._waiting = []
             except LockedStoreError as error:
-                config.logger().info("timings are stored later: %s", error)
+                config.logger().info("what was measured is stored later: %s", error)
             except (ConfigError, StoreError) as error:
                 self._refused, self._waiting = True, []
-                config.logger().warning("timings are kept for this process only: %s", error)
+                config.logger().warning("what was measured is kept for this process only: %s", error)
 
 
 _all: WeakSet[Notes] = WeakSet()

@@ -13,6 +13,7 @@ from .. import config, recording
 from ..devices.device import Device
 from ..errors import BuildError, UnsupportedError
 from ..operators.geometry import Strides
+from ..operators.workload import Workload
 from ..programs import params
 from ..programs.families import FAMILIES
 from . import counting, tiers
@@ -24,7 +25,7 @@ from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, 
 from .problem import LARGEST_EXTENT, Problem
 from .racing import may
 from .staging import Staging, problem_of
-from .tierup import improve
+from .tierup import Background, improve
 from .trials import Trial, TrialPlan
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Runtime:
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
-        self.notes = Notes()
+        self.notes, self.background = Notes(), Background(self)
         library.conditions = device.conditions()
         recording.attach(self)
 
@@ -224,14 +225,22 @@ class Runtime:
         )
         choice = tiers.choose(request, self.library)
         if improving:
-            choice = improve(request, choice, self.library, self.tuned)
+            choice = improve(request, choice, self.library, self.tuned, self.notes)
         return choice, problem, staging
 
     def settle(self, trial: Trial) -> None:
-        """Puts the Plan of a trial that is over into its place."""
+        """Puts the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""
         with self.lock:
             for key in [key for key, plan in self.plans.items() if plan is trial]:
                 self.plans[key] = trial.plan
+        self.background.consider(trial.request.problem.workload)
+
+    def renew(self, workload: Workload) -> None:
+        """After a Workload was tuned: calls are planned anew, and its kinds may race again."""
+        self.library.reload()
+        with self.lock:
+            self.raced.discard(workload.key())
+            self.plans.clear()
 
     # ---- binding
 

@@ -1,30 +1,41 @@
-"""What may be done about a call that nothing good is stored for: the one place where calls tier up.
+"""Tuning of calls: at once where `GENSOR_TUNE=now` asks for it, in the background where a kind of call is hot.
 
-`improve` is asked once per new kind of call, before its Plan is made. It tunes where `GENSOR_TUNE=now` asks for it,
-but not inside graph capture.
+Either way the walk, the compiler and the timing run in a process of their own (worker.py), and what comes of it goes
+through the user's database. Nothing is tuned inside graph capture, nor where `GENSOR_TUNE=off` or
+`GENSOR_DETERMINISTIC=1` forbid it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gensor_database import Verification
 
 from .. import config
 from ..errors import ConfigError
 from ..machine.arch import Arch
+from ..machine.roofline import bound_us
 from ..operators.workload import Workload
 from .library import Library
+from .notes import Notes
 from .tiers import Choice, Request, choose
+from .worker import Worker, WorkerError
 
-WORKER = (sys.executable, "-m", "gensor_tuner.worker")
-#: Seconds one tuning may take before the call goes on without it; a new class takes about eight.
-PATIENCE = 300.0
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+WORKER = Worker()
+ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
+#: A kernel within this factor of the roofline bound is not worth a walk.
+NEAR_BOUND = 1.15
 
 
-def improve(request: Request, choice: Choice, library: Library, tried: set[str]) -> Choice:
-    """The choice after whatever the settings allow; `tried` remembers the Workloads that were tuned already.
+def improve(request: Request, choice: Choice, library: Library, tried: set[str], notes: Notes | None = None) -> Choice:
+    """The choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned already.
 
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
     """
@@ -36,16 +47,25 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str])
     if key in tried:
         return choice
     tried.add(key)
-    if not tune(workload, request.arch):
+    _say(f"tuning {workload.operator} {dict(workload.sizes)} ...")
+    done = tune(workload, request.arch, notes)
+    _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
+    if not done:
         return choice
     library.reload()
     return choose(request, library)
 
 
-def tune(workload: Workload, arch: Arch) -> bool:
-    """Tunes one Workload in a worker process, into the user's database; False, and a warning, where that failed.
+def _say(text: str) -> None:
+    """A line of progress for a person who waits."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
-    A process of its own: a bad candidate must not take the caller's CUDA context with it.
+
+def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
+    """Tunes one Workload into the user's database; False, and a warning, where that failed.
+
+    A kernel during which the process died or hung is stored as failed, and the rest is tried again without it.
     """
     try:
         database = config.user_database()
@@ -53,20 +73,77 @@ def tune(workload: Workload, arch: Arch) -> bool:
         config.logger().warning("tuning needs a database to write to: %s", error)
         return False
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
-    try:
-        done = subprocess.run(
-            WORKER,
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            env={**os.environ, "GENSOR_TUNE": "off"},
-        )
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        config.logger().warning("tuning did not finish: %s", error)
-        return False
-    if answer.get("status") != "ok":
-        config.logger().warning("tuning found no kernel: %s", answer.get("error"))
-        return False
-    return True
+    for _ in range(ATTEMPTS):
+        try:
+            answer = WORKER.ask(request)
+        except WorkerError as error:
+            config.logger().warning("tuning did not finish: %s", error)
+            if error.trying is None:
+                return False
+            (notes or Notes()).add([Verification(error.trying, "device", "failed", str(error))])
+            continue
+        if answer.get("status") != "ok":
+            config.logger().warning("tuning found no kernel: %s", answer.get("error"))
+            return False
+        return True
+    return False
+
+
+class Background:
+    """Hot kinds of calls of one Runtime, tuned one after the other while the program goes on."""
+
+    def __init__(self, runtime: Runtime):
+        self.runtime = runtime
+        self._lock = threading.Lock()
+        self._waiting: deque[Workload] = deque()
+        self._thread: threading.Thread | None = None
+
+    def consider(self, workload: Workload) -> None:
+        """Tunes a hot Workload, unless that was done or cannot gain anything."""
+        runtime, key = self.runtime, workload.key()
+        if key in runtime.tuned or not self._allowed() or self._is_good(workload):
+            return
+        runtime.tuned.add(key)
+        with self._lock:
+            self._waiting.append(workload)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
+                self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until nothing is left to tune, at most `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _allowed(self) -> bool:
+        device, asked = self.runtime.device, config.background()
+        wanted = not device.integrated if asked is None else asked
+        return wanted and not device.emulated and config.tune_mode() != "off" and not config.deterministic()
+
+    def _is_good(self, workload: Workload) -> bool:
+        library, arch = self.runtime.library, self.runtime.device.arch
+        if arch is None or library.record(workload) is not None:
+            return True
+        times = [row.median_us for row in library.timings(workload)]
+        return bool(times) and min(times) <= NEAR_BOUND * bound_us(workload, arch)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    break
+                workload = self._waiting.popleft()
+            try:
+                self._tune(workload)
+            except Exception as error:  # the program goes on with what it has
+                config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
+        WORKER.close()  # with it the memory of its CUDA context
+
+    def _tune(self, workload: Workload) -> None:
+        runtime = self.runtime
+        assert runtime.device.arch is not None
+        config.logger().info("tuning in the background: %s", workload.key())
+        if tune(workload, runtime.device.arch, runtime.notes):
+            runtime.renew(workload)
