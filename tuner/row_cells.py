@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import gated
 from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.workload import Workload
 
@@ -12,8 +13,8 @@ from . import layouts
 from .cells import Line
 from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
 
-#: What is no operation of an epilogue in this version, but is known.
-FOREIGN_EPILOGUES = ("swiglu", "geglu", "softmax", "layernorm")
+#: What is no operation of an epilogue in this version, but is known; matrix products read gates themselves.
+FOREIGN_EPILOGUES = (*gated.GATES, "softmax", "layernorm")
 
 
 @dataclass(frozen=True)

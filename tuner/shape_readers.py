@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, depthwise, matmul, operator, pooling
+from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, operator, pooling
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -25,7 +25,8 @@ PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
 
 
 def matrix(line: Line) -> Read:
-    """matmul, batched_matmul; gemv has m = 1 or n = 1; a grouped_matmul of equal groups is a batch."""
+    """matmul, batched_matmul; gemv has m = 1 or n = 1; a grouped_matmul of equal groups is a batch. With a gate in the
+    epilogue (swiglu), n are the columns of both matrices, twice those of the result."""
     m, n, k = (line.integer(axis) for axis in "mnk")
     batch = line.integer("batch", 1)
     if line.text("op").lower() == "gemv" and 1 not in (m, n):
@@ -35,6 +36,21 @@ def matrix(line: Line) -> Read:
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
         m, n, trans_a, trans_b = n, m, trans_b, trans_a
     types = element(line)
+    gate, behind = _gate(line)
+    if gate:
+        if n % 2 or line.text("order", "row").lower() == "col":
+            raise line.fail("epilogue", f"'{gate}' takes a row-major product of an even number of columns, not n = {n}")
+        workload = gated.workload(
+            *(gate, m, n // 2, k),
+            batch=batch,
+            dtype=types.dtype,
+            out=types.out,
+            math=types.math,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            epilogue=behind,
+        )
+        return Read(types.accumulated(workload))
     workload = matmul.workload(
         *(m, n, k),
         batch=batch,
@@ -46,6 +62,14 @@ def matrix(line: Line) -> Read:
         epilogue=steps(line),
     )
     return Read(layouts.laid_out(line, types.accumulated(workload)))
+
+
+def _gate(line: Line) -> tuple[str, tuple[str, ...]]:
+    """The gated operator an epilogue begins with ("": none), which halves the columns, and the operations behind it."""
+    try:
+        return gated.parse(line.text("epilogue", "none"))
+    except UnsupportedError as error:
+        raise line.fail("epilogue", error.reason) from None
 
 
 def recurrent(line: Line) -> Read:

@@ -1,7 +1,8 @@
 // What the contraction families share: which tile a block computes, and the second launch of split-K.
-// Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR and SPLIT.
+// Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
+// GATE and GATE_BIAS.
 #pragma once
-#include "epilogue.cuh"
+#include "gate.cuh"
 
 // The part of the product that one block computes.
 struct Tile {
@@ -47,8 +48,9 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
     return tile;
 }
 
-// ---- split-K. Partial sums lie in the workspace as [split, batch, m, workspace_columns(n)] of ACC_TYPE. Rows are
-// padded to four columns so that every family may store four partial sums at a time at any n.
+// ---- split-K. Partial sums lie in the workspace as [split, batch, m, workspace_columns(n)] of ACC_TYPE, those of a
+// gate's other matrix behind them. Rows are padded to four columns so that every family may store four partial sums at
+// a time at any n.
 
 DEVICE i64 workspace_columns(i32 n) {
     return ((i64)n + 3) / 4 * 4;
@@ -93,6 +95,17 @@ DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool insid
     }
 }
 
+// Adds all parts of one matrix to `sum`, in order; where those of the next matrix begin.
+template <int WIDTH>
+DEVICE gptr<ACC_TYPE> add_parts(const Params &params, ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool inside) {
+    const i64 part_size = (i64)params.batch * params.m * workspace_columns(params.n);
+    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
+        add_partials(sum, from, inside);
+        from = from + part_size;
+    }
+    return from;
+}
+
 // Second launch of split-K: adds the parts in order (the same bits on every run), then the epilogue.
 // Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
@@ -103,13 +116,14 @@ KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
     const i32 entry = inside ? (i32)(line / params.m) : 0;
     const Place at = {inside ? (i32)(line % params.m) : 0, (i32)(group % groups) * REDUCE_WIDTH, inside};
     ACC_TYPE sum[REDUCE_WIDTH] = {};
-    gptr<ACC_TYPE> from = workspace_row(params, 0, entry, at.row) + at.column;
-    const i64 part_size = (i64)params.batch * params.m * workspace_columns(params.n);
-    UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
-        add_partials(sum, from, inside);
-        from = from + part_size;
-    }
+    [[maybe_unused]] const gptr<ACC_TYPE> other_parts =
+        add_parts(params, sum, workspace_row(params, 0, entry, at.row) + at.column, inside);
     cover("split_reduce");
+#if GATE
+    ACC_TYPE other[REDUCE_WIDTH] = {};
+    add_parts(params, other, other_parts, inside);
+    apply_gate(params, sum, other, [&](int i) { return at.column + i; });
+#endif
     finish_outputs<OUT_TYPE, REDUCE_WIDTH, C_UNIT>(params, split_batch(params, entry), sum, OnePlace{at});
 }
 #endif

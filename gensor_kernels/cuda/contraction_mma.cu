@@ -9,7 +9,8 @@
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
 //     i8, i32, 3 or 4. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32 and i8.
 //     Instructions 0, 2, 3 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
-//   WARP_M % 16 == 0, WARP_N % 8 == 0, WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64)
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64), MATRICES = 2
+//     with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
 //   BLOCK_K * E % 32 == 0; B_LAYOUT 1: BLOCK_N * E % 16 == 0
 //   X_VECTOR in 1, 2, 4, 8, 16 and >= E; X_UNIT 0 needs X_VECTOR == E and X_LAYOUT 0
@@ -23,7 +24,8 @@
 //   EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time, whatever C_VECTOR
 //   k_per_split % BLOCK_K == 0
 //
-// Shared bytes = max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
+// Shared bytes = max(STAGES * (BLOCK_M + MATRICES * BLOCK_N) * BLOCK_K * E, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 :
+// 0)
 //
 // Bank conflicts: none at any legal tile size for 16-bit operands of either layout, for K-contiguous operands of
 // every type, for the copies and for the epilogue. M- or N-contiguous float (tf32) is conflict-free too, though read
@@ -113,6 +115,12 @@
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #endif
+#ifndef GATE
+#define GATE 0 // else C = f(A * G) * (A * U) of the two matrices of B (gate.cuh): the EpilogueCode of f
+#endif
+#ifndef GATE_BIAS
+#define GATE_BIAS 0 // 1: a bias is added to both products first: the third operand, [2][n] of IN_TYPE
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
@@ -123,7 +131,7 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
+static_assert(MATRICES * WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of k is whole fragments of 32 bytes.");
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
@@ -159,5 +167,13 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
         copy_async_wait<0>();
     barrier();
 #endif
-    finish_warp(params, tile, tile.row + row, tile.column + column, math.accumulators);
+#if GATE && !SPLIT
+    gate_warp(params, tile.column + column, math.accumulators);
+#endif
+    finish_warp(params, tile, tile.row + row, tile.column + column, math.accumulators[0]);
+#if GATE && SPLIT
+    Tile behind = tile;
+    behind.part += params.split;
+    finish_warp(params, behind, tile.row + row, tile.column + column, math.accumulators[1]);
+#endif
 }

@@ -18,10 +18,10 @@
 //   THREADS % 32 == 0, 32 <= THREADS <= 1024
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
 //   FORM is 1 for real types, 3 or 4 for complex ones
-//   THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file)
-//   FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in instruction
-//   caches) STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR == element
-//   X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
+//   MATRICES * THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file), MATRICES = 2 with GATE, else
+//   1 MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in
+//   instruction caches) STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR
+//   == element X_VECTOR / element divides BLOCK_K where X_LAYOUT is 0, else it divides that operand's block extent
 //   global loads per thread, operand and step (LOADS below) <= 32
 //   EPILOGUE_STAGED 1: BLOCK_N % (C_VECTOR / size of OUT_TYPE) == 0; k_per_split % BLOCK_K == 0
 // with, for operand A of extent E = BLOCK_M (B: BLOCK_N) and V = X_VECTOR / element:
@@ -30,7 +30,8 @@
 //   LOADS = INNER / V / LANES * ceil(OUTER / (THREADS / LANES))
 //
 // Shared bytes = max(tiles, EPILOGUE_STAGED and not SPLIT ? slabs : 0)
-//   tiles = STAGES * planes * (round_up(BLOCK_K * ROW_A * word, 128) + round_up(BLOCK_K * ROW_B * word, 128)),
+//   tiles = STAGES * planes * (round_up(BLOCK_K * ROW_A * word, 128) + MATRICES * round_up(BLOCK_K * ROW_B * word,
+//   128)),
 //     ROW_A = BLOCK_M + (PAD == 1 and A_LAYOUT == 0 ? 4 : 0), ROW_B likewise
 //   slabs = 2 * round_up(STORE_ROWS * BLOCK_M / THREAD_M * BLOCK_N * accumulator, 128), with accumulator = size of
 //     ACC_TYPE, ROOM = (THREAD_M * THREAD_N * accumulator >= 256 ? 8 : 16), half of that for an accumulator of 16, and
@@ -134,6 +135,12 @@
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
 #endif
+#ifndef GATE
+#define GATE 0 // else C = f(A * G) * (A * U) of the two matrices of B (gate.cuh): the EpilogueCode of f
+#endif
+#ifndef GATE_BIAS
+#define GATE_BIAS 0 // 1: a bias is added to both products first: the third operand, [2][n] of IN_TYPE
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
 #endif
@@ -151,18 +158,18 @@ static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the blo
 static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
 static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
 static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
-static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
+static_assert(MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
               "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
 
-static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
+static_assert(MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // sums += the product over the tile's range of k. With two buffers the next step is stored while slower warps
 // still multiply this one, and one barrier per step is enough; with one buffer, a second barrier keeps it until
 // everybody has read it. Loads are issued a whole step before their values are stored.
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPlace &place,
-                          Sum (&sums)[THREAD_M * THREAD_N]) {
+                          Sum (&sums)[MATRICES][THREAD_M * THREAD_N]) {
     constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
     const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
     const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
@@ -170,11 +177,19 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
                          A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
     TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
                          B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+#if GATE
+    TileLoader<ShapeB> other(params, b_entry + params.gated.b_other, tile.column, params.n, tile.k_begin, tile.k_end,
+                             B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+    other.load_step(params);
+#endif
     sptr<TileWord> current = shared_base().as<TileWord>(), next = current + (STAGES - 1) * TILE_WORDS;
     a.load_step(params);
     b.load_step(params);
     store_step(a, current);
     store_step(b, current + ShapeA::WORDS);
+#if GATE
+    store_step(other, current + (ShapeA::WORDS + ShapeB::WORDS));
+#endif
     barrier();
     for (int k = tile.k_begin; within(k, tile.k_end);) {
         k += BLOCK_K;
@@ -186,11 +201,17 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
         // only use is behind a branch are moved behind it by ptxas, after the math that should hide them.
         a.load_step(params);
         b.load_step(params);
+#if GATE
+        other.load_step(params);
+#endif
         multiply_step(sums, current, current + ShapeA::WORDS, place);
         if (STAGES == 1)
             barrier();
         store_step(a, next);
         store_step(b, next + ShapeA::WORDS);
+#if GATE
+        store_step(other, next + (ShapeA::WORDS + ShapeB::WORDS));
+#endif
         barrier();
         const sptr<TileWord> read = current;
         current = next;
@@ -201,15 +222,22 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
 KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
     const ThreadPlace place = thread_place();
-    Sum sums[THREAD_M * THREAD_N] = {};
+    Sum sums[MATRICES][THREAD_M * THREAD_N] = {};
     multiply_tile(params, tile, place, sums);
-    ACC_TYPE outputs[THREAD_M * THREAD_N];
-    resolve_sums(sums, outputs);
+    ACC_TYPE outputs[MATRICES][THREAD_M * THREAD_N];
+    UNROLL for (int x = 0; x < MATRICES; ++x) resolve_sums(sums[x], outputs[x]);
+#if GATE && SPLIT
+    Tile behind = tile;
+    behind.part += params.split;
+    store_sums_as_partials(params, behind, place, outputs[1]);
+#elif GATE
+    gate_outputs(params, tile, place, outputs);
+#endif
 #if SPLIT
-    store_sums_as_partials(params, tile, place, outputs);
+    store_sums_as_partials(params, tile, place, outputs[0]);
 #elif EPILOGUE_STAGED
-    store_staged(params, tile, place, outputs);
+    store_staged(params, tile, place, outputs[0]);
 #else
-    store_direct(params, tile, place, outputs);
+    store_direct(params, tile, place, outputs[0]);
 #endif
 }

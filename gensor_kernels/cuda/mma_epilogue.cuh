@@ -39,6 +39,30 @@ struct DirectPlacement {
     }
 };
 
+#if GATE
+// Both accumulators of every output become one, in the first. Rows of fragments take turns in a rolled loop, so that
+// the curve is in the code once per column.
+DEVICE void gate_warp(const Params &params, int column, Accumulators (&accumulators)[MATRICES]) {
+    constexpr int ROW = FRAGMENTS_N * 4;
+    const int first = column + (thread_index() & 3) * 2;
+    ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
+        ACC_TYPE rows[MATRICES][ROW];
+        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) {
+            if (f == i) {
+                UNROLL for (int v = 0; v < ROW; ++v) UNROLL for (int x = 0; x < MATRICES; ++x) rows[x][v] =
+                    accumulators[x][f][v / 4][v % 4];
+            }
+        }
+        apply_gate(params, rows[0], rows[1], [&](int v) { return first + v / 4 * 8 + (v & 1); });
+        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) {
+            if (f == i) {
+                UNROLL for (int v = 0; v < ROW; ++v) accumulators[0][f][v / 4][v % 4] = rows[0][v];
+            }
+        }
+    }
+}
+#endif
+
 template <int COUNT, class Placement>
 DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&values)[COUNT], const Placement &place) {
     if constexpr (SPLIT)

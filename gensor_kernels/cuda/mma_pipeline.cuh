@@ -6,24 +6,27 @@
 
 using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR>;
 using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR>;
-constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
+constexpr int STAGE_BYTES = TileA::BYTES + MATRICES * TileB::BYTES;
 
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
-constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + 2 * FRAGMENTS_N;
+constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + MATRICES * 2 * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
-constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
+constexpr bool DOUBLE_FRAGMENTS = MATRICES * 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 
 using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 constexpr int AHEAD = ASYNC ? STAGES - 1 : 1;
 
 struct Fragments {
-    u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
+    u32 a[FRAGMENTS_M][4], b[MATRICES][FRAGMENTS_N][2];
 };
 
 // Copying of both operands, stage by stage. AHEAD steps are on their way while one is computed.
 struct Pipeline {
     TileCopy<TileA> a;
     TileCopy<TileB> b;
+#if GATE
+    TileCopy<TileB> other; // of the matrix behind the gate
+#endif
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
@@ -31,18 +34,29 @@ struct Pipeline {
             tile.k_begin, params.a_k),
           b(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
             params.b_n, tile.k_begin, params.b_k),
-          k_left(tile.k_end - tile.k_begin), write(0) {}
+#if GATE
+          other(params, gptr<IN_TYPE>(params.b) + (batch_offset(params.b_batch, tile.batch) + params.gated.b_other),
+                tile.column, params.n, params.b_n, tile.k_begin, params.b_k),
+#endif
+          k_left(tile.k_end - tile.k_begin), write(0) {
+    }
 
     // Asks for the next step. Steps past the end of k are all zeros.
     MEMBER void request(const Params &params) {
 #if ASYNC
         a.copy(params, k_left, shared_base() + write);
         b.copy(params, k_left, shared_base() + (write + TileA::BYTES));
+#if GATE
+        other.copy(params, k_left, shared_base() + (write + TileA::BYTES + TileB::BYTES));
+#endif
         copy_async_commit();
         write = next_stage(write);
 #else
         a.load(params, k_left);
         b.load(params, k_left);
+#if GATE
+        other.load(params, k_left);
+#endif
 #endif
         k_left -= BLOCK_K;
     }
@@ -53,6 +67,9 @@ struct Pipeline {
 #else
         a.store(shared_base() + write);
         b.store(shared_base() + (write + TileA::BYTES));
+#if GATE
+        other.store(shared_base() + (write + TileA::BYTES + TileB::BYTES));
+#endif
         write = next_stage(write);
 #endif
         barrier();
@@ -64,7 +81,7 @@ struct Pipeline {
 struct WarpMath {
     FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
     FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
-    Accumulators accumulators;
+    Accumulators accumulators[MATRICES];
     Fragments fragments[2];
     int read; // byte offset of the stage being computed
 
@@ -72,11 +89,14 @@ struct WarpMath {
 
     MEMBER void load(int buffer, int k) {
         load_a.load(fragments[buffer].a, shared_base() + read, k);
-        load_b.load(fragments[buffer].b, shared_base() + (read + TileA::BYTES), k);
+        UNROLL for (int x = 0; x < MATRICES; ++x)
+            load_b.load(fragments[buffer].b[x], shared_base() + (read + TileA::BYTES + x * TileB::BYTES), k);
     }
     MEMBER void multiply_all(int buffer) {
-        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-            multiply(accumulators[i][j], fragments[buffer].a[i], fragments[buffer].b[j]);
+        UNROLL for (int x = 0; x < MATRICES; ++x) {
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                multiply(accumulators[x][i][j], fragments[buffer].a[i], fragments[buffer].b[x][j]);
+        }
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one.

@@ -55,10 +55,15 @@ struct Attention {
     i32 diagonal;                      // query i sees the keys below i + diagonal
 };
 
+// A product of two matrices B (gate.cuh).
+struct Gated {
+    i64 b_other; // elements from the gate to the other matrix
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
-    u64 d;         // a third operand, of families that have one
+    u64 d;         // a third operand, of families that have one; a gate's bias: d_m from the gate's to the other
     // Strides in elements. Three batch axes, the outermost first; a stride of 0 broadcasts.
     i64 a_batch[3], a_m, a_k;
     i64 b_batch[3], b_k, b_n;
@@ -79,6 +84,7 @@ struct Params {
         RowsTail rows;
         Sliding sliding;
         Attention attention;
+        Gated gated;
         u64 tail[16];
     };
 };

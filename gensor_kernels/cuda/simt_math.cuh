@@ -4,7 +4,7 @@
 
 using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW, A_CONJUGATE>;
 using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW, B_CONJUGATE>;
-constexpr int TILE_WORDS = ShapeA::WORDS + ShapeB::WORDS; // of one shared buffer
+constexpr int TILE_WORDS = ShapeA::WORDS + MATRICES * ShapeB::WORDS; // of one shared buffer
 
 // A thread's place: its first row and column in the block's tile (of its first group).
 struct ThreadPlace {
@@ -19,17 +19,21 @@ DEVICE ThreadPlace thread_place() {
 
 // sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied. Both halves of a complex
 // multiply-add add to the same sums: all first halves come before the second ones, so that none waits for another.
-DEVICE void multiply_step(Sum (&sums)[THREAD_M * THREAD_N], sptr<TileWord> a_tile, sptr<TileWord> b_tile,
+DEVICE void multiply_step(Sum (&sums)[MATRICES][THREAD_M * THREAD_N], sptr<TileWord> a_tile, sptr<TileWord> b_tile,
                           const ThreadPlace &place) {
     UNROLL for (int k = 0; k < BLOCK_K; ++k) {
-        TileWord a[PLANES][THREAD_M], b[PLANES][THREAD_N];
+        TileWord a[PLANES][THREAD_M], b[MATRICES][PLANES][THREAD_N];
         UNROLL for (int p = 0; p < PLANES; ++p) {
             read_fragment<ShapeA, VTHREAD_M>(a[p], a_tile + p * ShapeA::PLANE_WORDS, place.row, k);
-            read_fragment<ShapeB, VTHREAD_N>(b[p], b_tile + p * ShapeB::PLANE_WORDS, place.column, k);
+            UNROLL for (int x = 0; x < MATRICES; ++x) read_fragment<ShapeB, VTHREAD_N>(
+                b[x][p], b_tile + (x * PLANES + p) * ShapeB::PLANE_WORDS, place.column, k);
         }
         UNROLL for (int half = 0; half < HALVES; ++half) {
-            UNROLL for (int i = 0; i < THREAD_M; ++i) {
-                UNROLL for (int j = 0; j < THREAD_N; ++j) add_product(sums[i * THREAD_N + j], a, b, i, j, half);
+            UNROLL for (int x = 0; x < MATRICES; ++x) {
+                UNROLL for (int i = 0; i < THREAD_M; ++i) {
+                    UNROLL for (int j = 0; j < THREAD_N; ++j)
+                        add_product(sums[x][i * THREAD_N + j], a, b[x], i, j, half);
+                }
             }
         }
     }

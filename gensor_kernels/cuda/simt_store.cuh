@@ -46,6 +46,21 @@ DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const
     }
 }
 
+#if GATE
+// Both sums of every output become one, in the first; a thread's rows take turns.
+DEVICE void gate_outputs(const Params &params, const Tile &tile, const ThreadPlace &place,
+                         ACC_TYPE (&outputs)[MATRICES][THREAD_M * THREAD_N]) {
+    const i32 first = tile.column + place.column;
+    ROLLED for (int i = 0; i < THREAD_M; ++i) {
+        ACC_TYPE rows[MATRICES][THREAD_N];
+        UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int j = 0; j < THREAD_N; ++j) rows[x][j] = outputs[x][j];
+        apply_gate(params, rows[0], rows[1], [&](int j) { return output_column(first, j); });
+        UNROLL for (int j = 0; j < THREAD_N; ++j) outputs[0][j] = rows[0][j];
+        UNROLL for (int x = 0; x < MATRICES; ++x) rotate<THREAD_N>(outputs[x]);
+    }
+}
+#endif
+
 // Straight from registers.
 DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPlace &place,
                          ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {

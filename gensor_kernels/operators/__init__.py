@@ -12,6 +12,14 @@ from .declaration import Operator
 #: by name, or OPERATOR its only one; it is imported at first use.
 MODULES: dict[str, str] = {
     "matmul": "matmul",
+    "swiglu": "gated",
+    "bias_swiglu": "gated",
+    "geglu": "gated",
+    "bias_geglu": "gated",
+    "geglu_tanh": "gated",
+    "bias_geglu_tanh": "gated",
+    "reglu": "gated",
+    "bias_reglu": "gated",
     "attention": "attention",
     "attention_masked": "attention",
     "attention_biased": "attention",

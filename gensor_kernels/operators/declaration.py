@@ -84,7 +84,8 @@ class Product:
     """A Workload as the contraction families see it: C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
 
     ``window`` names the operand that is read through a sliding window ("a", "b" or "": none), and ``order`` the
-    digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.
+    digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.  With a ``gate``, the
+    epilogue operation that is one, there are two matrices B, and ``biased`` says whether a bias comes first (gated.py).
     """
 
     batch: int
@@ -96,6 +97,8 @@ class Product:
     c: Side
     window: str = ""
     order: int = 0
+    gate: str = ""
+    biased: bool = False
 
 
 @dataclass(frozen=True)

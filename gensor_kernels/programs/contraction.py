@@ -94,6 +94,8 @@ class ContractionFamily(Family):
             names.add("split_reduce")
         if program["raster"] > 1:
             names.add("raster_tail")
+        if extents(workload).gate:
+            names.add("gate")
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:

@@ -27,7 +27,8 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
     if program["epilogue_fixed"]:
         codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
         codes = codes or EPILOGUE_NONE
-    return {
+    gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
+    return gate | {
         "IN_TYPE": macro_token(e.dtype["a"]),
         "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
@@ -72,4 +73,4 @@ def workspace_bytes(program: Program, workload: Workload) -> int:
     """Bytes of a split's partial sums."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
-    return split * e.batch * e.m * columns * e.bytes_acc if split > 1 else 0
+    return split * e.matrices * e.batch * e.m * columns * e.bytes_acc if split > 1 else 0

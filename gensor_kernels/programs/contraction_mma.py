@@ -100,11 +100,11 @@ class ContractionMma(ContractionFamily):
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
-        m, n = columns["block_m"], columns["block_n"]
+        m, n, e = columns["block_m"], columns["block_n"], extents(workload)
         like = np.ones_like(m)
-        stage = columns["block_k"] * (m + n) * extents(workload).bytes_a
+        stage = columns["block_k"] * (m + e.matrices * n) * e.bytes_a
         asynchronous = self._asynchronous(workload, arch)
-        tiles = default_tiles.default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
+        tiles = default_tiles.default_warp_tiles(e.matrices)[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -139,7 +139,8 @@ class ContractionMma(ContractionFamily):
         warps = np.maximum(c["down"] * c["across"], 1.0)
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
-            held = held + passes * pieces * c[f"hold_{operand}"]
+            copies = passes * pieces * _matrices(workload, operand)
+            held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 held = held + window_registers(*_entries(workload, operand, passes, pieces))
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
@@ -157,7 +158,7 @@ class ContractionMma(ContractionFamily):
         issue, clocks, held = c["step_issue"], 0.0, 0.0
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
-            copies = passes * pieces
+            copies = passes * pieces * _matrices(workload, operand)
             # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
@@ -195,7 +196,7 @@ class ContractionMma(ContractionFamily):
         choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
         needed = next(each.needed for each in choices if each.code == program["instruction"])
         units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).bytes_a // (16 * 8 * 32)
-        return frozenset({"HMMA", "IMMA"}), units * needed
+        return frozenset({"HMMA", "IMMA"}), units * needed * extents(workload).matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
@@ -213,3 +214,8 @@ class ContractionMma(ContractionFamily):
 def _entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thread's rows of A or columns of B, and its values of k."""
     return (passes, pieces) if parts.k_contiguous(workload, operand) else (pieces, passes)
+
+
+def _matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1

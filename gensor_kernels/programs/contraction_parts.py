@@ -19,7 +19,7 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
             "iterations": -(-count // v["split_k"]),
             "fits_split": (v["split_k"] - 1) * v["block_k"] < e.k,
             "step_a": v["block_k"] * e.bytes_a,
-            "step_b": v["block_k"] * e.bytes_b,
+            "step_b": v["block_k"] * e.bytes_b * e.matrices,
         }
 
     def splits(v: Values) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np
     """
     outputs = float(e.batch) * e.m * e.n
     plain = outputs * e.bytes_c + e.extra
-    partial = split * outputs * e.bytes_acc
+    partial = split * outputs * e.bytes_acc * e.matrices
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)

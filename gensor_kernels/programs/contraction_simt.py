@@ -109,7 +109,7 @@ class ContractionSimt(ContractionFamily):
         for each in np.unique(form):
             held, word = (int(f(each, e.bytes_acc)) for f in (simt_forms.sum_bytes, simt_forms.word_bytes))
             most = 256 if not e.is_complex else 512 if e.bytes_acc == 8 else 384
-            table = default_tiles.default_thread_tiles(held, word, most)
+            table = default_tiles.default_thread_tiles(held * e.matrices, word, most)
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
@@ -156,7 +156,7 @@ class ContractionSimt(ContractionFamily):
     @staticmethod
     def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Registers of an operand's loads under way, and of what it takes to find them."""
-        held = inner * outer * c[f"load_words_{operand}"]
+        held = inner * outer * c[f"load_words_{operand}"] * parts.matrices(workload, operand)
         if operand != extents(workload).window:
             return held
         return held + window_registers(*_entries(workload, operand, inner, outer))
@@ -170,7 +170,7 @@ class ContractionSimt(ContractionFamily):
         registers = c["base_registers"]
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
-            loads = inner * outer
+            loads = inner * outer * parts.matrices(workload, operand)
             issue = issue + loads * c[f"load_issue_{operand}"]
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
             registers = registers + self._held(c, workload, operand, inner, outer)
@@ -200,6 +200,7 @@ class ContractionSimt(ContractionFamily):
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Multiply-adds of a thread's outputs; addresses use IMAD too, so int8 counts are a little high."""
         count = program["thread_m"] * program["thread_n"] * program["block_k"] * program["form"]
+        count *= extents(workload).matrices
         opcode = {"fma_f32": "FFMA", "fma_f64": "DFMA"}.get(simt_forms.RATES[workload.accumulator], "IMAD")
         return frozenset({opcode}), count
 

@@ -17,16 +17,17 @@ PREFERRED = (
 )
 
 
-@lru_cache(maxsize=1)
-def default_warp_tiles() -> np.ndarray:
+@lru_cache(maxsize=2)
+def default_warp_tiles(matrices: int = 1) -> np.ndarray:
     """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
 
-    The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps.
+    The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps. A warp sums
+    products with ``matrices`` B's.
     """
     table = np.zeros((2, len(MMA_BLOCKS), len(MMA_BLOCKS)), dtype=np.int32)
     for i, m in enumerate(MMA_BLOCKS):
         for j, n in enumerate(MMA_BLOCKS):
-            tiles = [(wm, wn) for wm, wn in PREFERRED if m % wm == 0 and n % wn == 0]
+            tiles = [(wm, wn) for wm, wn in PREFERRED if m % wm == n % wn == 0 and wm * wn * matrices <= 4096]
             warps = [(m // wm) * (n // wn) for wm, wn in tiles]
             good = [tile for tile, count in zip(tiles, warps, strict=True) if 4 <= count <= 16]
             small = [tile for tile, count in zip(tiles, warps, strict=True) if count < 4]

@@ -24,7 +24,7 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are, ``is_complex`` what all of them are.
+    ``conjugated`` says which operands are, ``is_complex`` what all of them are; ``gate`` and ``biased``: see Product.
     """
 
     batch: int
@@ -46,6 +46,13 @@ class Extents:
     order: int
     conjugated: Mapping[str, bool]
     is_complex: bool
+    gate: str
+    biased: bool
+
+    @property
+    def matrices(self) -> int:
+        """Matrices B of one product: two where one of them is a gate."""
+        return 2 if self.gate else 1
 
 
 @lru_cache(maxsize=4096)
@@ -74,6 +81,8 @@ def extents(workload: Workload) -> Extents:
         order=p.order,
         conjugated={name: side.conjugated for name, side in sides.items()},
         is_complex=facts(workload.accumulator).is_complex,
+        gate=p.gate,
+        biased=p.biased,
     )
 
 

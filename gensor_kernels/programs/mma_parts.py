@@ -73,7 +73,8 @@ def k_contiguous(workload: Workload, operand: str) -> bool:
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
-    return v["stages"] * v["block_k"] * (v["block_m"] + v["block_n"]) * extents(workload).bytes_a
+    e = extents(workload)
+    return v["stages"] * v["block_k"] * (v["block_m"] + e.matrices * v["block_n"]) * e.bytes_a
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
@@ -156,18 +157,19 @@ def _warps(extent: int, axis: str) -> Part:
 def _multiply(workload: Workload, arch: Arch) -> Part:
     """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
     choices = instructions(kind(workload) or "", arch)
-    element = extents(workload).bytes_a
+    element, matrices = extents(workload).bytes_a, extents(workload).matrices
     counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate)
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
         outputs = v["warp_m"] * v["warp_n"]
+        sums = outputs * matrices
         count = np.array([counts[int(code)] for code in v["instruction"]])
         # Small instructions do not reach the full rate on parts that have the large one.
-        math = outputs * steps * clocks * np.where(count == choices[0].needed, 1, 2)
+        math = sums * steps * clocks * np.where(count == choices[0].needed, 1, 2)
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
-        fragments = (v["warp_m"] + v["warp_n"]) / 4
+        fragments = (v["warp_m"] + matrices * v["warp_n"]) / 4
         # With two sets of fragments the next ones are read during the math, across the barrier too where the
         # steps come in pairs; with one set every k step waits for its own.
         paired = (steps % 2 == 0) & (v["copy"] == 1)
@@ -176,15 +178,15 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "math": math,
             "chain": latency + BARRIER + READ_LATENCY * steps,
             "chain_saved": BARRIER + READ_LATENCY * steps - double,
-            "multiplies": outputs * steps / 128 * count,
+            "multiplies": sums * steps / 128 * count,
             "step_issue": steps + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
-            "double_needs": outputs / 32 + 2 * fragments + 48,
-            "base_registers": outputs / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),
+            "double_needs": sums / 32 + 2 * fragments + 48,
+            "base_registers": sums / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
-            "fits_warp": outputs <= MOST_WARP_OUTPUTS,
+            "fits_warp": sums <= MOST_WARP_OUTPUTS,
         }
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
@@ -227,10 +229,11 @@ def _read(workload: Workload, operand: str) -> Part:
     axis = {"a": "m", "b": "n"}[operand]
     element = extents(workload).bytes_a
     along_k = k_contiguous(workload, operand)
+    matrices = extents(workload).matrices if operand == "b" else 1
     rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        count = v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
+        count = matrices * v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
         row = v["block_k" if along_k else f"block_{axis}"] * element
         by_matrix = along_k or element == 2
         plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])

@@ -35,13 +35,18 @@ def transposed(workload: Workload, operand: str) -> bool:
     return extents(workload).unit[operand] in ("k", "s")
 
 
+def matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1
+
+
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
     word = word_bytes(v["form"], extents(workload).bytes_acc)
     total = 0
     for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
         row = extent + 4 * v["pad"] if transposed(workload, operand) else extent
-        total = total + (v["block_k"] * row * word + 127) // 128 * 128
+        total = total + matrices(workload, operand) * ((v["block_k"] * row * word + 127) // 128 * 128)
     return v["stages"] * planes(v["form"]) * total
 
 
@@ -106,20 +111,20 @@ def _threads(extent: int, axis: str) -> Part:
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
     """Multiply-adds of a warp's iteration: one instruction is 32 of real numbers."""
-    word = extents(workload).bytes_acc
+    word, both = extents(workload).bytes_acc, extents(workload).matrices
     clocks = 32 * 4 / arch.rate(RATES[workload.accumulator])
 
     def function(v: Values) -> dict[str, np.ndarray]:
         tall, wide, held = v["thread_m"], v["thread_n"], sum_bytes(v["form"], word)
-        multiplies = tall * wide * v["block_k"] * v["form"]
+        multiplies = tall * wide * v["block_k"] * v["form"] * both
         return {
             "math": multiplies * clocks,
             "multiplies": multiplies,
             "step_issue": np.full(len(tall), 20),
             # Fitted to what NVRTC 12.9 allocated for 130 Programs of every type: median error 10 registers.
-            "base_registers": (1.2 * tall * wide + 0.65 * (tall + wide)) * held / 4 + 39,
+            "base_registers": (1.2 * tall * wide * both + 0.65 * (tall + wide * both)) * held / 4 + 39,
             "outputs": tall * wide * 32,
-            "fits_sums": (tall * wide * held <= ACCUMULATOR_BYTES) & (multiplies <= STEP_MULTIPLIES),
+            "fits_sums": (tall * wide * held * both <= ACCUMULATOR_BYTES) & (multiplies <= STEP_MULTIPLIES),
             "row_words": store_rows(tall, wide, word) * word,
             "row_rounds": tall / store_rows(tall, wide, word),
             "steps": v["block_k"],
@@ -149,9 +154,10 @@ def _fragment(workload: Workload, operand: str) -> Part:
         keys = zip(group.tolist(), lanes.tolist(), word.tolist(), strict=True)
         clocks = np.array([fragment_clocks(axis, *key) for key in keys])
         reads = thread / np.minimum(power_of_two_in(group), np.maximum(1, 16 // word))
+        tiles = planes(v["form"]) * matrices(workload, operand)
         return {
-            f"read_issue_{operand}": planes(v["form"]) * reads,
-            f"read_clocks_{operand}": planes(v["form"]) * groups * clocks,
+            f"read_issue_{operand}": tiles * reads,
+            f"read_clocks_{operand}": tiles * groups * clocks,
             f"fits_groups_{operand}": thread % groups == 0,
         }
 

@@ -1,0 +1,39 @@
+// Gated products: C = f(A * G + g) * (A * U + u). B is two matrices of one layout, the gate G and U behind it, and the
+// accumulators of both lie in the same registers of the same threads. Every other part of a kernel sees one matrix B
+// of as many columns as C has.
+//
+// Include it after the family's parameter block: it uses GATE, GATE_BIAS, IN_TYPE and ACC_TYPE.
+#pragma once
+#include "epilogue.cuh"
+
+constexpr int MATRICES = GATE ? 2 : 1; // B's of one product
+
+#if GATE
+static_assert(is_curve(GATE) || GATE == EPILOGUE_RELU, "A gate is a curve or relu.");
+static_assert(!same_type<ACC_TYPE, i32> && !is_complex<ACC_TYPE>, "Gates are functions of real numbers.");
+static_assert(!A_WINDOW && !B_WINDOW, "What gates and windows are told lies in the same bytes of Params.");
+
+// An element of the bias: side 0 is that of the gate.
+DEVICE ACC_TYPE gate_bias(const Params &params, int side, i32 column) {
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.d) + (side * params.d_m + column * params.d_n);
+    return convert<ACC_TYPE>(load_global<sizeof(IN_TYPE)>(from, within(column, params.n)).template get<IN_TYPE>(0));
+}
+
+// gate = f(gate) * other, of values whose columns of C are column(i).
+template <int COUNT, class Columns>
+DEVICE void apply_gate(const Params &params, ACC_TYPE (&gate)[COUNT], ACC_TYPE (&other)[COUNT], const Columns &column) {
+    cover("gate");
+    if constexpr (GATE_BIAS) {
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            gate[i] = gate[i] + gate_bias(params, 0, column(i));
+            other[i] = other[i] + gate_bias(params, 1, column(i));
+        }
+    }
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        if constexpr (is_curve(GATE))
+            gate[i] = curve(GATE, gate[i]) * other[i];
+        else
+            gate[i] = (gate[i] < ACC_TYPE(0) ? ACC_TYPE(0) : gate[i]) * other[i];
+    }
+}
+#endif
