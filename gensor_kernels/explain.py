@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import dispatch
 from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
-from .dispatch.arguments import Call, operations, resolve
+from .dispatch.arguments import Call, GateAsked, operations, resolve
 from .dispatch.asking import Question, asking
 from .dispatch.products import tensordot_form, transposed
 from .programs.program import Program
@@ -89,7 +89,10 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
         raise TypeError(f"{getattr(function, '__name__', 'function')}() {error}") from None
     if explainer is None:
         return _asked(function, call.args, call.kwargs)
-    return explainer(current_runtime(), *call.args, **call.kwargs)
+    try:
+        return explainer(current_runtime(), *call.args, **call.kwargs)
+    except GateAsked:  # no plain product after all
+        return _asked(function, call.args, call.kwargs)
 
 
 def _computes(function: Any) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention import workload as attention
+from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
@@ -109,7 +110,7 @@ def _rows(name: str, workload: Workload, **values: int) -> Configuration:
 
 
 def _vectors(workload: Workload) -> dict[str, int]:
-    return {f"vector_{operand}": width for operand, width in workload.alignment}
+    return {f"vector_{operand}": width for operand, width in workload.alignment if operand != "d"}
 
 
 def configurations() -> list[Configuration]:
@@ -175,6 +176,7 @@ def _simt_configurations() -> list[Configuration]:
         _simt("compiled epilogue", integers, block_k=16, epilogue_fixed=1),
         _simt("three products, staged", single, form=3, epilogue_staged=1),
         _simt("complex, split", double, **small, split_k=3),
+        _simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
     ]
 
 
@@ -197,6 +199,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+        mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),
     ]
 
 

@@ -76,7 +76,7 @@ def sizes_text(workload: Workload) -> str:
     """Sizes as a person writes them: a product's 12x128x128x64 for a batch of 12, without a leading 1; another
     operator's shapes of its inputs, the first of them at length."""
     declared = operator(workload.operator)
-    if workload.operator == "matmul":
+    if set(workload.size) == {"batch", "m", "n", "k"} and declared.product(workload) is not None:
         shape = tuple(workload.size[axis] for axis in ("batch", "m", "n", "k"))
         return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
     first = declared.operands(workload)[0]

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from .. import config
-from .arguments import operations
+from .arguments import GateAsked, operations
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -46,6 +46,10 @@ def matmul(
     `[("bias", x), "relu", ("mul", y), ("scale", 0.5), ("mask", keep, fill), ("add", z), "cast"]`, up to six in a
     kernel. The epilogue is computed in the accumulator's type (float32 for float16 and bfloat16) and rounded once.
 
+    Gates, as `activation` or in front in `epilogue`, where one bias may come before them: swiglu, geglu, geglu_tanh and
+    reglu are `f(a @ g) * (a @ u)` in one kernel with f = silu, gelu, gelu_tanh, relu, where `b` (..., k, 2 n) is
+    [g, u] side by side, `bias` (2 n,) likewise, and the result (..., m, n).
+
     `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
     `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch. For complex operands "3m"
     allows three real products in place of four: faster where multiplication is what takes the time, with errors small
@@ -58,7 +62,13 @@ def matmul(
     runtime = _emulated.get() or _current()
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
-    return runtime.call(a, b, out, operations(alpha, bias, add, activation, epilogue), dtype, precision)
+    try:
+        steps = operations(alpha, bias, add, activation, epilogue)
+    except GateAsked:
+        from .gates import parsed, product
+
+        return product(runtime, a, b, parsed(alpha, bias, add, activation, epilogue), out, dtype, precision)
+    return runtime.call(a, b, out, steps, dtype, precision)
 
 
 def current_runtime() -> Runtime:

@@ -73,7 +73,7 @@ def result_matrix(view: View, a_axes: int, b_axes: int) -> View:
     return View(tuple(shape), tuple(strides), view.dtype, view.alignment)
 
 
-class _Axes:
+class Axes:
     """Extents and strides of all operands while the batch is folded.
 
     `batch` is a list of (extent, strides by operand); operands are a, b, c and the epilogue's, in this order.
@@ -88,10 +88,10 @@ class _Axes:
         self.row = [view.strides[-2] for view in views]
         self.column = [view.strides[-1] for view in views]
 
-    def fold(self) -> None:
-        """Fewest batch axes."""
+    def fold(self, columns: bool = True) -> None:
+        """Fewest batch axes; without `columns`, none becomes more columns."""
         self._merge()
-        while self.batch and (self._into_rows() or self._into_columns()):
+        while self.batch and (self._into_rows() or (columns and self._into_columns())):
             pass
 
     def _merge(self) -> None:
@@ -172,7 +172,7 @@ def make(
     lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
     views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(matrix(b, False), (*lead, k, n)), c]
     views += [result_matrix(broadcast(view, shape), a_axes, b_axes) for view in operands if view is not None]
-    axes = _Axes(views, (m, n, k))
+    axes = Axes(views, (m, n, k))
     axes.fold()
     if len(axes.batch) > BATCH_AXES:
         raise TooManyAxesError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import operations
+from .arguments import GateAsked, operations
 from .pairs import pair
 
 
@@ -111,11 +111,21 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
 
     `x` is (..., in), `w` (out, in) or (in,), `bias` broadcasts to the result, which is (..., out) or (...).
     `activation` is one of relu, relu6, gelu, gelu_tanh, silu, tanh, sigmoid. The epilogue is computed in the
-    accumulator's type and rounded once. Raises ValueError for shapes that do not fit and for other names,
-    TypeError for operands that are no arrays of this device.
+    accumulator's type and rounded once.
+
+    Gates halve the columns: swiglu, geglu, geglu_tanh and reglu are `f(x @ g.T) * (x @ u.T)`, where `w` is
+    (2 out, in), the gate `g` above `u` as Llama's merged gate_up_proj has them, and `bias` (2 out,).
+
+    Raises ValueError for shapes that do not fit and for other names, TypeError for operands that are no arrays of this
+    device.
     """
     runtime = current_runtime()
-    steps = operations(1, bias, None, activation, None)
+    try:
+        steps = operations(1, bias, None, activation, None)
+    except GateAsked:
+        from .gates import parsed, product
+
+        return product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
     try:
         return runtime.call(x, transposed(w), None, steps, None, None)
     except AttributeError:

@@ -91,6 +91,10 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+#: The operation that is applied to the gate of a gated product (gated.py), by the product's name.
+GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
+
+
 def parse(text: str) -> tuple[str, ...]:
     """Operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
 

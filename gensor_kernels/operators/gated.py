@@ -18,7 +18,7 @@ from . import epilogue as epilogues
 from . import matmul
 from .declaration import Operand, Operator, Product, Side
 from .dtypes import decode, facts
-from .epilogue import Step
+from .epilogue import GATES, Step
 from .geometry import Geometry, Strides
 from .workload import View, Workload, alignment_class, contiguous
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .expression import Expression
     from .tolerance import Expected
 
-#: The epilogue operation that is applied to the gate, by the name of the operator.
-GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 BIASED = "bias_"
 #: Axes of each operand in the declared order; "half" tells gate and other apart.
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "half", "n"), "d": ("half", "n"), "c": ("batch", "m", "n")}
@@ -191,8 +189,8 @@ def workload(
 ) -> Workload:
     """The Workload of contiguous operands at 16-byte aligned addresses; ``name`` is one of OPERATORS.
 
-    C is (batch, m, n), so B has 2n columns: it is stored (batch, k, 2n), or (batch, 2n, k) with ``trans_b``; the rest is
-    as in matmul.workload.
+    C is (batch, m, n), so B has 2n columns: it is stored (batch, k, 2n), or (batch, 2n, k) with ``trans_b``; the rest
+    is as in matmul.workload.
     """
     rows, columns = (k, m) if trans_a else (m, k)
     a, c = contiguous((batch, rows, columns), dtype), contiguous((batch, m, n), out or dtype)

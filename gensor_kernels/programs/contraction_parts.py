@@ -23,7 +23,7 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
         }
 
     def splits(v: Values) -> dict[str, np.ndarray]:
-        written, after = reduction(v["split_k"], e, arch)
+        written, after = reduction(v["split_k"], e, arch, e.matrices)
         return {"slabs": v["split_k"] * e.batch, "written": written, "after": after}
 
     def bounds(v: Values) -> dict[str, np.ndarray]:
@@ -38,14 +38,14 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def reduction(split: np.ndarray, e: Extents, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count.
+def reduction(split: np.ndarray, e: Extents, arch: Arch, sums: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an output.
 
     Partial sums pass through the L2 where they fit, otherwise through DRAM.
     """
     outputs = float(e.batch) * e.m * e.n
     plain = outputs * e.bytes_c + e.extra
-    partial = split * outputs * e.bytes_acc * e.matrices
+    partial = split * outputs * e.bytes_acc * sums
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)
