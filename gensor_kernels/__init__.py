@@ -2,6 +2,7 @@
 
 matmul(a, b, ...)          matrix product with a fused epilogue
 linear(x, w, bias, ...)    activation(x @ w.T + bias)
+grouped_matmul(x, w, ...)  products of groups with different rows
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
 define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
 conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
@@ -28,6 +29,7 @@ from .dispatch import (
     einsum,
     emulated,
     global_avg_pool2d,
+    grouped_matmul,
     inner,
     layer_norm,
     linear,
@@ -74,6 +76,7 @@ __all__ = [
     "emulated",
     "explain",
     "global_avg_pool2d",
+    "grouped_matmul",
     "inner",
     "layer_norm",
     "linear",

@@ -119,6 +119,8 @@ class Operands:
             align = workload.align[each.name] if exact else 16
             kind = "bool" if each.boolean else workload.dtype[each.name]
             self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output)
+            if kind == "int32" and each is not output:  # indices, which mean something
+                self._draw(each)
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
 
@@ -132,6 +134,12 @@ class Operands:
             self.noise.fill(block.flat, dtype, self.seed)
             self.seed += 1
         return block
+
+    def _draw(self, operand: Operand) -> None:
+        """The operator's own values, where it has any."""
+        drawn = self.operator.draw(self.workload, operand.name, np.random.default_rng(self.seed), operand.shape)
+        if drawn is not None:
+            self.blocks[operand.name].view(self.device.xp)[...] = self.device.xp.asarray(encode("int32", drawn))
 
     def _step(self, name: str) -> tuple[str, Block | None, float]:
         operation = OPERATIONS[name]

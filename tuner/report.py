@@ -76,8 +76,9 @@ def sizes_text(workload: Workload) -> str:
     """Sizes as a person writes them: a product's 12x128x128x64 for a batch of 12, without a leading 1; another
     operator's shapes of its inputs, the first of them at length."""
     declared = operator(workload.operator)
-    if set(workload.size) == {"batch", "m", "n", "k"} and declared.product(workload) is not None:
-        shape = tuple(workload.size[axis] for axis in ("batch", "m", "n", "k"))
+    axes = [axis for axis in ("batch", "groups", "m", "n", "k") if axis in workload.size]
+    if len(axes) == len(workload.size) and declared.product(workload) is not None:
+        shape = tuple(workload.size[axis] for axis in axes)
         return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
     first = declared.operands(workload)[0]
     return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"

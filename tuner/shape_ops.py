@@ -29,6 +29,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
         readers.matrix,
         ("batch", "m", "n", "k", "trans_a", "trans_b", "order", *layouts.COLUMNS),
     ),
+    (("ragged_matmul",), readers.groups, ("groups", "m", "n", "k", "trans_b")),
     (tuple(readers.GATES), readers.recurrent, ("hidden", "batch", "timesteps")),
     (
         ("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),

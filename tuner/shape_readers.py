@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, operator, pooling
+from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, operator, pooling, ragged
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -70,6 +70,20 @@ def _gate(line: Line) -> tuple[str, tuple[str, ...]]:
         return gated.parse(line.text("epilogue", "none"))
     except UnsupportedError as error:
         raise line.fail("epilogue", error.reason) from None
+
+
+def groups(line: Line) -> Read:
+    """ragged_matmul: m rows in all, of `groups` that differ in theirs; `trans_b`: B is stored (groups, n, k)."""
+    types = element(line)
+    workload = ragged.workload(
+        *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
+        dtype=types.dtype,
+        out=types.out,
+        math=types.math,
+        trans_b=line.choice("trans_b", "01", "0") == "1",
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
 
 
 def recurrent(line: Line) -> Read:

@@ -1,12 +1,17 @@
 // What the contraction families share: which tile a block computes, and the second launch of split-K.
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
-// GATE and GATE_BIAS.
+// GATE, GATE_BIAS and RAGGED_ROWS.
 #pragma once
 #include "gate.cuh"
+#include "ragged.cuh"
+
+static_assert(!RAGGED_ROWS || !SPLIT, "Groups of different rows are not split along k.");
+static_assert(!RAGGED_ROWS || !GATE_BIAS, "The ends of groups and a gate's bias are the same operand.");
 
 // The part of the product that one block computes.
 struct Tile {
     i32 row, column;    // first row and column in C
+    i32 end;            // of its rows: m, or the end of its group
     i32 k_begin, k_end; // its range of k: one part of the split
     i32 part;           // number of that part
     i32 entry;          // batch entry
@@ -30,13 +35,32 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
     const u32 rows = minimum((u32)params.raster, (u32)params.tiles_m - first_row);
     if (rows < (u32)params.raster)
         cover("raster_tail");
+#if RAGGED_ROWS
+    const Rows own = find_rows<BLOCK_ROWS>(params, (i32)(first_row + in_group % rows));
+    tile.row = own.row;
+    tile.end = own.end;
+    tile.batch.index[2] = own.group;
+#else
     tile.row = (i32)(first_row + in_group % rows) * BLOCK_ROWS;
+    tile.end = params.m;
+#endif
     tile.column = (i32)(in_group / rows) * BLOCK_COLUMNS;
 
     tile.k_begin = tile.part * params.k_per_split;
     tile.k_end = tile.k_begin + minimum(params.k_per_split, params.k - tile.k_begin);
 
-    const bool edge_m = tile.row + BLOCK_ROWS > params.m, edge_n = tile.column + BLOCK_COLUMNS > params.n;
+#if RAGGED_ROWS
+    if (own.row == own.end) {
+        cover("spare");
+        return tile;
+    }
+    if (own.group == params.batch) {
+        cover("rest");
+        tile.k_end = tile.k_begin;
+    }
+#endif
+
+    const bool edge_m = tile.row + BLOCK_ROWS > tile.end, edge_n = tile.column + BLOCK_COLUMNS > params.n;
     if (edge_m)
         cover("edge_m");
     if (edge_n)
@@ -46,6 +70,15 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
     if (tile.k_end > tile.k_begin && (tile.k_end - tile.k_begin) % depth != 0)
         cover("edge_k");
     return tile;
+}
+
+// Where a tile's outputs lie, without the rows of other groups.
+template <class Placement>
+DEVICE auto in_rows(const Tile &tile, const Placement &place) {
+    if constexpr (RAGGED_ROWS)
+        return RowsOfGroup<Placement>{place, tile.end};
+    else
+        return place;
 }
 
 // ---- split-K. Partial sums lie in the workspace as [split, batch, m, workspace_columns(n)] of ACC_TYPE, those of a

@@ -121,6 +121,9 @@
 #ifndef GATE_BIAS
 #define GATE_BIAS 0 // 1: a bias is added to both products first: the third operand, [2][n] of IN_TYPE
 #endif
+#ifndef RAGGED_ROWS
+#define RAGGED_ROWS 0 // 1: groups of different rows, one matrix of B for each (ragged.cuh)
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
@@ -147,6 +150,10 @@ static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_
 
 KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+#if RAGGED_ROWS
+    if (tile.row == tile.end)
+        return;
+#endif
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);

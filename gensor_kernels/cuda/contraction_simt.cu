@@ -141,6 +141,9 @@
 #ifndef GATE_BIAS
 #define GATE_BIAS 0 // 1: a bias is added to both products first: the third operand, [2][n] of IN_TYPE
 #endif
+#ifndef RAGGED_ROWS
+#define RAGGED_ROWS 0 // 1: groups of different rows, one matrix of B for each (ragged.cuh)
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
 #endif
@@ -173,7 +176,7 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
     const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
     const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
-    TileLoader<ShapeA> a(params, a_entry, tile.row, params.m, tile.k_begin, tile.k_end,
+    TileLoader<ShapeA> a(params, a_entry, tile.row, tile.end, tile.k_begin, tile.k_end,
                          A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
     TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
                          B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
@@ -221,6 +224,10 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
 
 KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+#if RAGGED_ROWS
+    if (tile.row == tile.end)
+        return;
+#endif
     const ThreadPlace place = thread_place();
     Sum sums[MATRICES][THREAD_M * THREAD_N] = {};
     multiply_tile(params, tile, place, sums);

@@ -68,7 +68,7 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
     if constexpr (SPLIT)
         store_partials<WIDTH>(params, tile, values, place);
     else
-        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
+        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, place));
 }
 
 #if EPILOGUE_STAGED

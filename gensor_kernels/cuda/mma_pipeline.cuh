@@ -30,7 +30,7 @@ struct Pipeline {
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(params, gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
+        : a(params, gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, tile.end, params.a_m,
             tile.k_begin, params.a_k),
           b(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
             params.b_n, tile.k_begin, params.b_k),

@@ -63,7 +63,8 @@ struct Gated {
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
-    u64 d;         // a third operand, of families that have one; a gate's bias: d_m from the gate's to the other
+    u64 d;         // a third operand, of families that have one; a gate's bias: d_m from the gate's to the other;
+                   // groups of different rows: the end of each, int32, d_n elements apart
     // Strides in elements. Three batch axes, the outermost first; a stride of 0 broadcasts.
     i64 a_batch[3], a_m, a_k;
     i64 b_batch[3], b_k, b_n;

@@ -69,7 +69,7 @@ DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPla
     ROLLED for (; at.first < THREAD_M; at.first += STORE_ROWS) {
         ACC_TYPE values[STORE_COUNT];
         UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[i];
-        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, at);
+        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, at));
         rotate<STORE_COUNT>(sums);
     }
 }
@@ -137,7 +137,7 @@ DEVICE void store_staged(const Params &params, const Tile &tile, const ThreadPla
         barrier();
         ACC_TYPE values[SLAB_PIECES * SLAB_WIDTH] = {};
         read_slab(slab, values);
-        finish_outputs<OUT_TYPE, SLAB_WIDTH, C_UNIT>(params, tile.batch, values, at);
+        finish_outputs<OUT_TYPE, SLAB_WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, at));
         rotate<STORE_COUNT>(sums);
         const sptr<ACC_TYPE> read = slab;
         slab = other;

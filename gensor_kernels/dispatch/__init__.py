@@ -17,7 +17,7 @@ for operators other than products:
 function      what a public function says of itself, and what one call of it is
 calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
-convolution, sliding_functions, row_functions, attention_function, gates
+convolution, sliding_functions, row_functions, attention_function, gates, ragged
               what each function means, and the same from the array library
 
 and for contractions, which become products of windows on their operands:
@@ -34,6 +34,7 @@ chains        einsum of any number of operands
 from .api import emulated, matmul, refresh
 from .attentions import attention
 from .convolutions import conv1d, conv2d, conv_transpose2d
+from .groups import grouped_matmul
 from .pools import avg_pool2d, global_avg_pool2d, max_pool2d
 from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
 from .reductions import (
@@ -66,6 +67,7 @@ __all__ = [
     "einsum",
     "emulated",
     "global_avg_pool2d",
+    "grouped_matmul",
     "inner",
     "layer_norm",
     "linear",

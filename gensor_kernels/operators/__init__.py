@@ -20,6 +20,7 @@ MODULES: dict[str, str] = {
     "bias_geglu_tanh": "gated",
     "reglu": "gated",
     "bias_reglu": "gated",
+    "ragged_matmul": "ragged",
     "attention": "attention",
     "attention_masked": "attention",
     "attention_biased": "attention",

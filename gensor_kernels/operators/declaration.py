@@ -86,6 +86,8 @@ class Product:
     ``window`` names the operand that is read through a sliding window ("a", "b" or "": none), and ``order`` the
     digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.  With a ``gate``, the
     epilogue operation that is one, there are two matrices B, and ``biased`` says whether a bias comes first (gated.py).
+    With ``rows``, those of all batch entries together, entries have different rows of A and C (ragged.py); m is their
+    mean, rounded up.
     """
 
     batch: int
@@ -99,6 +101,7 @@ class Product:
     order: int = 0
     gate: str = ""
     biased: bool = False
+    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 With errors e and e' of g and u behind their biases, f(g + e) (u + e') differs from f(g) u by at most
 |f(g)| e' + |u| E + E e', where E is what tolerance.step_bound says of f: its Lipschitz constant times e, and its
-own roundings.  The product of both is rounded once more.  All of it happens in the accumulator's type, nothing is rounded
-to the output's in between.
+own roundings.  The product of both is rounded once more.  All of it happens in the accumulator's type, nothing is
+rounded to the output's in between.
 """
 
 from __future__ import annotations

@@ -32,14 +32,17 @@ GRID_NAMES = ("level", "block_m", "block_n", "block_k", "split_k", "raster")
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 
 
-def grid_coordinates(block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]) -> tuple[Coordinate, ...]:
-    """The level itself and the choices of level 0: block tile, split, raster."""
+def grid_coordinates(
+    workload: Workload, block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]
+) -> tuple[Coordinate, ...]:
+    """The level itself and the choices of level 0: block tile, split (none of groups of different rows), raster."""
+    splits = (1,) if extents(workload).rows else SPLITS
     return (
         Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
         Coordinate("block_m", tuple(block_m), 0, "tile", "rows of C per block"),
         Coordinate("block_n", tuple(block_n), 0, "tile", "columns of C per block"),
         Coordinate("block_k", tuple(block_k), 0, "tile", "k extent of one main-loop step"),
-        Coordinate("split_k", SPLITS, 0, "split", "blocks that share one tile's k range", runtime=True),
+        Coordinate("split_k", splits, 0, "split", "blocks that share one tile's k range", runtime=True),
         Coordinate("raster", RASTERS, 0, "raster", "tile rows walked together", runtime=True),
     )
 
@@ -96,6 +99,8 @@ class ContractionFamily(Family):
             names.add("raster_tail")
         if extents(workload).gate:
             names.add("gate")
+        if extents(workload).rows:
+            names |= {"rest", "spare"}
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
@@ -126,11 +131,11 @@ class ContractionFamily(Family):
         coordinates = self.coordinates(workload, arch)
         tables = Tables(coordinates, self.parts(workload, arch))
         steps = next(c.values for c in coordinates if c.name == "block_k")
-        variants = self.variants(workload)
+        variants, rows = self.variants(workload), extents(workload).rows
         found: list[Program] = []
         for place, (m, n) in enumerate(self.starter_blocks):
             for step in (steps[1], steps[0]):
-                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
+                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and not rows)}
                 chosen |= variants[place % len(variants)]
                 point = self._completed(chosen, coordinates, workload, arch)
                 columns = TabulatedColumns(tables, np.array([point]))

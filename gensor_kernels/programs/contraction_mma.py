@@ -65,7 +65,7 @@ class ContractionMma(ContractionFamily):
         codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(parts.BLOCKS, parts.BLOCKS, [b // element for b in parts.STEP_BYTES]),
+            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, [b // element for b in parts.STEP_BYTES]),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             shared.vector_coordinate(workload, "a", 1),

@@ -57,7 +57,7 @@ class ContractionSimt(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
         return (
-            *shared.grid_coordinates(parts.BLOCKS, parts.BLOCKS, parts.STEPS),
+            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, parts.STEPS),
             Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),

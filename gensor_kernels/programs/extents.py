@@ -24,7 +24,8 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are, ``is_complex`` what all of them are; ``gate`` and ``biased``: see Product.
+    ``conjugated`` says which operands are, ``is_complex`` what all of them are; ``gate``,
+    ``biased`` and ``rows``: see Product.
     """
 
     batch: int
@@ -48,6 +49,7 @@ class Extents:
     is_complex: bool
     gate: str
     biased: bool
+    rows: int
 
     @property
     def matrices(self) -> int:
@@ -83,6 +85,7 @@ def extents(workload: Workload) -> Extents:
         is_complex=facts(workload.accumulator).is_complex,
         gate=p.gate,
         biased=p.biased,
+        rows=p.rows,
     )
 
 

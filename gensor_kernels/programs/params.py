@@ -76,6 +76,12 @@ class Tiling:
     advance: tuple[int, int, int] = (0, 0, 0)
 
 
+def ragged_tiles(rows: int, groups: int, tile: int) -> int:
+    """The most tiles of ``tile`` rows that ``rows`` in ``groups``, and a rest, need: full ones, and one per group."""
+    parts = min(groups + 1, rows)
+    return (rows - parts) // tile + parts
+
+
 def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     """Tile counts and split extents; `tile` is a family's `tile(program)`: m, n, k, split, raster.
 
@@ -83,9 +89,10 @@ def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
     """
     m, n, k = geometry.sizes
     split = tile["split"]
+    down = ragged_tiles(m, geometry.batch[2], tile["m"]) if geometry.ragged else -(-m // tile["m"])
     steps = -(-k // tile["k"])
     return Tiling(
-        tiles_m=-(-m // tile["m"]),
+        tiles_m=down,
         tiles_n=-(-n // tile["n"]),
         split=split,
         k_per_split=max(1, -(-steps // split)) * tile["k"],

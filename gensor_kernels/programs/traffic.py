@@ -13,6 +13,8 @@ from .family import Columns, Facts
 
 #: Share of the L2 that keeps a working set alive beside streams.
 L2_USABLE = 0.75
+#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one behind the other.
+SEARCH = 1200.0
 #: Clocks from the launch of a block to its first request.
 BLOCK_START = 150.0
 
@@ -122,7 +124,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch),
         in_flight=loop.in_flight,
         exposed=loop.exposed,
-        prologue=BLOCK_START,
+        prologue=BLOCK_START + (SEARCH * (e.batch // 32 + 1) if e.rows else 0.0),
         epilogue=finish * 2.0 + loop.staging + 100.0,
         epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
         epilogue_bytes=c["written"],

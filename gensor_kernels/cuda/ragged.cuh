@@ -1,0 +1,62 @@
+// Products of groups that differ in their rows: rows [ends[g - 1], ends[g]) of A and C belong to matrix g of B.
+//
+// The ends lie on the device (Params::d, int32), so the host launches as many blocks as any ends could need, and each
+// finds its group by itself: a warp counts the tiles of 32 groups at a time. Rows behind the last end are one group
+// more, whose product is zero. Ends out of order or out of range may leave rows out, but no address leaves an operand.
+#pragma once
+#include "epilogue.cuh"
+
+// A tile's matrix of B (`params.batch`: none), its first row, and the end of its group; past all tiles, row == end.
+struct Rows {
+    i32 group, row, end;
+};
+
+DEVICE i32 rows_before(const Params &params, i32 group) {
+    const bool listed = within(0, group) && within(group - 1, params.batch);
+    const gptr<i32> from = gptr<i32>(params.d) + (group - 1) * params.d_n;
+    const i32 end = load_global<4>(from, listed).get<i32>(0);
+    if (!listed)
+        return group == 0 ? 0 : params.m;
+    return end < 0 ? 0 : minimum(end, params.m);
+}
+
+// Tiles of BLOCK_ROWS rows are counted through all groups; this is number `tile`. Every lane of the warp takes part.
+template <int BLOCK_ROWS>
+DEVICE Rows find_rows(const Params &params, i32 tile) {
+    const i32 lane = thread_index() & 31;
+    i32 left = tile;
+    for (i32 first = 0; within(first, params.batch + 1); first += 32) {
+        const i32 group = first + lane, begin = rows_before(params, group), end = rows_before(params, group + 1);
+        const i32 tiles = end > begin ? (end - begin + (BLOCK_ROWS - 1)) / BLOCK_ROWS : 0;
+        i32 before = 0, all = tiles; // of lower lanes, of the warp
+        UNROLL for (int step = 1; step < 32; step *= 2) {
+            const i32 other = shuffle_xor(all, step);
+            before += lane & step ? other : 0;
+            all += other;
+        }
+        if (within(left, all)) {
+            const bool mine = !within(left, before) && within(left, before + tiles);
+            Rows found = {mine ? group : 0, mine ? begin + (left - before) * BLOCK_ROWS : 0, mine ? end : 0};
+            UNROLL for (int step = 1; step < 32; step *= 2) { // the others are zeros
+                found.group += shuffle_xor(found.group, step);
+                found.row += shuffle_xor(found.row, step);
+                found.end += shuffle_xor(found.end, step);
+            }
+            return found;
+        }
+        left -= all;
+    }
+    return Rows{0, params.m, params.m};
+}
+
+// Places of a tile's outputs, without rows of the next group.
+template <class Placement>
+struct RowsOfGroup {
+    const Placement &place;
+    i32 end;
+    MEMBER Place operator()(int group) const {
+        Place at = place(group);
+        at.valid = at.valid && within(at.row, end);
+        return at;
+    }
+};
