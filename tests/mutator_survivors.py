@@ -25,11 +25,17 @@ _NOTHING_RESTRICTED = (
     "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
 )
 
+_EMPTY_GROUPS = (
+    "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
+    "nothing."
+)
+
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
+    "ragged.cuh within(first, params.batch + 1) -> bound + 1": _EMPTY_GROUPS,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
     "attention registers: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
