@@ -23,28 +23,23 @@ from .runtime import Runtime
 class GatedProduct(Function):
     """f(a G + g) * (a U + u) of arrays a (..., m, k) or (k,), b = [G, U] (..., k, 2n) and bias = [g, u] (2n,) or None.
 
-    `gate` names f as gated.GATES does.
+    The name is that of the gate in gated.GATES.
     """
 
-    gate: str
-
-    @property
-    def name(self) -> str:
-        """As errors and keys say it."""
-        return self.gate
+    name: str
 
     def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
         """(..., m, n); ValueError for shapes that do not fit, TypeError for what are no real numbers."""
         a, b, bias = inputs
         if b.ndim < 2 or b.shape[-1] % 2:
             raise ValueError(
-                f"{self.gate} takes weights (..., k, 2 n), gate and other side by side, not {tuple(b.shape)}"
+                f"{self.name} takes weights (..., k, 2 n), gate and other side by side, not {tuple(b.shape)}"
             )
         if bias is not None and tuple(bias.shape) != (b.shape[-1],):
-            raise ValueError(f"{self.gate}: a bias has the shape ({b.shape[-1]},), not {tuple(bias.shape)}")
+            raise ValueError(f"{self.name}: a bias has the shape ({b.shape[-1]},), not {tuple(bias.shape)}")
         call = resolve(a, b, None, (), parameters)
         if call.dtype.kind in "iubc":
-            raise TypeError(f"{self.gate} of {call.dtype}: expected real floating-point arrays")
+            raise TypeError(f"{self.name} of {call.dtype}: expected real floating-point arrays")
         return Result((*call.shape[:-1], call.shape[-1] // 2), call.dtype)
 
     def understand(self, asked: Asked) -> Understood:
@@ -62,7 +57,7 @@ class GatedProduct(Function):
         # The two halves of B side by side again, as the Workload has them: of n columns, 2 n of the same stride.
         whole = second._replace(shape=(*second.shape[:-1], 2 * axes.n))
         workload = gated.workload_from_operands(
-            ("" if bias is None else gated.BIASED) + self.gate,
+            ("" if bias is None else gated.BIASED) + self.name,
             *(first, whole, out, bias),
             math=asked.math if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
@@ -94,7 +89,7 @@ class GatedProduct(Function):
         if bias is not None:
             both = both + bias.astype(wide, copy=False)
         n = both.shape[-1] // 2
-        step = (Operation(gated.GATES[self.gate]),)
+        step = (Operation(gated.GATES[self.name]),)
         return apply_steps(device, both[..., :n], step, wide, wide) * both[..., n:]
 
 

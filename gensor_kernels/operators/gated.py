@@ -25,7 +25,7 @@ from .workload import View, Workload, alignment_class, contiguous
 if TYPE_CHECKING:
     import numpy as np
 
-    from .expression import Expression
+    from .expression import Expression, Value
     from .tolerance import Expected
 
 BIASED = "bias_"
@@ -43,15 +43,16 @@ def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
     from .expression import SUM, Axis, Expression, axes, tensor
 
     batch, m, n, k = axes("batch m n k")
-    half = Axis("half", 2)
-    a, b, d = tensor("a", batch, m, k), tensor("b", batch, k, half, n), tensor("d", half, n)
-    products = Expression("h", (batch, m, half, n), a[batch, m, k] * b[batch, k, half, n], SUM)
-    g, u = products[batch, m, 0, n], products[batch, m, 1, n]
-    g, u = (g + d[0, n], u + d[1, n]) if biased else (g, u)
-    return products, Expression("c", (batch, m, n), _curve(gate, g) * u)
+    both = Axis("half", 2)
+    a, b, d = tensor("a", batch, m, k), tensor("b", batch, k, both, n), tensor("d", both, n)
+    products = Expression("h", (batch, m, both, n), a[batch, m, k] * b[batch, k, both, n], SUM)
+    sides: list[Value] = [products[batch, m, 0, n], products[batch, m, 1, n]]
+    if biased:
+        sides = [side + d[half, n] for half, side in enumerate(sides)]
+    return products, Expression("c", (batch, m, n), _curve(gate, sides[0]) * sides[1])
 
 
-def _curve(gate: str, v):  # type: ignore[no-untyped-def]
+def _curve(gate: str, v: Value) -> Value:
     from .expression import erf, maximum, sigmoid, tanh
 
     if gate == "silu":

@@ -29,35 +29,31 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
         codes = codes or EPILOGUE_NONE
     gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
-    ragged = {"RAGGED_ROWS": 1} if e.rows else {}
-    return (
-        gate
-        | ragged
-        | {
-            "IN_TYPE": macro_token(e.dtype["a"]),
-            "OUT_TYPE": macro_token(e.dtype["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
-            "MATH_TF32": int(workload.math == "tf32"),
-            "A_LAYOUT": int(layouts["a"] == "m"),
-            "B_LAYOUT": int(layouts["b"] == "n"),
-            "A_UNIT": int(layouts["a"] != "s"),
-            "B_UNIT": int(layouts["b"] != "s"),
-            "C_UNIT": int(layouts["c"] != "s"),
-            "A_WINDOW": e.order if e.window == "a" else 0,
-            "B_WINDOW": e.order if e.window == "b" else 0,
-            "A_VECTOR": program["vector_a"],
-            "B_VECTOR": program["vector_b"],
-            "C_VECTOR": program["vector_c"],
-            "BLOCK_M": program["block_m"],
-            "BLOCK_N": program["block_n"],
-            "BLOCK_K": program["block_k"],
-            "STAGES": program["stages"],
-            "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_STAGED": program["epilogue_staged"],
-            "EPILOGUE_CODES": codes,
-            "MIN_BLOCKS": program["min_blocks"],
-        }
-    )
+    own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
+    return own | {
+        "IN_TYPE": macro_token(e.dtype["a"]),
+        "OUT_TYPE": macro_token(e.dtype["c"]),
+        "ACC_TYPE": macro_token(workload.accumulator),
+        "MATH_TF32": int(workload.math == "tf32"),
+        "A_LAYOUT": int(layouts["a"] == "m"),
+        "B_LAYOUT": int(layouts["b"] == "n"),
+        "A_UNIT": int(layouts["a"] != "s"),
+        "B_UNIT": int(layouts["b"] != "s"),
+        "C_UNIT": int(layouts["c"] != "s"),
+        "A_WINDOW": e.order if e.window == "a" else 0,
+        "B_WINDOW": e.order if e.window == "b" else 0,
+        "A_VECTOR": program["vector_a"],
+        "B_VECTOR": program["vector_b"],
+        "C_VECTOR": program["vector_c"],
+        "BLOCK_M": program["block_m"],
+        "BLOCK_N": program["block_n"],
+        "BLOCK_K": program["block_k"],
+        "STAGES": program["stages"],
+        "SPLIT": int(program["split_k"] > 1),
+        "EPILOGUE_STAGED": program["epilogue_staged"],
+        "EPILOGUE_CODES": codes,
+        "MIN_BLOCKS": program["min_blocks"],
+    }
 
 
 def class_launches(
