@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import dispatch
 from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
-from .dispatch.arguments import Call, GateAsked, operations, resolve
+from .dispatch.arguments import Call, FusedAsked, operations, resolve
 from .dispatch.asking import Question, asking
 from .dispatch.products import tensordot_form, transposed
 from .programs.program import Program
@@ -91,7 +91,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
         return _asked(function, call.args, call.kwargs)
     try:
         return explainer(current_runtime(), *call.args, **call.kwargs)
-    except GateAsked:  # no plain product after all
+    except FusedAsked:  # no plain product after all
         return _asked(function, call.args, call.kwargs)
 
 

@@ -12,6 +12,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.normed import normed
 from gensor_kernels.operators.ragged import workload as ragged
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
@@ -177,6 +178,10 @@ def _simt_configurations() -> list[Configuration]:
         _simt("compiled epilogue", integers, block_k=16, epilogue_fixed=1),
         _simt("three products, staged", single, form=3, epilogue_staged=1),
         _simt("complex, split", double, **small, split_k=3),
+        _simt(
+            "norm, whole rows", normed("layernorm", matmul(255, 7, 255, dtype="float32"), 2), **small, epilogue_staged=2
+        ),
+        _simt("norm", normed("layernorm", odd, 2), **small, split_k=3),
         _simt("groups", ragged(8, 255, 127, 255, dtype="float32"), **small),
         _simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
     ]
@@ -201,6 +206,8 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+        mma("norm, whole rows", normed("layernorm", matmul(256, 32, 256), 2), **deep, epilogue_staged=2),
+        mma("norm", normed("rmsnorm", half, 2), **deep),
         mma("groups", ragged(8, 256, 132, 256), **deep, vector_b=8, vector_c=8, raster=2),
         mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),
     ]

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import gated
 from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.epilogue import NORMS
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
 from .cells import Line
 from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
 
-#: What is no operation of an epilogue in this version, but is known; matrix products read gates themselves.
-FOREIGN_EPILOGUES = (*gated.GATES, "softmax", "layernorm")
+#: What is no operation of an epilogue in this version, but is known; matrix products read gates and norms themselves.
+FOREIGN_EPILOGUES = (*gated.GATES, *NORMS, "softmax")
 
 
 @dataclass(frozen=True)

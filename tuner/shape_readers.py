@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, operator, pooling, ragged
+from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, normed, operator, pooling, ragged
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -14,6 +16,7 @@ from . import layouts
 from .cells import Line
 from .row_cells import Element, Read, element, steps
 
+T = TypeVar("T")
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 #: Element-wise operators: an epilogue over a plain copy.
 ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
@@ -36,7 +39,7 @@ def matrix(line: Line) -> Read:
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
         m, n, trans_a, trans_b = n, m, trans_b, trans_a
     types = element(line)
-    gate, behind = _gate(line)
+    gate, behind = _fused(line, gated.parse)
     if gate:
         if n % 2 or line.text("order", "row").lower() == "col":
             raise line.fail("epilogue", f"'{gate}' takes a row-major product of an even number of columns, not n = {n}")
@@ -51,6 +54,9 @@ def matrix(line: Line) -> Read:
             epilogue=behind,
         )
         return Read(types.accumulated(workload))
+    norm, before, both = _fused(line, normed.parse)
+    if norm and line.text("order", "row").lower() == "col":
+        raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
     workload = matmul.workload(
         *(m, n, k),
         batch=batch,
@@ -59,15 +65,16 @@ def matrix(line: Line) -> Read:
         math=types.math,
         trans_a=trans_a,
         trans_b=trans_b,
-        epilogue=steps(line),
+        epilogue=both if norm else steps(line),
     )
-    return Read(layouts.laid_out(line, types.accumulated(workload)))
+    workload = types.accumulated(layouts.laid_out(line, workload))
+    return Read(normed.normed(norm, workload, before) if norm else workload)
 
 
-def _gate(line: Line) -> tuple[str, tuple[str, ...]]:
-    """The gated operator an epilogue begins with ("": none), which halves the columns, and the operations behind it."""
+def _fused(line: Line, parse: Callable[[str], T]) -> T:
+    """What an epilogue has of gates or norms."""
     try:
-        return gated.parse(line.text("epilogue", "none"))
+        return parse(line.text("epilogue", "none"))
     except UnsupportedError as error:
         raise line.fail("epilogue", error.reason) from None
 

@@ -1,6 +1,6 @@
 // What the contraction families share: which tile a block computes, and the second launch of split-K.
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
-// GATE, GATE_BIAS and RAGGED_ROWS.
+// GATE, GATE_BIAS, RAGGED_ROWS and NORM.
 #pragma once
 #include "gate.cuh"
 #include "ragged.cuh"
@@ -113,11 +113,6 @@ constexpr int REDUCE_THREADS = 256;
 // Outputs per thread of the second launch: one store into C.
 constexpr int REDUCE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 
-struct OnePlace {
-    Place at;
-    MEMBER Place operator()(int) const { return at; }
-};
-
 // Adds WIDTH adjacent partial sums of one part to `sum`.
 template <int WIDTH>
 DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool inside) {
@@ -139,6 +134,12 @@ DEVICE gptr<ACC_TYPE> add_parts(const Params &params, ACC_TYPE (&sum)[WIDTH], gp
     return from;
 }
 
+#if !NORM
+struct OnePlace {
+    Place at;
+    MEMBER Place operator()(int) const { return at; }
+};
+
 // Second launch of split-K: adds the parts in order (the same bits on every run), then the epilogue.
 // Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
@@ -159,4 +160,5 @@ KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
 #endif
     finish_outputs<OUT_TYPE, REDUCE_WIDTH, C_UNIT>(params, split_batch(params, entry), sum, OnePlace{at});
 }
+#endif
 #endif

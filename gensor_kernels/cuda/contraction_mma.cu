@@ -110,7 +110,8 @@
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
 #ifndef EPILOGUE_STAGED
-#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
+#define EPILOGUE_STAGED                                                                                                \
+    1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores; 2: NORM
 #endif
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
@@ -123,6 +124,9 @@
 #endif
 #ifndef RAGGED_ROWS
 #define RAGGED_ROWS 0 // 1: groups of different rows, one matrix of B for each (ragged.cuh)
+#endif
+#ifndef NORM
+#define NORM 0 // rows of C are normalised within the epilogue (norm.cuh): 1 layernorm, 2 rmsnorm
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
@@ -177,7 +181,13 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
 #if GATE && !SPLIT
     gate_warp(params, tile.column + column, math.accumulators);
 #endif
+#if NORM && !SPLIT
+    keep_sums(row, column, math.accumulators[0]);
+    barrier();
+    finish_tile(params, tile);
+#else
     finish_warp(params, tile, tile.row + row, tile.column + column, math.accumulators[0]);
+#endif
 #if GATE && SPLIT
     Tile behind = tile;
     behind.part += params.split;

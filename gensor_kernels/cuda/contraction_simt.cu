@@ -130,7 +130,7 @@
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
 #ifndef EPILOGUE_STAGED
-#define EPILOGUE_STAGED 0 // 0: results go to C straight from registers; 1: through shared memory
+#define EPILOGUE_STAGED 0 // 0: results go to C straight from registers; 1: through shared memory; 2: NORM
 #endif
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
@@ -143,6 +143,9 @@
 #endif
 #ifndef RAGGED_ROWS
 #define RAGGED_ROWS 0 // 1: groups of different rows, one matrix of B for each (ragged.cuh)
+#endif
+#ifndef NORM
+#define NORM 0 // rows of C are normalised within the epilogue (norm.cuh): 1 layernorm, 2 rmsnorm
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
@@ -242,6 +245,10 @@ KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
 #endif
 #if SPLIT
     store_sums_as_partials(params, tile, place, outputs[0]);
+#elif NORM
+    keep_sums(place, outputs[0]);
+    barrier();
+    finish_tile(params, tile);
 #elif EPILOGUE_STAGED
     store_staged(params, tile, place, outputs[0]);
 #else

@@ -6,6 +6,7 @@
 #pragma once
 #include "mma_pipeline.cuh"
 #include "mma_slab.cuh"
+#include "norm.cuh"
 
 // Outputs of a lane that are worked on together. More would spill, since the accumulators are still there; fewer make
 // less code, but leave narrow loads of operands with little to overlap.
@@ -58,6 +59,23 @@ DEVICE void gate_warp(const Params &params, int column, Accumulators (&accumulat
             if (f == i) {
                 UNROLL for (int v = 0; v < ROW; ++v) accumulators[0][f][v / 4][v % 4] = rows[0][v];
             }
+        }
+    }
+}
+#endif
+
+#if NORM && !SPLIT
+// A warp's share of the tile whose rows are normalised.
+DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
+    const int lane = thread_index() & 31;
+    const sptr<ACC_TYPE> own =
+        shared_base().as<ACC_TYPE>() + ((row + (lane >> 2)) * NORM_ROW + column + (lane & 3) * 2);
+    UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+        UNROLL for (int half = 0; half < 2; ++half) {
+            Vec<8> pair;
+            pair.set(0, accumulators[i][j][2 * half]);
+            pair.set(1, accumulators[i][j][2 * half + 1]);
+            store_shared(own + ((i * 16 + half * 8) * NORM_ROW + j * 8), pair);
         }
     }
 }

@@ -60,6 +60,12 @@ struct Gated {
     i64 b_other; // elements from the gate to the other matrix
 };
 
+// Rows that are normalised (norm.cuh).
+struct Normed {
+    float eps;
+    i32 before; // operations of the epilogue in front of the norm
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -86,6 +92,7 @@ struct Params {
         Sliding sliding;
         Attention attention;
         Gated gated;
+        Normed normed;
         u64 tail[16];
     };
 };

@@ -1,5 +1,6 @@
 // From a thread's accumulators to C or to the workspace.
 #pragma once
+#include "norm.cuh"
 #include "simt_math.cuh"
 
 constexpr int GROUP_M = THREAD_M / VTHREAD_M, GROUP_N = THREAD_N / VTHREAD_N;
@@ -57,6 +58,20 @@ DEVICE void gate_outputs(const Params &params, const Tile &tile, const ThreadPla
         apply_gate(params, rows[0], rows[1], [&](int j) { return output_column(first, j); });
         UNROLL for (int j = 0; j < THREAD_N; ++j) outputs[0][j] = rows[0][j];
         UNROLL for (int x = 0; x < MATRICES; ++x) rotate<THREAD_N>(outputs[x]);
+    }
+}
+#endif
+
+#if NORM && !SPLIT
+// A thread's share of the tile whose rows are normalised.
+DEVICE void keep_sums(const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
+    const sptr<ACC_TYPE> tile = shared_base().as<ACC_TYPE>();
+    UNROLL for (int i = 0; i < THREAD_M; ++i) {
+        UNROLL for (int j = 0; j < THREAD_N; ++j) {
+            Vec<NORM_WORD> word;
+            word.set(0, sums[i * THREAD_N + j]);
+            store_shared(tile + (output_row(place.row, i) * NORM_ROW + output_column(place.column, j)), word);
+        }
     }
 }
 #endif

@@ -17,7 +17,8 @@ for operators other than products:
 function      what a public function says of itself, and what one call of it is
 calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
-convolution, sliding_functions, row_functions, attention_function, gates, ragged
+convolution, sliding_functions, row_functions, attention_function, gates, normed,
+              ragged
               what each function means, and the same from the array library
 
 and for contractions, which become products of windows on their operands:

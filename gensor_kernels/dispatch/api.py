@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from .. import config
-from .arguments import GateAsked, operations
+from .arguments import FusedAsked, operations
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -50,6 +50,9 @@ def matmul(
     reglu are `f(a @ g) * (a @ u)` in one kernel with f = silu, gelu, gelu_tanh, relu, where `b` (..., k, 2 n) is
     [g, u] side by side, `bias` (2 n,) likewise, and the result (..., m, n).
 
+    `epilogue` may have one norm of the result's rows, "layernorm" or "rmsnorm", or ("layernorm", eps), with eps 1e-5
+    and 1e-6 by default: `[("bias", x), ("add", residual), "layernorm", ("mul", weight), ("bias", shift)]`.
+
     `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
     `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch. For complex operands "3m"
     allows three real products in place of four: faster where multiplication is what takes the time, with errors small
@@ -64,10 +67,10 @@ def matmul(
         return runtime.call(a, b, out, (), dtype, precision)
     try:
         steps = operations(alpha, bias, add, activation, epilogue)
-    except GateAsked:
-        from .gates import parsed, product
+    except FusedAsked:
+        from .gates import fused
 
-        return product(runtime, a, b, parsed(alpha, bias, add, activation, epilogue), out, dtype, precision)
+        return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..operators.epilogue import GATES, OPERATIONS
+from ..operators.epilogue import GATES, NORMS, OPERATIONS
 
 SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
 PRECISIONS = (None, "ieee", "tf32", "3m")
@@ -73,8 +73,8 @@ ACTIVATIONS = {
 _new = tuple.__new__
 
 
-class GateAsked(Exception):
-    """Raised for an epilogue with a gate, swiglu or its like: what gates.py is for. Calls without one pay nothing."""
+class FusedAsked(Exception):
+    """Raised for an epilogue with a gate or a norm: what gates.py and normed.py are for. Calls without pay nothing."""
 
 
 def operations(
@@ -84,7 +84,7 @@ def operations(
 
     Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
     anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
-    none; GateAsked for an epilogue with a gate. Operands are not looked at here.
+    none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
     """
     steps = _scale(alpha)
     if epilogue is not None:
@@ -101,7 +101,7 @@ def operations(
         step = ACTIVATIONS.get(activation) if isinstance(activation, str) else None
         if step is None:
             if isinstance(activation, str) and activation in GATES:
-                raise GateAsked
+                raise FusedAsked
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {_shown(activation)}")
         steps.append(step)
     return tuple(steps)
@@ -146,8 +146,8 @@ def _listed(item: Any) -> Operation:
         raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {_shown(item)}")
     operation = OPERATIONS.get(name)
     if operation is None:
-        if name in GATES:
-            raise GateAsked
+        if name in GATES or name in NORMS:
+            raise FusedAsked
         raise ValueError(f"epilogue operation {name!r} is not one of {', '.join(OPERATIONS)}")
     expected = int(operation.takes_operand) + int(operation.takes_scalar)
     if len(values) != expected:

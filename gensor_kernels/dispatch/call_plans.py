@@ -15,7 +15,7 @@ from ..programs import params
 from ..programs.families import FAMILIES
 from ..programs.params import HEAD_BYTES, SCALAR_OFFSET, STEP_BYTES, WORKSPACE_OFFSET, write_pointer, write_scalar
 from .arguments import Operation
-from .fallback import apply_steps, whole_steps
+from .fallback import whole_steps
 from .function import Copy, Function, Result
 from .library import Kernel
 from .problem import LARGEST_EXTENT, Problem
@@ -67,7 +67,7 @@ class LibraryPlan:
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
         value = base.function.library(device, inputs, base.parameters, base.math)
-        value = apply_steps(device, value, steps, base.result.dtype, value.dtype)
+        value = base.function.finished(device, value, steps, base.parameters, base.result.dtype)
         if out is None:
             return value
         out[...] = value

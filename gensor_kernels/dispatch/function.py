@@ -16,6 +16,7 @@ import numpy as np
 from ..operators.geometry import Geometry, Strides
 from ..operators.workload import View, Workload
 from .arguments import Operation
+from .fallback import apply_steps
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,12 @@ class Function:
     def understand(self, asked: Asked) -> Understood:
         """Raises Staged, or UnsupportedError for what no kernel takes."""
         raise NotImplementedError
+
+    def finished(
+        self, device: Any, value: Any, steps: tuple[Operation, ...], parameters: Any, dtype: np.dtype[Any]
+    ) -> Any:
+        """What `library` gave, behind the epilogue, in the result's dtype."""
+        return apply_steps(device, value, steps, dtype, value.dtype)
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """The result without an epilogue, in the dtype an epilogue is applied in."""

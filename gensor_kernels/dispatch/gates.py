@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..operators import gated
 from ..operators.geometry import BATCH_AXES, Strides
 from ..operators.workload import View
-from .arguments import WIDER_RESULTS, GateAsked, Operation, operations, resolve
+from .arguments import WIDER_RESULTS, FusedAsked, Operation, operations, resolve
 from .fallback import apply_steps
 from .function import Asked, Copy, Function, Result, Staged, Understood
 from .problem import Axes, broadcast, matrix, result_matrix
@@ -46,11 +46,11 @@ class GatedProduct(Function):
         """Any strides; arrays of another dtype are converted first."""
         a, b, bias = asked.inputs
         assert a is not None and b is not None
-        dtype = _inputs(asked.result.dtype, a, b)
+        dtype = inputs_of(asked.result.dtype, a, b)
         if any(x is not None and x.dtype != dtype for x in asked.inputs):
             raise Staged(*(None if x is None else Copy(dtype, tuple(range(len(x.shape)))) for x in asked.inputs))
         gate, other = gated.halves(b)
-        axes, views = _folded(a, gate, asked.out, asked.operands)
+        axes, views = folded(a, gate, asked.out, asked.operands)
         if len(axes.batch) > BATCH_AXES:
             raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
         first, second, out = (axes.view(index, views[index]) for index in range(3))
@@ -96,14 +96,14 @@ class GatedProduct(Function):
 FUNCTIONS = {name: GatedProduct(name) for name in gated.GATES}
 
 
-def _inputs(result: np.dtype[Any], a: View, b: View) -> str:
+def inputs_of(result: np.dtype[Any], a: View, b: View) -> str:
     """The dtype operands are brought to: their own where the result's is a wider one that kernels write."""
     own = a.dtype if a.dtype == b.dtype else ""
     return own if result.name in WIDER_RESULTS.get(own, ()) else result.name
 
 
-def _folded(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
-    """The axes of a product with the gate alone, and its views. Batch entries become no columns: a bias has n."""
+def folded(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
+    """The axes of a product (with the gate alone), and its views. Batch entries become no columns: a bias has n."""
     rank = len(a.shape)
     c = result_matrix(out, rank, 2)
     lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
@@ -137,7 +137,7 @@ def parsed(alpha: Any, bias: Any, add: Any, activation: str | None, epilogue: An
         raise ValueError(f"in front of {name} only one bias is computed, not {named}")
     try:
         behind = operations(epilogue=items)
-    except GateAsked:
+    except FusedAsked:
         raise ValueError("an epilogue has one gate at most") from None
     return Gate(name, before[0].operand if before else None, behind)
 
@@ -150,3 +150,15 @@ def product(
 
     parameters = None if dtype is None else np.dtype(dtype)
     return call(runtime, FUNCTIONS[gate.name], (a, b, gate.bias), parameters, out, gate.steps, precision)
+
+
+def fused(runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, dtype: Any, precision: str | None) -> Any:
+    """A call of matmul with a gate or a norm; `asked` are the arguments of `operations`."""
+    from . import normed
+
+    alpha, bias, add, activation, epilogue = asked
+    if normed.listed(epilogue) is None:
+        return product(runtime, a, b, parsed(*asked), out, dtype, precision)
+    if bias is not None or add is not None or activation is not None:
+        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+    return normed.product(runtime, a, b, alpha, epilogue, out, dtype, precision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import GateAsked, operations
+from .arguments import FusedAsked, operations
 from .pairs import pair
 
 
@@ -122,7 +122,7 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
     runtime = current_runtime()
     try:
         steps = operations(1, bias, None, activation, None)
-    except GateAsked:
+    except FusedAsked:
         from .gates import parsed, product
 
         return product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))

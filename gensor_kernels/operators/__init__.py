@@ -21,6 +21,8 @@ MODULES: dict[str, str] = {
     "reglu": "gated",
     "bias_reglu": "gated",
     "ragged_matmul": "ragged",
+    "matmul_layernorm": "normed",
+    "matmul_rmsnorm": "normed",
     "attention": "attention",
     "attention_masked": "attention",
     "attention_biased": "attention",

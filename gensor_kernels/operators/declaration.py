@@ -87,7 +87,7 @@ class Product:
     digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.  With a ``gate``, the
     epilogue operation that is one, there are two matrices B, and ``biased`` says whether a bias comes first (gated.py).
     With ``rows``, those of all batch entries together, entries have different rows of A and C (ragged.py); m is their
-    mean, rounded up.
+    mean, rounded up.  With a ``norm``, "layernorm" or "rmsnorm", rows of C are normalised (normed.py).
     """
 
     batch: int
@@ -102,6 +102,7 @@ class Product:
     gate: str = ""
     biased: bool = False
     rows: int = 0
+    norm: str = ""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,10 @@ OPERATIONS: dict[str, Operation] = {
 GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 
 
+#: Norms of rows that may stand within the epilogue of a product (normed.py).
+NORMS = ("layernorm", "rmsnorm")
+
+
 def parse(text: str) -> tuple[str, ...]:
     """Operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
 

@@ -69,10 +69,13 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
 
     late, early = "late", "early"
     one_past = {axis: tile[axis] + step[axis] for axis in "mn"}
+    columns = 2 * tile["n"] + ragged["n"]
+    if "whole_rows" in tile:  # a block has all columns of its rows: as many as it holds, or less
+        columns, one_past["n"] = tile["n"], max(tile["n"] - step["n"], step["n"])
     return [
         # The largest, the one with whole blocks.
         case(
-            *("blocks", 1, rows * tile["m"] + ragged["m"], 2 * tile["n"] + ragged["n"], k, epilogue),
+            *("blocks", 1, rows * tile["m"] + ragged["m"], columns, k, epilogue),
             (late, "forward"),
         ),
         case(

@@ -16,6 +16,7 @@ from .cases import Case, contraction_cases, impossible_edges
 from .contraction_kernel import workspace_bytes
 from .extents import extents
 from .family import Columns, Coordinate, Family
+from .norm_parts import WHOLE_ROWS, in_workspace
 from .params import Tiling, tiling
 from .program import Program
 from .tables import Columns as TabulatedColumns
@@ -58,9 +59,13 @@ def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinat
 
 def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
     """How C leaves: route, compile-time list, width, and the launch bounds."""
+    norm = bool(extents(workload).norm)
+    ways = (0, 1, WHOLE_ROWS) if norm else (0, 1)
     return (
-        Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
-        Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+        Coordinate("epilogue_staged", ways, 2, "epilogue", "1: C leaves through shared memory; 2: as whole rows"),
+        Coordinate(
+            "epilogue_fixed", (0,) if norm else (0, 1), 2, "epilogue", "1: the list of operations is compiled in"
+        ),
         vector_coordinate(workload, "c", 2),
         Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
     )
@@ -93,12 +98,14 @@ class ContractionFamily(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
-        if program["split_k"] > 1:
+        if in_workspace(program, extents(workload)):
             names.add("split_reduce")
         if program["raster"] > 1:
             names.add("raster_tail")
         if extents(workload).gate:
             names.add("gate")
+        if extents(workload).norm:
+            names.add("norm")
         if extents(workload).rows:
             names |= {"rest", "spare"}
         return frozenset(names) - impossible_edges(workload, self.tile(program))
@@ -106,7 +113,8 @@ class ContractionFamily(Family):
     def tile(self, program: Program) -> dict[str, int]:
         """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
-        return {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
+        found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
+        return found | ({"whole_rows": 1} if program["epilogue_staged"] == WHOLE_ROWS else {})
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""
@@ -146,8 +154,8 @@ class ContractionFamily(Family):
         return list(dict.fromkeys(found))[:8]
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Values of further coordinates that starters take in turn."""
-        return [{}]
+        """Values of further coordinates that starters take in turn: where rows are normalised."""
+        return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if extents(workload).norm else [{}]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
         """Whether one legal Program is worth starting from."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..operators.epilogue import OPERATIONS
 from .extents import extents
 from .family import Launch, macro_token
+from .norm_parts import CODES, in_workspace
 from .params import ragged_tiles
 from .program import Program
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 REDUCE_THREADS = 256
+#: Rows of a block of contraction_normalise: one per warp.
+NORM_ROWS = REDUCE_THREADS // 32
 #: Partial sums of a split lie in rows of whole groups of four (contraction.cuh).
 WORKSPACE_GROUP = 4
 #: First entry of a compile-time epilogue without operations (epilogue.cuh).
@@ -30,6 +33,8 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         codes = codes or EPILOGUE_NONE
     gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
     own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
+    if e.norm:
+        own["NORM"] = CODES[e.norm]
     return own | {
         "IN_TYPE": macro_token(e.dtype["a"]),
         "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -49,7 +54,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         "BLOCK_N": program["block_n"],
         "BLOCK_K": program["block_k"],
         "STAGES": program["stages"],
-        "SPLIT": int(program["split_k"] > 1),
+        "SPLIT": int(in_workspace(program, e)),
         "EPILOGUE_STAGED": program["epilogue_staged"],
         "EPILOGUE_CODES": codes,
         "MIN_BLOCKS": program["min_blocks"],
@@ -67,7 +72,9 @@ def class_launches(
         down = ragged_tiles(e.rows, e.batch, program["block_m"])
         return (Launch(entry, down * -(-e.n // program["block_n"]), threads, shared_bytes),)
     launches = [Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
-    if split > 1:
+    if e.norm and in_workspace(program, e):
+        launches.append(Launch("contraction_normalise", -(-e.batch * e.m // NORM_ROWS), REDUCE_THREADS, 0))
+    elif split > 1:
         width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
         groups = e.batch * e.m * -(-e.n // width)
         launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
@@ -78,4 +85,4 @@ def workspace_bytes(program: Program, workload: Workload) -> int:
     """Bytes of a split's partial sums."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
-    return split * e.matrices * e.batch * e.m * columns * e.bytes_acc if split > 1 else 0
+    return split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0

@@ -18,6 +18,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
 
@@ -96,7 +97,8 @@ class ContractionMma(ContractionFamily):
             _, passes, pieces = self._copies(c, operand, warps)
             along = passes if parts.k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        return ok & shared.common_legal(c, arch, warps, self._memory(c, warps))
+        ok &= norm_legal(c, extents(workload))
+        return ok & shared.common_legal(c, arch, warps, self._memory(c, warps, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
@@ -129,9 +131,10 @@ class ContractionMma(ContractionFamily):
         return lanes, passes, c[f"pieces_{operand}"] / lanes
 
     @staticmethod
-    def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
-        """Dynamic shared bytes of a block: the ring, or the slabs of a staged epilogue."""
-        return np.maximum(c["ring"], c["slab"] * warps)
+    def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
+        """Dynamic shared bytes of a block: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
+        memory = np.maximum(c["ring"], c["slab"] * warps)
+        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, the fragments of a k step, pieces staged in registers, addresses."""
@@ -178,10 +181,11 @@ class ContractionMma(ContractionFamily):
             in_flight=c["in_flight"],
             exposed=c["exposed"],
             registers=c["base_registers"] + doubled * c["second_fragments"] + held,
-            memory=self._memory(c, warps),
+            memory=self._memory(c, warps, workload),
             outputs=c["outputs"],
             touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"]),
+            staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"])
+            + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
         )
         return assemble(c, extents(workload), arch, facts, loop)
 
@@ -189,7 +193,7 @@ class ContractionMma(ContractionFamily):
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
-        return super().widest(program, workload).replace(epilogue_staged=1)
+        return super().widest(program, workload).replace(epilogue_staged=max(1, program["epilogue_staged"]))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
@@ -207,7 +211,7 @@ class ContractionMma(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps)
+        memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps, tile_bytes(p, extents(workload)))
         return class_launches(program, workload, self.name, 32 * warps, memory)
 
 

@@ -23,8 +23,11 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
         }
 
     def splits(v: Values) -> dict[str, np.ndarray]:
+        slabs = {"slabs": v["split_k"] * e.batch}
+        if e.norm:  # norm_parts.py
+            return slabs
         written, after = reduction(v["split_k"], e, arch, e.matrices)
-        return {"slabs": v["split_k"] * e.batch, "written": written, "after": after}
+        return slabs | {"written": written, "after": after}
 
     def bounds(v: Values) -> dict[str, np.ndarray]:
         promised = np.maximum(v["min_blocks"], 1)
@@ -38,17 +41,27 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def reduction(split: np.ndarray, e: Extents, arch: Arch, sums: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def reduction(
+    split: np.ndarray,
+    e: Extents,
+    arch: Arch,
+    sums: int = 1,
+    *,
+    through: np.ndarray | None = None,
+    passes: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
     """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an output.
 
-    Partial sums pass through the L2 where they fit, otherwise through DRAM.
+    Partial sums pass through the L2 where they fit, otherwise through DRAM.  They are written where k is split, or where
+    ``through`` says so, and read ``passes`` times.
     """
+    through = split > 1 if through is None else through
     outputs = float(e.batch) * e.m * e.n
     plain = outputs * e.bytes_c + e.extra
     partial = split * outputs * e.bytes_acc * sums
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)
-    moved = partial * (spilled / dram + (1 - spilled) / l2) + plain / dram
+    moved = passes * partial * (spilled / dram + (1 - spilled) / l2) + plain / dram
     fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
-    return np.where(split > 1, partial * spilled, plain), np.where(split > 1, moved + fixed, 0)
+    return np.where(through, partial * spilled, plain), np.where(through, moved + fixed, 0)

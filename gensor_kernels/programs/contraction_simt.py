@@ -19,6 +19,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .norm_parts import in_workspace, norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, window_issue, window_registers
 
@@ -74,8 +75,10 @@ class ContractionSimt(ContractionFamily):
         )
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Both forms of a complex multiply-add, where both are allowed."""
-        return [{"form": form} for form in reversed(simt_forms.forms(workload))]
+        """Both forms of a complex multiply-add, where both are allowed; both ways to normalise rows."""
+        forms = [{"form": form} for form in reversed(simt_forms.forms(workload))]
+        ways = super().variants(workload)
+        return [form | way for form in forms for way in ways]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
         """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
@@ -96,7 +99,8 @@ class ContractionSimt(ContractionFamily):
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             ok &= inner * outer <= MOST_LOADS
-        return ok & shared.common_legal(c, arch, warps, self._memory(c))
+        ok &= norm_legal(c, extents(workload))
+        return ok & shared.common_legal(c, arch, warps, self._memory(c, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""
@@ -139,10 +143,11 @@ class ContractionSimt(ContractionFamily):
         return per_line / lanes, np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
 
     @staticmethod
-    def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: the buffers, or two slabs of a staged epilogue."""
+    def _memory(c: Columns, workload: Workload) -> np.ndarray:
+        """Dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole rows."""
         slab = c["row_words"] * c["down"] * c["extent_n"]
-        return np.maximum(c["ring"], np.ceil(slab * (1 / 128)) * 256.0 * c["staged"])
+        memory = np.maximum(c["ring"], np.ceil(slab * (1 / 128)) * 256.0 * c["staged"])
+        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
@@ -163,7 +168,7 @@ class ContractionSimt(ContractionFamily):
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
-        c = columns
+        c, e = columns, extents(workload)
         warps = c["down"] * c["across"] * (1 / 32)
         issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
@@ -188,10 +193,10 @@ class ContractionSimt(ContractionFamily):
             in_flight=1.0,
             exposed=c["exposed"],
             registers=registers,
-            memory=self._memory(c),
+            memory=self._memory(c, workload),
             outputs=c["outputs"],
             touched=c["steps"] * 0.5,
-            staging=moved + c["row_rounds"] * c["staged"] * 50.0,
+            staging=moved + c["row_rounds"] * c["staged"] * 50.0 + (c["row_clocks"] / warps if e.norm else 0.0),
         )
         return assemble(c, extents(workload), arch, facts, loop)
 
@@ -215,7 +220,8 @@ class ContractionSimt(ContractionFamily):
         p = dict(program.values)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
         memory = int(parts.ring_bytes(p, workload))
-        if p["epilogue_staged"] and p["split_k"] == 1:
+        memory = max(memory, int(tile_bytes(p, extents(workload))))
+        if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
             word = extents(workload).bytes_acc
             slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)

@@ -25,7 +25,7 @@ class Extents:
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
     ``conjugated`` says which operands are, ``is_complex`` what all of them are; ``gate``,
-    ``biased`` and ``rows``: see Product.
+    ``biased``, ``rows`` and ``norm``: see Product.
     """
 
     batch: int
@@ -50,6 +50,7 @@ class Extents:
     gate: str
     biased: bool
     rows: int
+    norm: str
 
     @property
     def matrices(self) -> int:
@@ -86,6 +87,7 @@ def extents(workload: Workload) -> Extents:
         gate=p.gate,
         biased=p.biased,
         rows=p.rows,
+        norm=p.norm,
     )
 
 

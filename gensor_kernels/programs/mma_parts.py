@@ -13,6 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .norm_parts import norm_parts, partial
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -79,7 +80,7 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
-    return v["epilogue_staged"] * v["warp_n"] * 64
+    return (v["epilogue_staged"] == 1) * v["warp_n"] * 64
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -103,7 +104,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     def store(v: Values) -> dict[str, np.ndarray]:
-        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
+        staged, split = v["epilogue_staged"] >= 1, partial(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
@@ -118,10 +119,11 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     def rows(v: Values) -> dict[str, np.ndarray]:
-        return {"staging_rows": v["epilogue_staged"] * v["warp_m"] / 16.0}
+        return {"staging_rows": (v["epilogue_staged"] == 1) * v["warp_m"] / 16.0}
 
     return (
         *shared_parts(e, arch),
+        *norm_parts(e, arch),
         _warps(e.m, "m"),
         _warps(e.n, "n"),
         _multiply(workload, arch),

@@ -13,6 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .norm_parts import norm_parts, partial
 from .simt_forms import RATES, planes, sum_bytes, word_bytes
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     return (
         *shared_parts(e, arch),
+        *norm_parts(e, arch),
         _threads(e.m, "m"),
         _threads(e.n, "n"),
         _multiply(workload, arch),
@@ -232,7 +234,7 @@ def _stores(workload: Workload) -> Part:
     e = extents(workload)
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        split = v["split_k"] > 1
+        split = partial(v, e)
         staged = (v["epilogue_staged"] == 1) & ~split
         group = np.maximum(v["thread_n"] // v["vthread_n"], 1)
         size = np.where(split, e.bytes_acc, e.bytes_c)
