@@ -1,0 +1,32 @@
+// Launch(entry='contraction_mma', grid=48, block=128, shared_bytes=65536)
+// Launch(entry='contraction_normalise', grid=128, block=256, shared_bytes=0)
+// workspace (3145728, False)
+// tile [('k', 64), ('m', 128), ('n', 128), ('raster', 1), ('split', 1), ('stages', 2)]
+#define ACC_TYPE float
+#define ASYNC 1
+#define A_LAYOUT 0
+#define A_UNIT 1
+#define A_VECTOR 16
+#define A_WINDOW 0
+#define BLOCK_K 64
+#define BLOCK_M 128
+#define BLOCK_N 128
+#define B_LAYOUT 0
+#define B_UNIT 1
+#define B_VECTOR 16
+#define B_WINDOW 0
+#define C_UNIT 1
+#define C_VECTOR 16
+#define EPILOGUE_CODES 0
+#define EPILOGUE_STAGED 1
+#define INSTRUCTION 0
+#define IN_TYPE half_t
+#define MATH_TF32 0
+#define MIN_BLOCKS 0
+#define NORM 1
+#define OUT_TYPE half_t
+#define SPLIT 1
+#define STAGES 2
+#define SWIZZLE 1
+#define WARP_M 64
+#define WARP_N 64
