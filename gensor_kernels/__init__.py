@@ -10,11 +10,14 @@ sum, mean, max, argmax, var, softmax, layer_norm, ...
 max_pool2d(x, ...)         pooling; avg_pool2d, global_avg_pool2d
 attention(q, k, v, ...)    fused attention
 explain(matmul, a, b, ...) which kernel would serve that call, and why
+accelerate()               context manager: cupy.matmul, @, einsum, dot, tensordot of existing code come here
+warmup("shapes.csv")       load what a program will need, before graph capture
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
 record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
 refresh()                  forget plans, settings and databases read so far
 """
 
+from .accelerating import accelerate
 from .dispatch import (
     argmax,
     argmin,
@@ -52,6 +55,7 @@ from .dispatch import (
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
 from .explain import Explanation, explain
 from .recording import record
+from .warming import warmup
 
 __all__ = [
     "BuildError",
@@ -61,6 +65,7 @@ __all__ = [
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
+    "accelerate",
     "argmax",
     "argmin",
     "attention",
@@ -95,4 +100,5 @@ __all__ = [
     "tensordot",
     "var",
     "vdot",
+    "warmup",
 ]

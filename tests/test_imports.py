@@ -20,7 +20,7 @@ INSIDE = {
         "devices",
         "record_file recording",
         "dispatch",
-        "explain",
+        "explain accelerating warming",
         "__init__",
     ],
 }
