@@ -42,7 +42,7 @@ def test_a_shapes_file(runtime, tmp_path):
 def test_a_database(runtime, tmp_path):
     """It says what will be asked for; the kernels are those of the databases in use."""
     with Store.open(tmp_path / "other.db") as store:
-        for each in (SMALL, workload(8, 8, 8)):
+        for each in (SMALL, workload(64, 64, 64, dtype="float64")):
             store.add(Record(each.key(), ARCH.name, ARCH.part, 1, None, None, None, "failed"))
     assert gensor_kernels.warmup(tmp_path / "other.db") == 1
 
