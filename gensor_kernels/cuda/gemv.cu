@@ -19,15 +19,18 @@
 //   THREADS_K, THREADS_L, ROWS, ITEMS powers of two, 32 <= THREADS_K * THREADS_L <= 1024; W_COLUMNS 1: ROWS 1, X_SHARED
 //   1 W_VECTOR at most the alignment class of the weights, X_VECTOR that of x; without a unit stride, one element
 //   x_elements divides the step, and elements where X_SHARED is 0; C_VECTOR / size of OUT_TYPE divides the block's
-//   columns; k_per_split % step == 0
+//   columns, and entries where WEIGHTS is 0; k_per_split % step == 0
 //   SMALL * entries * word <= 512; ROWS * ITEMS * W_VECTOR <= 256
 //   X_SHARED 0: SMALL * ITEMS * elements * element <= 128; else loads of x per thread and step (X_LOADS) * X_VECTOR <=
 //   128
 //
 // Shared bytes = max(X_SHARED ? 2 * SMALL * step * word : 0, scratch), scratch = word *
 //   W_COLUMNS 0: max(1, THREADS_K / 32) * THREADS_L * SMALL * ROWS
-//   W_COLUMNS 1: THREADS_K * round * pieces * (THREADS_L * piece + (pieces > 1 ? 128 / word / pieces : 0)), with
-//     piece = min(elements, 16 / word), pieces = elements / piece, round = SMALL where that makes at most 32 KB, else 1
+//   W_COLUMNS 1: THREADS_K * part, with banks = 128 / word, piece = min(elements, 16 / word), pieces = elements /
+//   piece,
+//     words = round * pieces * (THREADS_L * piece + (pieces > 1 ? banks / pieces : 0)),
+//     part = words + (THREADS_L * piece < banks ? (THREADS_L * piece - words) mod banks : 0),
+//     round = SMALL where that makes at most 32 KB, else 1
 
 #ifndef IN_TYPE
 #define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
@@ -110,7 +113,7 @@ static_assert(W_UNIT || ELEMENTS == 1, "Without a unit stride, weights are loade
 static_assert(X_UNIT || X_ELEMENTS == 1, "Without a unit stride, x is loaded element by element.");
 static_assert(STEP % X_ELEMENTS == 0, "Loads of x must fill a step.");
 static_assert(COUNT * WORD <= 512, "A thread's sums must fit its registers.");
-static_assert(BLOCK_N % C_WIDTH == 0, "Stores into C must fill the block's columns.");
+static_assert((WEIGHTS ? SMALL : ENTRIES) % C_WIDTH == 0, "Stores into C must fill a thread's columns.");
 
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const Spot &spot, ACC_TYPE (&sums)[COUNT]) {
     Source source = begin_source(params, tile, spot);

@@ -4,10 +4,16 @@
 
 // Threads, or warps where lanes have met by shuffles, whose sums are added through shared memory.
 constexpr int PARTS = W_COLUMNS ? THREADS_K : THREADS_K > 32 ? THREADS_K / 32 : 1;
+constexpr int BANKS = 128 / WORD; // words that one pass over all banks moves
 // Words between a thread's pieces of columns: threads that store into C read several, from different banks.
-constexpr int PITCH = THREADS_L * PIECE + (PIECES > 1 ? 128 / WORD / PIECES : 0);
+constexpr int PITCH = THREADS_L * PIECE + (PIECES > 1 ? BANKS / PIECES : 0);
+// Words between two parts: threads of several that write at once use different banks.
+DEVICE constexpr int part_pitch(int round) {
+    const int words = round * PIECES * PITCH, wanted = THREADS_L * PIECE;
+    return words + (wanted < BANKS ? (wanted + BANKS - words % BANKS) % BANKS : 0);
+}
 // Entries of the small axis that meet at once.
-constexpr int ROUND = !W_COLUMNS || PARTS * SMALL * PIECES * PITCH * WORD <= 32768 ? SMALL : 1;
+constexpr int ROUND = !W_COLUMNS || PARTS * part_pitch(SMALL) * WORD <= 32768 ? SMALL : 1;
 
 constexpr int C_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store into C
 constexpr int WIDTH = minimum(minimum(C_WIDTH, SPLIT ? WORDS_AT_ONCE : C_WIDTH), WEIGHTS ? ROUND & -ROUND : C_WIDTH);
@@ -17,7 +23,7 @@ constexpr int GROUPS = ROUND * LONG / WIDTH; // stores of a round
 DEVICE int scratch_word(int part, int s, int entry) {
     const int thread = entry / ENTRIES, e = entry % ENTRIES;
     if (W_COLUMNS)
-        return ((part * ROUND + s) * PIECES + e / PIECE) * PITCH + thread * PIECE + e % PIECE;
+        return part * part_pitch(ROUND) + (s * PIECES + e / PIECE) * PITCH + thread * PIECE + e % PIECE;
     return (part * THREADS_L + thread) * COUNT + s * ROWS + e;
 }
 
@@ -67,10 +73,11 @@ DEVICE void write_rows(const Spot &spot, ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE>
     if (!within(share.copies, 1))
         return;
     const int first = (spot.lane / 32 * THREADS_L + spot.group) * COUNT + share.first;
-    UNROLL for (int i = 0; i < SHARE; ++i) {
-        Vec<WORD> word = Vec<WORD>::zero();
-        word.set(0, sums[i]);
-        store_shared(scratch + (first + i), word);
+    constexpr int EACH = minimum(SHARE & -SHARE, WORDS_AT_ONCE);
+    UNROLL for (int i = 0; i < SHARE; i += EACH) {
+        Vec<EACH * WORD> words = Vec<EACH * WORD>::zero();
+        UNROLL for (int w = 0; w < EACH; ++w) words.set(w, sums[i + w]);
+        store_shared(scratch + (first + i), words);
     }
 }
 

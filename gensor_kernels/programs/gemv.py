@@ -37,8 +37,8 @@ SUM_BYTES, WEIGHT_BYTES, INPUT_BYTES = 512, 256, 128
 MOST_VERIFIED = 2**21
 #: Threads of an output, threads along the long axis and parts of k whose default completions are the starters: of
 #: weights along k, and of weights along the long axis.
-ROW_STARTERS = ((32, 8, 1), (128, 2, 1), (32, 4, 2), (256, 1, 1), (16, 16, 1), (256, 1, 4), (1024, 1, 16), (8, 4, 1))
-COLUMN_STARTERS = (*((8, 32, 1), (16, 16, 1), (8, 32, 4), (32, 8, 1), (4, 16, 16), (16, 8, 4), (32, 32, 1), (4, 8, 1)),)
+ROW_STARTERS = ((32, 8, 1), (16, 8, 1), (32, 1, 1), (128, 2, 1), (256, 1, 1), (32, 4, 2), (256, 1, 4), (1024, 1, 16))
+COLUMN_STARTERS = ((16, 8, 1), (8, 32, 1), (16, 4, 1), (32, 8, 1), (64, 4, 1), (8, 16, 4), (16, 8, 4), (4, 16, 16))
 _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
@@ -102,15 +102,18 @@ class Gemv(Family):
         return ok & (s.tiles_small * s.tiles_long * s.split * e.batch < 2**31)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The widest accesses, 64 bytes of weights under way; x through shared memory where threads share it."""
+        """The widest accesses, 128 bytes of weights under way; x through shared memory where threads share it."""
         e, c = extents(workload), columns
         s = shape({**{name: c[name] for name in self.names[:6]}, **_least(c)}, e)
         by_columns, like = c["form"] % 2 == 1, np.ones_like(c["form"])
         most = np.maximum(SUM_BYTES // (e.bytes_acc * c["small"]), 1)
-        vector = np.where(by_columns, np.minimum(s.width, _power_below(most)), s.width).astype(np.int32)
-        loads = np.clip(64 // (vector * e.bytes_a), 1, 8)
-        rows = np.where(by_columns, 1, np.minimum(np.minimum(loads, 4), _power_below(most)))
-        items = np.where(by_columns, np.maximum(loads, 2), np.maximum(loads // rows, 1))
+        # With many sums a thread has few registers left for more of each row of them.
+        entries = np.minimum(_power_below(most), np.maximum(4, _power_below(np.maximum(32 // c["small"], 1))))
+        vector = np.where(by_columns, np.minimum(s.width, entries), s.width).astype(np.int32)
+        loads = np.clip(128 // (vector * e.bytes_a), 1, 32)
+        rows = np.where(by_columns, 1, np.minimum(np.minimum(loads, np.where(c["small"] > 8, 2, 4)), entries))
+        # A step of x for many rows takes much shared memory.
+        items = np.clip(np.where(by_columns, loads, np.minimum(loads // rows, 8 // c["small"])), 1, 8)
         shared = by_columns | (c["threads_l"] * c["threads_k"] > np.maximum(c["threads_k"], 32))
         direct = c["small"] * items * vector * e.bytes_a <= INPUT_BYTES
         return {
@@ -222,7 +225,7 @@ class Gemv(Family):
                 lanes, wide, split = tiles[place]
                 small = next(x for x in (1, 2, 4, 8, 16) if x >= min(e.n if form >= A_ROWS else e.m, 16))
                 wanted.append({"form": form, "threads_k": lanes, "threads_l": wide, "small": small, "split_k": split})
-        return completed(self, wanted, workload, arch, 168)[:8]
+        return completed(self, wanted, workload, arch, 192)[:8]
 
 
 def _least(c: Columns) -> dict[str, np.ndarray]:

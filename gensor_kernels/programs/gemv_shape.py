@@ -78,16 +78,18 @@ def shape(v: Mapping[str, Any], e: Extents) -> Shape:
     small, split = c["small"], c["split_k"]
     widths = {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
     along_k = {x: widths[x] if e.unit[x] == "k" else 1 for x in "ab"}
-    x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), np.where(shared, step, c["vector"]))
+    # Beside columns x lies in shared memory as it is: a thread stores what one access takes.
+    most = np.where(by_columns, np.minimum(step, max(1, 16 // e.bytes_acc)), np.where(shared, step, c["vector"]))
+    x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), most)
     every = -(-e.k // step)
     parts = np.where(by_columns, c["threads_k"], np.maximum(c["threads_k"] // 32, 1))
     scratch, rounds = _scratch(c, e, by_columns, parts)
-    columns = of_form(c, wide, small)
+    entries = np.where(by_columns, c["vector"], c["rows"])
     whole_c = max(1, e.align["c"] // e.bytes_c) if e.unit["c"] != "s" else 1
     memory = np.maximum(np.where(shared, 2 * small * step * e.bytes_acc, 0), scratch)
     return Shape(
         threads=threads,
-        entries=np.where(by_columns, c["vector"], c["rows"]),
+        entries=entries,
         long=wide,
         step=step,
         split=split,
@@ -99,17 +101,23 @@ def shape(v: Mapping[str, Any], e: Extents) -> Shape:
         x_loads=-(-small * (step // x_elements) // threads),
         parts=parts,
         rounds=rounds,
-        c_width=np.minimum(whole_c, power_of_two_in(columns)),
+        c_width=np.minimum(whole_c, power_of_two_in(of_form(c, entries, small))),
         memory=memory,
     )
 
 
 def _scratch(c: Mapping[str, np.ndarray], e: Extents, by_columns: np.ndarray, parts: np.ndarray) -> tuple[Any, Any]:
     """(bytes in which sums meet, rounds they do it in): gemv_store.cuh."""
+    banks, small = 128 // e.bytes_acc, c["small"]
     piece = np.minimum(c["vector"], max(1, 16 // e.bytes_acc))
-    pieces = np.maximum(c["vector"] // piece, 1)
-    pitch = c["threads_l"] * piece + np.where(pieces > 1, 128 // e.bytes_acc // pieces, 0)
-    each = parts * pieces * pitch * e.bytes_acc
-    rounds = np.where(by_columns & (each * c["small"] > ROUND_BYTES), c["small"], 1)
-    rows = parts * c["threads_l"] * c["small"] * c["rows"] * e.bytes_acc
-    return np.where(by_columns, each * c["small"] // rounds, rows), rounds
+    pieces, wanted = np.maximum(c["vector"] // piece, 1), c["threads_l"] * piece
+    line = pieces * (wanted + np.where(pieces > 1, banks // pieces, 0))
+
+    def columns(entries: Any) -> Any:
+        words = entries * line
+        return parts * (words + np.where(wanted < banks, (wanted - words) % banks, 0)) * e.bytes_acc
+
+    whole = columns(small) <= ROUND_BYTES
+    rows = parts * c["threads_l"] * small * c["rows"] * e.bytes_acc
+    scratch = np.where(whole, columns(small), columns(1))
+    return np.where(by_columns, scratch, rows), np.where(by_columns & ~whole, small, 1)
