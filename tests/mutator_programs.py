@@ -34,9 +34,6 @@ class Changed(Candidate):
         return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
 
 
-FAMILY_OF = {"mma": "contraction_mma", "simt": "contraction_simt"}
-
-
 @dataclass(frozen=True)
 class Configuration:
     """A small Program that makes some of the sites run."""
@@ -50,7 +47,7 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        return FAMILY_OF.get(kind, kind)
+        return f"contraction_{kind}" if kind in ("mma", "simt") else kind
 
     @cached_property
     def candidate(self) -> Candidate:
