@@ -23,6 +23,7 @@ def gemv_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("rows of a", turned, form=2),
         _made("rows of a, direct, one by one", turned, form=2, x_shared=0, items=1),
         _made("columns", across, **columns),
+        _made("columns, split", across, **columns, split_k=3),
         _made("columns, wide, split", half, **columns, vector=8, threads_k=8, threads_l=4, split_k=3),
         _made("columns, rounds", many, **columns, vector=4, threads_k=16, threads_l=16, small=16, items=1),
         _made("compiled epilogue", integers, vector=4, epilogue_fixed=1),

@@ -5,7 +5,7 @@
 #define A_CONJUGATE 0
 #define B_CONJUGATE 0
 #define C_UNIT 1
-#define C_VECTOR 16
+#define C_VECTOR 8
 #define EPILOGUE_CODES 0
 #define FORM 1
 #define IN_TYPE half_t
