@@ -37,6 +37,8 @@ SAMPLE: dict[str, Workload] = {
     "matmul int8 nt": matmul.workload(2048, 2048, 2048, dtype="int8", trans_b=True),
     "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
     "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
+    "gemv fp16 nt": matmul.workload(1, 4096, 4096, dtype="float16", trans_b=True),
+    "gemv fp32": matmul.workload(1, 4096, 4096, dtype="float32"),
     "conv2d fp16 nhwc": conv.workload(**_WINDOW, k_out=64, dtype="float16"),
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
     "depthwise fp16 nhwc": depthwise.workload(**_WINDOW, dtype="float16"),

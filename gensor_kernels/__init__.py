@@ -2,6 +2,7 @@
 
 matmul(a, b, ...)          matrix product with a fused epilogue
 linear(x, w, bias, ...)    activation(x @ w.T + bias)
+prepack(w)                 weights in the layout that products with few rows read fastest
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
 define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
 conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
@@ -43,6 +44,7 @@ from .dispatch import (
     min,
     norm,
     outer,
+    prepack,
     prod,
     refresh,
     rms_norm,
@@ -91,6 +93,7 @@ __all__ = [
     "min",
     "norm",
     "outer",
+    "prepack",
     "prod",
     "record",
     "refresh",

@@ -20,6 +20,7 @@ from gensor_tuner.verify import Verdict, verify
 
 from . import mutations
 from .mutations import Site
+from .mutator_gemv import gemv_programs
 from .windows import average, convolution, padded, pool
 
 
@@ -31,9 +32,6 @@ class Changed(Candidate):
 
     def source(self) -> str:
         return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
-
-
-FAMILY_OF = {"mma": "contraction_mma", "attention": "attention"}
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        own = {"simt": "contraction_simt", "rows": "rows", "window": "window"}
-        return own.get(self.group) or FAMILY_OF[self.group.split()[0]]
+        kind = self.group.split()[0]
+        return f"contraction_{kind}" if kind in ("mma", "simt") else kind
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -120,6 +118,7 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("cp.async"),
         *_mma_configurations("registers"),
         *_rows_configurations(),
+        *(Configuration(*each) for each in gemv_programs()),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),

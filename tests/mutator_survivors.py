@@ -25,9 +25,13 @@ _NOTHING_RESTRICTED = (
     "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
 )
 
+_ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
+
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,

@@ -51,6 +51,7 @@ def test_mutants_change_exactly_their_site():
 
 def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
+    known["gemv.cu"] = {"barrier"}
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -77,6 +78,7 @@ def named(group: str, name: str) -> Configuration:
         ("mma cp.async", ("narrow", "wide")),
         ("mma registers", ("wide",)),
         ("rows", ("sum, one row", "columns, two passes")),
+        ("gemv", ("rows, wide", "columns, rounds")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),

@@ -2,6 +2,7 @@
 
 api        matmul, and which device a call is for
 products   the other public functions
+packing    weights copied into the layout that products with few rows read fastest
 arguments  what the caller wrote -> shapes, dtypes, epilogue (NumPy's rules)
 problem    arrays as they lie in memory -> a Workload and the strides of Params
 stored     databases -> the kernels of one Arch, in memory
@@ -34,6 +35,7 @@ chains        einsum of any number of operands
 from .api import emulated, matmul, refresh
 from .attentions import attention
 from .convolutions import conv1d, conv2d, conv_transpose2d
+from .packing import prepack
 from .pools import avg_pool2d, global_avg_pool2d, max_pool2d
 from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
 from .reductions import (
@@ -78,6 +80,7 @@ __all__ = [
     "min",
     "norm",
     "outer",
+    "prepack",
     "prod",
     "refresh",
     "rms_norm",
