@@ -8,7 +8,9 @@ from .contraction_simt import ContractionSimt
 from .family import Family
 from .rows import RowsFamily
 from .window import Window
+from .winograd import Winograd
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention())
+    family.name: family
+    for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention(), Winograd())
 }
