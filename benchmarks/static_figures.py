@@ -39,6 +39,8 @@ SAMPLE: dict[str, Workload] = {
     "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
     "conv2d fp16 nhwc": conv.workload(**_WINDOW, k_out=64, dtype="float16"),
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
+    "conv2d fp32 nchw, winograd": conv.workload(**_WINDOW, k_out=64, layout="nchw", math="winograd"),
+    "conv2d fp32 nhwc, winograd": conv.workload(**_WINDOW, k_out=64, math="winograd"),
     "depthwise fp16 nhwc": depthwise.workload(**_WINDOW, dtype="float16"),
     "max_pool2d fp32 nchw": pooling.workload("max_pool2d", **_WINDOW, dtype="float32", layout="nchw"),
     "reduce_sum fp32": rows("reduce_sum", (65536, 1024), (1,), "float32"),

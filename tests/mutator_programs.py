@@ -21,6 +21,7 @@ from gensor_tuner.verify import Verdict, verify
 from . import mutations
 from .mutations import Site
 from .windows import average, convolution, padded, pool
+from .winograds import MUTATED
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,6 @@ class Changed(Candidate):
 
     def source(self) -> str:
         return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
-
-
-FAMILY_OF = {"mma": "contraction_mma", "attention": "attention"}
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Configuration:
 
     @property
     def family(self) -> str:
-        own = {"simt": "contraction_simt", "rows": "rows", "window": "window"}
-        return own.get(self.group) or FAMILY_OF[self.group.split()[0]]
+        first = self.group.split()[0]
+        return {"mma": "contraction_mma", "simt": "contraction_simt"}.get(first, first)
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -123,6 +121,7 @@ def configurations() -> list[Configuration]:
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),
+        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]
 
 

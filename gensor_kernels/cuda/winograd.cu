@@ -1,12 +1,12 @@
-// y = epilogue(3 x 3 convolution of x, stride 1) in float32 by Winograd's F(2 x 2, 3 x 3): Lavin and Gray, Fast algorithms
-// for convolutional neural networks, arXiv:1509.09308; the block's shape follows Yan, Wang and Chu, Optimizing batched
-// Winograd convolution on GPUs, PPoPP 2020.
+// y = epilogue(3 x 3 convolution of x, stride 1) in float32 by Winograd's F(2 x 2, 3 x 3): Lavin and Gray, Fast
+// algorithms for convolutional neural networks, arXiv:1509.09308; the block's shape follows Yan, Wang and Chu,
+// Optimizing batched Winograd convolution on GPUs, PPoPP 2020.
 //
 // A position is a tile of 2 x 2 outputs of one image, counted over all images; it reads 4 x 4 elements d of each
-// channel. With V = B^T d B and U = G g G^T, both 4 x 4, its outputs are A^T (sum over channels of U o V) A, o being the
-// product component by component: 16 multiply-adds per channel in place of 36. So there are 16 matrix products, one per
-// component, of filters and positions. Rows of C are positions and its columns filters where channels are innermost in
-// memory (CHANNELS_LAST), and the other way round where columns are: C's columns lie side by side either way.
+// channel. With V = B^T d B and U = G g G^T, both 4 x 4, its outputs are A^T (sum over channels of U o V) A, o being
+// the product component by component: 16 multiply-adds per channel in place of 36. So there are 16 matrix products, one
+// per component, of filters and positions. Rows of C are positions and its columns filters where channels are innermost
+// in memory (CHANNELS_LAST), and the other way round where columns are: C's columns lie side by side either way.
 //
 // A block computes BLOCK_M rows by BLOCK_N columns. Every step, its threads load BLOCK_K channels of both operands,
 // transform them in registers and store the components to shared memory, [component][channel][entry]. A thread
@@ -23,10 +23,10 @@
 //   HELD * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step must stay in instruction caches)
 //   16 * pairs of the image + 9 * pairs of the filters <= 64 (registers of a step's loads), a thread's pairs of entry
 //     and channel being, for E entries of which neighbouring threads take neighbouring channels (the image where
-//     CHANNELS_LAST, the filters where FILTERS_LAST is 0), ceil(E / (THREADS / min(BLOCK_K, 8))) * ceil(BLOCK_K / 8), and
-//     for other operands E / L * ceil(BLOCK_K / (THREADS / L)) with L = gcd(E, THREADS)
-//   STAGES in 1, 2; C_VECTOR is the size of OUT_TYPE, or twice that where CHANNELS_LAST is 0: then outputs come in pairs
-//     and rows of y have an even number of columns
+//     CHANNELS_LAST, the filters where FILTERS_LAST is 0), ceil(E / (THREADS / min(BLOCK_K, 8))) * ceil(BLOCK_K / 8),
+//     and for other operands E / L * ceil(BLOCK_K / (THREADS / L)) with L = gcd(E, THREADS)
+//   STAGES in 1, 2; C_VECTOR is the size of OUT_TYPE, or twice that where CHANNELS_LAST is 0: both columns of a
+//     position are stored at once then, and rows of y have an even number of them
 //
 // Shared bytes = max(STAGES * 64 * BLOCK_K * (ROW_M + ROW_N), 2 * 64 * LINES * SLAB_ROW)
 //   ROW = E + (neighbouring threads take neighbouring channels ? 32 / min(BLOCK_K, 8) : 0)

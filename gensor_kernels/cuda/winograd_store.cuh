@@ -3,7 +3,7 @@
 #include "winograd_tile.cuh"
 
 constexpr int GROUP_M = THREAD_M < 4 ? THREAD_M : 4, GROUP_N = 4; // adjacent rows and columns of a thread
-constexpr int SUMS = THREAD_M * HELD * THREAD_N;                   // [row][component][column]
+constexpr int SUMS = THREAD_M * HELD * THREAD_N;                  // [row][component][column]
 
 struct ThreadPlace {
     int component, row, column; // the first one; row and column count lanes
@@ -109,9 +109,9 @@ DEVICE void finish_position(const Params &params, const Positions &positions, co
 #endif
 }
 
-// Two slabs take turns, so that one barrier per slab also keeps it until everybody has read it; they lie over the tiles,
-// behind the main loop's last barrier. The loop over rows is rolled: rotating the sums keeps their register numbers
-// constant.
+// Two slabs take turns, so that one barrier per slab also keeps it until everybody has read it; they lie over the
+// tiles, behind the main loop's last barrier. The loop over rows is rolled: rotating the sums keeps their register
+// numbers constant.
 DEVICE void store(const Params &params, const Positions &positions, const Tile &tile, const ThreadPlace &place,
                   float (&sums)[SUMS]) {
     sptr<float> slab = shared_base().as<float>(), other = slab + SLAB_WORDS;

@@ -171,7 +171,7 @@ DEVICE Loader<Image, 4> image_loader(const Params &params, const Positions &posi
     const Window &window = params.window;
     Loader<Image, 4> loader;
     loader.down = window.row_stride[1], loader.right = window.row_stride[2];
-    loader.channel = window.k_stride[CHANNELS_LAST ? 2 : 0];
+    loader.channel = CHANNELS_LAST ? 1 : window.k_stride[0];
     const int channel = tile.k_begin + Image::channel();
     loader.left = tile.k_end - channel;
     const gptr<float> x = gptr<float>(CHANNELS_LAST ? params.a : params.b) + channel * loader.channel;
@@ -195,7 +195,8 @@ DEVICE Loader<Image, 4> image_loader(const Params &params, const Positions &posi
 }
 
 DEVICE Loader<Filters, 3> filter_loader(const Params &params, const Tile &tile) {
-    const i64 each = CHANNELS_LAST ? params.b_n : params.a_m, depth = CHANNELS_LAST ? params.b_k : params.a_k;
+    // One of the two is innermost in memory.
+    const i64 each = FILTERS_LAST ? 1 : CHANNELS_LAST ? params.b_n : params.a_m, depth = FILTERS_LAST ? params.b_k : 1;
     Loader<Filters, 3> loader;
     // k is (tap, channel), or (channel, tap).
     loader.channel = CHANNELS_LAST ? depth : 9 * depth;

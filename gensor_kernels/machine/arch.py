@@ -93,7 +93,8 @@ class Arch:
 
         float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
         complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
-        ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
+        ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and
+        sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
         """
         if dtype == "float32" and math == "tf32":
             dtype = "tf32"

@@ -103,9 +103,10 @@ def workload(
 
     ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
     groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
-    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd"
-    becomes "ieee" where Winograd's algorithm does not fit (winograd.py).  What is a plain matrix product becomes a
-    Workload of matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError for types and layouts not served.
+    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
+    where Winograd's algorithm does not fit (winograd.py).  What is a plain matrix product becomes a Workload of
+    matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
+    for types and layouts not served.
     """
     sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
     if transposed:

@@ -1,28 +1,30 @@
 """How far a convolution by Winograd's F(2 x 2, 3 x 3) may lie from its float64 reference; tolerance.py has the words.
 
-An output is the sum, over 9 of the 16 components and with signs, of m_ij = sum over channels of U_ij V_ij, with U = G g
-G^T of the filter and V = B^T d B of the image (winograd.cu).  Roundings happen in both transforms, in the products and
-their sums over C channels, and in the transform back.  Let bars denote the same formulas with the absolute values of all
-constants and data: |U| <= U-bar = |G| |g| |G^T|, |V| <= V-bar.
+An output is the sum, over 9 of the 16 components and with signs, of m_ij = sum over channels of U_ij V_ij, with U = G
+g G^T of the filter and V = B^T d B of the image (winograd.cu).  Roundings happen in both transforms, in the products
+and their sums over C channels, and in the transform back.  Let bars denote the same formulas with the absolute values
+of all constants and data: |U| <= U-bar = |G| |g| |G^T|, |V| <= V-bar.
 
-*Any data*: a term U V is rounded at most twice in V (one addition per dimension), four times in U (two per dimension; a
-half is exact), and in at most C + 16 additions and products, splits included, and a sum of components in at most 4 more:
-the error is at most (C + 27) u T, T being the sum over the 9 components of sum_c U-bar V-bar.  It is not bounded by the
-terms of the direct sum: T is about 10 times as large for a filter of one sign (Lavin and Gray, arXiv:1509.09308,
-section 5, measure such factors; Higham, Accuracy and Stability of Numerical Algorithms, section 23, for the method).
+*Any data*: a term U V is rounded at most twice in V (one addition per dimension), four times in U (two per dimension;
+a half is exact), and in at most C + 16 additions and products, splits included, and a sum of components in at most 4
+more: the error is at most (C + 27) u T, T being the sum over the 9 components of sum_c U-bar V-bar.  T is 64 / 9
+times the sum of the direct terms' sizes where all elements are equally large, and can be any number of times that where
+they are not, because a transform joins elements that no term joins (Barabasz, Anderson, Soodhalter and Gregg, Error
+analysis and improving the accuracy of Winograd convolution for deep neural networks, arXiv:1803.10986).
 
 *Data without order*: independent roundings have a standard deviation of 0.41 u of the partial result.  Sums over
-channels give each component 0.41 sqrt(C) u P_ij, P_ij = hypot(m_ij, sqrt(sum (U V)^2)), as tolerance.py says; those of
-the 9 components are independent.  Roundings of a transform change a term by at most 0.41 sqrt(2) u U-bar V-bar (image)
-and 0.41 * 2 u (filter), each partial result being part of the bar; channels are independent, but up to 3 components share
-a rounding, which costs a factor sqrt(3): 0.41 * sqrt(18) u N in all, N^2 being the sum over components and channels of
-(U-bar V-bar)^2.  The four additions of the transform back give at most 0.41 * 2 u M, M the sum of the 9 |m_ij|.  The first
-two are independent: seven standard deviations are at most sqrt(9 C sum P_ij^2 + 169 N^2) u + 6 u M.
+channels give each component 0.41 sqrt(C) u P_ij, P_ij = hypot(m_ij, sqrt(sum (U V)^2)), as tolerance.py says; those
+of the 9 components are independent.  Roundings of a transform change a term by at most 0.41 sqrt(2) u U-bar V-bar
+(image) and 0.41 * 2 u (filter), each partial result being part of the bar; channels are independent, but up to 3
+components share a rounding, which costs a factor sqrt(3): 0.41 * sqrt(18) u N in all, N^2 being the sum over
+components and channels of (U-bar V-bar)^2.  The four additions of the transform back give at most 0.41 * 2 u M, M the
+sum of the 9 |m_ij|.  The first two are independent: seven standard deviations are at most sqrt(9 C sum P_ij^2 + 169
+N^2) u + 6 u M.
 
-A component that leaves the range makes the outputs it belongs to infinite or NaN: nothing can be said where T, or what is
-summed on the way to U or V, may exceed the largest number.  A NaN of the image reaches exactly the outputs that read it,
-because an output's components read exactly its own 3 x 3 elements; an infinity does too, but subtracted from itself in a
-transform it becomes NaN there.
+A component that leaves the range makes the outputs it belongs to infinite or NaN: nothing can be said where T, or
+what is summed on the way to U or V, may exceed the largest number.  A NaN of the image reaches exactly the outputs
+that read it, because an output's components read exactly its own 3 x 3 elements; an infinity does too, but subtracted
+from itself in a transform it becomes NaN there.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def winograd_cases(workload: Workload, program: Program, epilogue: tuple[str, ..
 
 
 def _image(positions: int, block: int, g: Granules, paired: bool, number: int) -> dict[str, int]:
-    """Images with at least these positions, the last block of them partial; case 5 has exactly one more than a block."""
+    """Images with at least these positions, their last block partial; in case 5 exactly these."""
     if number == 5:
         high, wide = (1, 2 * positions - 1) if g.pixels == 1 else (2, 2 * positions)
         high *= max(1, g.pixels // 4)
