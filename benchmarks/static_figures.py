@@ -104,7 +104,7 @@ def figures(name: str, workload: Workload, arch_name: str) -> Figures | None:
         family=chosen.entry,
         registers=entry.registers,
         spill_bytes=entry.spill_bytes,
-        shared_bytes=space.family.launches(program, workload)[0].shared_bytes,
+        shared_bytes=max(each.shared_bytes for each in space.family.launches(program, workload)),
         widths="" if code is None else ", ".join(f"{n} x {b}" for b, n in code.widths(GLOBAL_ACCESSES).items()),
         hot_loop=0 if code is None else sum(code.hot_loop.values()),
         conflicts=verdict.counters["bank_conflicts"],

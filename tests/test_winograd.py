@@ -22,7 +22,8 @@ def resources(constants: dict) -> tuple[int, int]:
     v = {name: value for name, value in constants.items() if isinstance(value, int)}
     down, across = v["BLOCK_M"] // v["THREAD_M"], v["BLOCK_N"] // v["THREAD_N"]
     pad = 32 // min(v["BLOCK_K"], 8)
-    by_channel = v["CHANNELS_LAST"] or not v["FILTERS_LAST"], v["CHANNELS_LAST"] and not v["FILTERS_LAST"]
+    of_filters = not v["FILTERS_LAST"] and not v["PREPARED"]
+    by_channel = v["CHANNELS_LAST"] or of_filters, v["CHANNELS_LAST"] and of_filters
     rows = v["BLOCK_M"] + by_channel[0] * pad + v["BLOCK_N"] + by_channel[1] * pad
     store_rows = min(v["THREAD_M"], 16 // (v["THREAD_N"] * v["HELD"]))
     slab_row = next(4 * c for c in range(v["BLOCK_N"] // 4, 1000) if c % 8 == across % 8)
@@ -60,14 +61,17 @@ def test_launches_agree_with_the_terms(index):
     lattice = space(index)
     for point in random_legal(lattice, 40, seed=2):
         program = lattice.program(point)
-        main, *rest = WINOGRAD.launches(program, lattice.workload)
+        launches = {each.entry: each for each in WINOGRAD.launches(program, lattice.workload)}
+        main = launches.pop("winograd")
         terms = lattice.explain(point)
-        assert (main.entry, main.grid, main.block) == ("winograd", terms["blocks"], 32 * terms["warps"])
+        assert (main.grid, main.block) == (terms["blocks"], 32 * terms["warps"])
         assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
         assert (main.block, main.shared_bytes) == resources(WINOGRAD.constants(program, lattice.workload))
         workspace, zeroed = WINOGRAD.workspace(program, lattice.workload)
         assert not zeroed
-        assert (program["split_k"] > 1) == bool(rest) == (workspace > 0) == (terms["after"] > 0)
+        others = {"contraction_reduce": program["split_k"] > 1, "winograd_filters": program["prepared"]}
+        assert set(launches) == {name for name, there in others.items() if there}
+        assert bool(launches) == (workspace > 0) == (terms["after"] > 0)
         assert all(np.isfinite(value) for value in terms.values())
 
 
@@ -80,6 +84,21 @@ def test_no_program_is_faster_than_its_components(index):
     positions = size["n"] * (size["h"] // 2) * (size["w"] // 2)
     least = 2 * 16 * positions * size["c"] * size["k_out"] / lattice.arch.peak("float32")
     assert (seconds > max(least, lattice.arch.launch_us * 1e-6) * 0.8).all()
+
+
+def test_prepared_filters_lie_behind_the_partial_sums():
+    workload, arch = convolution(14, 64, 80, n=1, weights="rsck"), lookup("sm_87")
+    program = next(p for p in WINOGRAD.starters(workload, arch) if (p["block_m"], p["block_n"]) == (32, 64))
+    program = program.replace(prepared=1, split_k=2)
+    assert WINOGRAD.workspace(program, workload) == (2 * 144 * 80 * 4 + 64 * 16 * 128 * 4, False)
+    first, _, _ = WINOGRAD.launches(program, workload)
+    assert (first.entry, first.grid, first.block) == ("winograd_filters", 64 * 128 // 256, 256)
+    verdict = verify(candidate(WINOGRAD, program, workload), workload)
+    assert verdict.outcome == "ok" and verdict.branches["prepared"] > 0, verdict.detail
+    assert verdict.counters["bank_conflicts"] == 0
+    old = Space(workload, lookup("sm_75")).family("winograd")
+    with pytest.raises(ValueError, match="prepared=1"):
+        old.point(program)
 
 
 def test_pairs_of_outputs_are_stored_where_rows_hold_them():

@@ -42,15 +42,17 @@ def space(index: int) -> FamilySpace:
 
 
 def _mutated(**values: int) -> dict[str, int]:
-    base = {"block_m": 16, "block_n": 32, "block_k": 8, "split_k": 1, "raster": 1, "stages": 2, "thread_m": 4}
-    return base | {"thread_n": 4, "held": 1, "epilogue_fixed": 0, "min_blocks": 0, "vector_c": 4} | values
+    base = {"block_m": 16, "block_n": 32, "block_k": 8, "split_k": 1, "raster": 1, "stages": 2, "prepared": 0}
+    base |= {"thread_m": 4, "thread_n": 4, "held": 1}
+    return base | {"epilogue_fixed": 0, "min_blocks": 0, "vector_c": 4} | values
 
 
-#: Program by name: both layouts, pairs that threads share evenly and not, idle threads at the end, splits, both widths.
+#: Program by name: both layouts, pairs that threads share evenly and not, idle threads at the end, prepared filters,
+#: splits, both widths.
 MUTATED = {
     "channels first": (convolution(15, 33, 50, layout="nchw"), _mutated(block_m=8, thread_m=2)),
     "channels last": (convolution(15, 33, 50), _mutated(thread_n=8, held=2, stages=1, thread_m=2)),
-    "filters last, split": (convolution(15, 33, 48, weights="rsck"), _mutated(split_k=3, raster=2)),
+    "filters last, split": (convolution(15, 33, 48, weights="rsck"), _mutated(split_k=3, raster=2, prepared=1)),
     "pairs, split": (convolution(14, 32, 32, layout="nchw"), _mutated(split_k=2, vector_c=8, block_k=4)),
     "compiled epilogue": (
         convolution(14, 32, 32, layout="nchw", epilogue="bias_relu_scale"),

@@ -12,7 +12,8 @@
 // transform them in registers and store the components to shared memory, [component][channel][entry]. A thread
 // multiplies HELD components of THREAD_M rows and THREAD_N columns, in groups of 4 adjacent ones at most; LANES =
 // (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N) threads share a component, THREADS = 16 / HELD * LANES. At the end the
-// components of an output meet in shared memory, STORE_ROWS of a thread's rows at a time.
+// components of an output meet in shared memory, STORE_ROWS of a thread's rows at a time. With PREPARED, a first
+// launch, winograd_filters, transforms all filters once.
 //
 // Legal Programs:
 //   BLOCK_M % THREAD_M == 0, BLOCK_N % THREAD_N == 0, BLOCK_N % 32 == 0, BLOCK_M % 8 == 0
@@ -27,9 +28,11 @@
 //     and for other operands E / L * ceil(BLOCK_K / (THREADS / L)) with L = gcd(E, THREADS)
 //   STAGES in 1, 2; C_VECTOR is the size of OUT_TYPE, or twice that where CHANNELS_LAST is 0: both columns of a
 //     position are stored at once then, and rows of y have an even number of them
+//   PREPARED 1, for the extent F of the filters' axis: STAGES 2, THREADS % (F / 4 * BLOCK_K) == 0, the quotient divides
+//     16, and there are no pairs of the filters
 //
 // Shared bytes = max(STAGES * 64 * BLOCK_K * (ROW_M + ROW_N), 2 * 64 * LINES * SLAB_ROW)
-//   ROW = E + (neighbouring threads take neighbouring channels ? 32 / min(BLOCK_K, 8) : 0)
+//   ROW = E + (neighbouring threads take neighbouring channels ? 32 / min(BLOCK_K, 8) : 0), of prepared filters E
 //   LINES = STORE_ROWS * BLOCK_M / THREAD_M, STORE_ROWS = min(THREAD_M, 16 / (THREAD_N * HELD))
 //   SLAB_ROW = the least 4 * c >= BLOCK_N with c % 8 == BLOCK_N / THREAD_N % 8
 //
@@ -66,6 +69,9 @@
 #ifndef HELD
 #define HELD 1 // components per thread
 #endif
+#ifndef PREPARED
+#define PREPARED 0 // 1: winograd_filters transforms the filters into the workspace first; they come by cp.async (sm_80)
+#endif
 #ifndef STAGES
 #define STAGES 2 // shared buffers: 1 (two barriers per step) or 2 (one barrier, stores overlap the math)
 #endif
@@ -95,17 +101,22 @@ static_assert(HELD * THREAD_M * THREAD_N * BLOCK_K <= 1024,
 static_assert(BLOCK_K == 4 || BLOCK_K == 8 || BLOCK_K == 16, "A step has 4, 8 or 16 channels.");
 static_assert(BLOCK_K > 4 || BLOCK_M % 16 == 0, "Rows padded by 8 words must not share banks.");
 static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
-static_assert(Image::PAIRS * 16 + Filters::PAIRS * 9 <= 64, "A step's loads must fit the registers.");
+static_assert(Image::PAIRS * 16 + (PREPARED ? 0 : Filters::PAIRS * 9) <= 64, "A step's loads must fit the registers.");
+static_assert(!PREPARED || STAGES == 2, "Prepared filters are copied to one buffer while the other is read.");
 
 // sums += the products of the tile's channels, a component at a time. Loads are issued a whole step before their values
 // are transformed and stored.
 DEVICE void multiply_tile(const Params &params, const Positions &positions, const Tile &tile, const ThreadPlace &place,
                           float (&sums)[SUMS]) {
     Loader<Image, 4> image = image_loader(params, positions, tile);
+#if PREPARED
+    PreparedFilters filters(params, tile);
+#else
     Loader<Filters, 3> filters = filter_loader(params, tile);
+#endif
     sptr<float> current = shared_base().as<float>(), next = current + (STAGES - 1) * TILE_WORDS;
     image.load_step();
-    filters.load_step();
+    filters.load_step(current + FILTERS_AT);
     image.store_step(current + IMAGE_AT);
     filters.store_step(current + FILTERS_AT);
     barrier();
@@ -117,7 +128,7 @@ DEVICE void multiply_tile(const Params &params, const Positions &positions, cons
             cover("drain");
         // In the last step these loads and stores only bring zeros: see contraction_simt.cu.
         image.load_step();
-        filters.load_step();
+        filters.load_step(next + FILTERS_AT);
         multiply_step(sums, current, place);
         if (STAGES == 1)
             barrier();

@@ -110,8 +110,8 @@ struct Spread {
     }
 };
 
-using Rows = Spread<BLOCK_M, CHANNELS_LAST || !FILTERS_LAST>;
-using Columns = Spread<BLOCK_N, CHANNELS_LAST && !FILTERS_LAST>;
+using Rows = Spread<BLOCK_M, CHANNELS_LAST || !(FILTERS_LAST || PREPARED)>;
+using Columns = Spread<BLOCK_N, CHANNELS_LAST && !FILTERS_LAST && !PREPARED>;
 template <bool FIRST, class A, class B>
 struct Either {
     using Type = A;
@@ -136,7 +136,7 @@ struct Loader {
     Vec<4> staged[Shape::PAIRS][TAPS];
 
     // Issues the loads of the next step and moves on. What lies past an edge reads as zero.
-    MEMBER void load_step() {
+    MEMBER void load_step(sptr<float> = sptr<float>()) {
         UNROLL for (int pair = 0; pair < Shape::PAIRS; ++pair) {
             const int e = pair / Shape::CHANNELS, c = pair % Shape::CHANNELS;
             const bool there = Shape::in_tile(e, c) && within(c * Shape::CHANNEL_PACE, left);
@@ -194,21 +194,33 @@ DEVICE Loader<Image, 4> image_loader(const Params &params, const Positions &posi
     return loader;
 }
 
+// Where filters lie; their taps are evenly spaced, and either they or their channels (or taps) are innermost.
+struct FilterStrides {
+    i64 filter, channel, tap;
+    MEMBER explicit FilterStrides(const Params &params) {
+        const i64 depth = FILTERS_LAST ? params.b_k : 1;
+        filter = FILTERS_LAST ? 1 : CHANNELS_LAST ? params.b_n : params.a_m;
+        // k is (tap, channel), or (channel, tap).
+        channel = CHANNELS_LAST ? depth : 9 * depth;
+        tap = CHANNELS_LAST ? params.k / 9 * depth : depth;
+    }
+};
+
+#if PREPARED
+#include "winograd_filters.cuh"
+#else
 DEVICE Loader<Filters, 3> filter_loader(const Params &params, const Tile &tile) {
-    // One of the two is innermost in memory.
-    const i64 each = FILTERS_LAST ? 1 : CHANNELS_LAST ? params.b_n : params.a_m, depth = FILTERS_LAST ? params.b_k : 1;
+    const FilterStrides strides(params);
     Loader<Filters, 3> loader;
-    // k is (tap, channel), or (channel, tap).
-    loader.channel = CHANNELS_LAST ? depth : 9 * depth;
-    loader.right = CHANNELS_LAST ? params.k / 9 * depth : depth;
-    loader.down = 3 * loader.right;
+    loader.channel = strides.channel, loader.right = strides.tap, loader.down = 3 * strides.tap;
     const int channel = tile.k_begin + Filters::channel();
     loader.left = tile.k_end - channel;
     const gptr<float> w = gptr<float>(CHANNELS_LAST ? params.b : params.a) + channel * loader.channel;
     UNROLL for (int e = 0; e < Filters::ENTRIES; ++e) {
         const i32 filter = (CHANNELS_LAST ? tile.column : tile.row) + Filters::entry() + e * Filters::ENTRY_PACE;
-        loader.from[e] = w + filter * each;
+        loader.from[e] = w + filter * strides.filter;
         loader.inside[e] = within(filter, CHANNELS_LAST ? params.n : params.m) ? 0x1ff : 0;
     }
     return loader;
 }
+#endif

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..operators.dtypes import facts
 from .cases import Case, Schedule
 from .program import Program
-from .winograd_parts import WORD, call_of
+from .winograd_shape import WORD, call_of
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -50,6 +50,8 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
         names.add("edge_k")
     if program["split_k"] > 1:
         names.add("split_reduce")
+    if program["prepared"]:
+        names.add("prepared")
     if program["raster"] > 1:
         names.add("raster_tail")
     return frozenset(names)

@@ -11,6 +11,7 @@
 #define HELD 1
 #define MIN_BLOCKS 0
 #define OUT_TYPE float
+#define PREPARED 0
 #define SPLIT 0
 #define STAGES 2
 #define THREAD_M 16
