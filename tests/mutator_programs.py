@@ -22,6 +22,7 @@ from . import mutations
 from .mutations import Site
 from .mutator_gemv import gemv_programs
 from .windows import average, convolution, padded, pool
+from .winograds import MUTATED
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ def configurations() -> list[Configuration]:
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),
+        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]
 
 

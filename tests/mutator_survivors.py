@@ -21,6 +21,10 @@ _PAIRS = (
     "multiples of two, and parts are stored in pairs at least, so that no access starts at the last column. Programs "
     "of the other group move single elements of odd heads."
 )
+_PADDED_ROW = (
+    "Only rows whose neighbouring threads take neighbouring channels are uneven, and those end in 4 or more words of "
+    "padding, which nothing reads: one entry too many is stored there."
+)
 _NOTHING_RESTRICTED = (
     "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
 )
@@ -33,6 +37,8 @@ EQUIVALENT = {
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
+    "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "winograd_tile.cuh within(entry() + e * ENTRY_PACE, EXTENT) -> bound + 1": _PADDED_ROW,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,

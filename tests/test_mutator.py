@@ -52,6 +52,7 @@ def test_mutants_change_exactly_their_site():
 def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
     known["gemv.cu"] = {"barrier"}
+    known["winograd.cu"] = ALL - {"warp_barrier"}
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -82,6 +83,7 @@ def named(group: str, name: str) -> Configuration:
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
+        ("winograd", ("channels last", "filters last, split")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):

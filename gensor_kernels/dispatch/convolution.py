@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..operators import conv, operator
+from ..operators import conv, operator, winograd
 from ..operators.conv_product import output_size
 from ..operators.dtypes import ACCUMULATORS, facts
 from ..operators.workload import View
@@ -88,6 +88,7 @@ class Convolution(Function):
         from .convolve import convolve
 
         x, w = inputs
+        math = "ieee" if math == winograd.MATH else math
         return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import winograd
 from .declaration import Operand, Operator, Product, Side
 from .dtypes import decode, facts
 from .epilogue import Step
@@ -205,6 +206,13 @@ class Convolution(Operator):
         product, bound = (
             np.moveaxis(np.broadcast_to(v, (*a.shape[:2], k)).reshape(flat), 0, 3) for v in (product, bound)
         )
+        z = workload.size
+        if winograd.allowed(z, workload.math, self.transposed) == winograd.MATH:
+            from .tolerance_winograd import bound as other
+
+            pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
+            apart = other(x[:, :, :, 0], w[0], pad, out, structured)[:, :, :, None]
+            bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
         return tolerance.expect(
             product,
             bound,

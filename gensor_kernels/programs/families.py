@@ -9,7 +9,17 @@ from .family import Family
 from .gemv import Gemv
 from .rows import RowsFamily
 from .window import Window
+from .winograd import Winograd
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (ContractionMma(), ContractionSimt(), Gemv(), RowsFamily(), Window(), Attention())
+    family.name: family
+    for family in (
+        ContractionMma(),
+        ContractionSimt(),
+        Gemv(),
+        RowsFamily(),
+        Window(),
+        Attention(),
+        Winograd(),
+    )
 }
