@@ -179,7 +179,7 @@ class Convolution(Operator):
             z["pad_bottom"] = output_size(z, "h", True) - oh
             z["pad_right"] += output_size(z, "w", True) - ow
         else:
-            z |= {"h": 2 * (oh - 1) + 3 - 1, "w": (ow - 1) + 5 - 3}
+            z |= {"pad_bottom": 2, "h": max(1, 2 * (oh - 1)), "w": (ow - 1) + 5 - 3}
         return workload.with_sizes(**z)
 
     def expect(
