@@ -95,6 +95,20 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     assert all(is_equivalent(each.group, each.mutant) for each in survivors)
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("conv last", "within((u32)(h[e] + down), (u32)window.extent[0])"),
+        ("conv transposed first", "within(column, (u32)window.extent[1])"),
+    ],
+)
+def test_guards_of_windows_are_caught(name, code):
+    _, work = mutator.plan([named("simt", name)])
+    chosen = [each for each in work if each[1].site.code == code]
+    assert len(chosen) == 3
+    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+
+
 def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
     configuration = named("simt", "one buffer, split")
     _, work = mutator.plan([configuration])

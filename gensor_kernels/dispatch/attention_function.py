@@ -37,6 +37,10 @@ class Attention(Function):
             raise TypeError(f"attention of {dtype}: expected floating-point arrays")
         return Result(tuple(q.shape), dtype)
 
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """Zeros where there are no keys."""
+        return 0.0 if inputs[1].shape[2] == 0 else None
+
     def understand(self, asked: Asked) -> Understood:
         """Any strides with elements of a head side by side; other arrays are copied."""
         q, k, v, mask = asked.inputs

@@ -25,16 +25,17 @@ class Convolution(Function):
     name = "conv2d"
 
     def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
-        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies."""
+        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
         dtype = np.dtype(np.int32) if dtype == np.int8 else dtype
         oh, ow = (output_size(sizes, side, parameters.transposed) for side in "hw")
+        grouped = parameters.transposed and sizes["groups"] > 1  # no kernel writes these with channels innermost
         if parameters.layout == "NHWC":
-            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype)
+            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype, (0, 3, 1, 2) if grouped else None)
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
-        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last else None)
+        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
 
     def understand(self, asked: Asked) -> Understood:
         """An image of any strides; weights whose filter is one run in memory, others are copied."""

@@ -75,6 +75,25 @@ class Copy:
     order: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A copy of an epilogue's operand: axes of the result, the outermost first in memory, and which of them it has."""
+
+    order: tuple[int, ...]
+    own: tuple[bool, ...]
+
+    def result(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Result:
+        """The copy for a result of this shape."""
+        extents = tuple(extent if own else 1 for extent, own in zip(shape, self.own, strict=True))
+        return Result(extents, dtype, self.order)
+
+    def view(self, view: View) -> View:
+        """The copy of an operand that was broadcast to the result."""
+        copy = self.result(view.shape, np.dtype(view.dtype)).view()
+        strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
+        return View(view.shape, strides, view.dtype, copy.alignment)
+
+
 class Staged(Exception):
     """Raised by `understand`: which inputs have to be copied before the call is made again."""
 
@@ -97,6 +116,10 @@ class Function:
     def understand(self, asked: Asked) -> Understood:
         """Raises Staged, or UnsupportedError for what no kernel takes."""
         raise NotImplementedError
+
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """What every element of the result is where there is nothing to compute it from; else None."""
+        return None
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """The result without an epilogue, in the dtype an epilogue is applied in."""

@@ -24,8 +24,9 @@ LIBRARY = {
     "argmax": "argmax",
     "argmin": "argmin",
 }
-#: Reductions that a row without elements has no result of.
+#: Reductions that a row without elements has no result of, and what it gives the others.
 NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
+OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mean": math.nan, "reduce_var": math.nan}
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,19 @@ class Rows(Function):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """NumPy's result over rows without elements."""
+        empty = any(inputs[0].shape[axis] == 0 for axis in parameters.axes)
+        return OF_NOTHING.get(parameters.operator) if empty else None
+
     def understand(self, asked: Asked) -> Understood:
-        """Axes merged as far as all arrays allow."""
+        """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
         (x,), p = asked.inputs, asked.parameters
         assert x is not None
-        if x.dtype == "bool" or not x.shape or any(x.shape[axis] == 0 for axis in p.axes):
+        if x.dtype == "bool" or not x.shape:
             raise UnsupportedError("no kernel reduces this")
+        if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
+            raise Staged(Copy("float64", tuple(range(len(x.shape)))))
         out = asked.out if is_map(p.operator) else _without(asked.out, p)
         operands = [view for view in asked.operands if view is not None]
         try:
@@ -93,8 +101,9 @@ class Rows(Function):
             function = getattr(xp, LIBRARY[p.operator])
             if p.operator in ("argmax", "argmin"):
                 return _positions(xp, function, x, p)
-            return function(x, axis=axis, keepdims=p.keepdims)
-        return _composed(xp, x.astype(np.promote_types(x.dtype, np.float32), copy=False), axis, p)
+            wide = {} if p.dtype is None else {"dtype": p.dtype}
+            return function(x, axis=axis, keepdims=p.keepdims, **wide)
+        return _composed(xp, x.astype(np.promote_types(p.dtype or x.dtype, np.float32), copy=False), axis, p)
 
 
 ONE_CALL, COMPOSED = Rows(True), Rows(False)
