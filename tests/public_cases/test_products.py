@@ -75,6 +75,9 @@ def linear(draw: Draw, served: Served) -> None:
     dtype, m, n, k = draw.pick(DTYPES), draw.extent(), draw.extent(), draw.extent(90)
     x = draw.array((*draw.pick([(), (m,), (2, m)]), k), dtype)
     w = draw.array((n, k), dtype)
+    if draw.often(0.1):
+        w = gk.prepack(w, axis=-1, rows=m)
+        draw.traits.add("prepacked")
     name, steps = activated(draw, dtype)
     bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
     if bias is not None:
@@ -128,7 +131,7 @@ def test_matmul(served):
 
 
 def test_linear(served):
-    run("linear", served, linear, "activation")
+    run("linear", served, linear, "activation", "prepacked")
 
 
 def test_tensordot(served):
