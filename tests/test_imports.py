@@ -18,7 +18,7 @@ INSIDE = {
         "programs",
         "cuda build",
         "devices",
-        "record_file recording",
+        "shape_row record_file recording",
         "dispatch",
         "explain accelerating warming",
         "__init__",

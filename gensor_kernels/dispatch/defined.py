@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import recording
 from ..operators.epilogue import MAX_STEPS, OPERATIONS
+from . import counting
 from .api import current_runtime
 from .arguments import Operation
 from .asking import product
@@ -73,6 +75,9 @@ class Defined:
         from .fallback import apply_steps
 
         device = runtime.device
+        if recording.active and found.reason:
+            shown = [Operation(name) for name, _, _ in self.steps]
+            recording.count(counting.unsupported(runtime, "einsum", (a, b), tuple(shown), found.reason))
         if found.reason:
             _, first, second, output = found.form
             value = device.xp.einsum(a, list(first), b, list(second), list(output))
