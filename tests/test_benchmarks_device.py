@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.gpu import summary, timing
 from benchmarks.gpu.journal import Journal
-from benchmarks.gpu.real_size import shrunk
+from benchmarks.gpu.fitting import shrunk
 from benchmarks.gpu.supervise import Step, Supervisor
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store

@@ -177,6 +177,11 @@ class Timer:
         return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
 
 
+def vendor_name(workload: Workload) -> str:
+    """What a Timing row calls CuPy's side of a comparison."""
+    return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
+
+
 def _timed(samples: Sequence[float], calls: int) -> Timed:
     low, median, high = np.percentile(samples, (25, 50, 75))
     return Timed(float(median), float(low), float(high), len(samples), calls)
