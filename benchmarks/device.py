@@ -87,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed whole"
     )
+    made.add_argument("--vendors", default="cupy,torch,compiled", help="whom to time beside (default %(default)s)")
     made.add_argument("--arch", help="part, where the GPU is listed as several")
     made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")
     made.add_argument("--retry", action="store_true", help="run items again that broke")
@@ -104,7 +105,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
     """The command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out)]
-    for name in ("db", "arch", "since", "workloads"):
+    for name in ("db", "arch", "since", "workloads", "vendors"):
         if getattr(options, name) is not None:
             command += [f"--{name}", str(getattr(options, name))]
     return command + (["--emulate"] if options.emulate else [])
@@ -112,7 +113,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
 
 def inputs(options: argparse.Namespace) -> str:
     """Digest of what results depend on: with other kernels or another database there is something left to do."""
-    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since)).encode())
+    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since, options.vendors)).encode())
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
     shapes = sorted(options.workloads.glob(models.PATTERN)) if options.workloads else []
@@ -134,6 +135,7 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.only,
         options.sanitized,
         options.workloads,
+        tuple(options.vendors.split(",")),
     )
     module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
     try:

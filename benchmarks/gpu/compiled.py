@@ -26,6 +26,8 @@ def items(session: Session) -> Iterator[Item]:
     """One item per operator and type, or one that says why there is none."""
     bench = Bench(session)
     reason = bench.vendors.missing.get(TORCH)
+    if COMPILED not in session.vendors:
+        reason = "--vendors does not name it"
     if reason is None and not session.emulate and importlib.util.find_spec("triton") is None:
         reason = "Triton is not installed"
     if reason is not None:

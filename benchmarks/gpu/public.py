@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,9 +151,7 @@ def function(session: Session, shown: Shown) -> dict[str, Any]:
         result = shown.call(arrays)
         session.synchronize()
         found["worst"] = public_calls.error(session.device.host(result), public_calls.expected(shown, drawn))
-        with record_of(session) as rows:
-            shown.call(arrays)
-        found["tiers"] = rows()
+        found["tiers"] = tiers(lambda: shown.call(arrays))
         if not session.emulate:
             found["graph"] = captured(session, shown, arrays)
         found["us"] = _per_call(session, 5 if session.emulate else CALLS // 4, lambda: shown.call(arrays))
@@ -159,12 +159,13 @@ def function(session: Session, shown: Shown) -> dict[str, Any]:
     return found if worst <= 1 else found | {"outcome": "wrong", "error": f"{worst:.2f} times what is allowed"}
 
 
-@contextmanager
-def record_of(session: Session) -> Iterator[Callable[[], dict[str, int]]]:
-    """Within it calls are recorded; then the function gives their number by tier."""
-    path = session.out / f"recorded-{os.getpid()}.csv"
-    with gensor_kernels.record(path):
-        yield lambda: {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
+def tiers(call: Callable[[], Any]) -> dict[str, int]:
+    """Who serves a call: its parts by tier, as a recording counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calls.csv"
+        with gensor_kernels.record(path):
+            call()
+        return {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
 
 
 def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Session:
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     workloads: Path | None = None  # a folder of shapes files
+    vendors: tuple[str, ...] = ("cupy", "torch", "compiled")  # whom kernels are timed beside
     _poisoned: bool = field(default=False, repr=False)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gensor_kernels.operators.dtypes import facts
@@ -23,19 +24,21 @@ class Vendors:
     def __init__(self, session: Session):
         self.session, self.missing = session, dict[str, str]()
         self.torch: Torch | None = None
+        if {TORCH, COMPILED}.isdisjoint(session.vendors):
+            return
         try:
             self.torch = Torch(session.emulate)
         except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
             self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
 
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
-        """By name."""
+        """Those that were asked for, by name."""
         found: dict[str, Vendor] = {CUPY: Operands.vendor}
         if self.torch is not None:
             found[TORCH] = self.torch.call
             if compiled:
-                found[COMPILED] = lambda operands: self.torch.call(operands, compiled=True)  # type: ignore[union-attr]
-        return found
+                found[COMPILED] = partial(self.torch.call, compiled=True)
+        return {name: call for name, call in found.items() if name in self.session.vendors}
 
     def agreeing(
         self, workload: Workload, noise: Noise, ours: Callable[[Operands], Callable[[], None]], names: Sequence[str]
