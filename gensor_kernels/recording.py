@@ -1,4 +1,4 @@
-"""Recording: which products a program computes, how often, and who served them, as a shapes file.
+"""Recording: which calls a program makes, how often, and who served them, as a shapes file.
 
 `GENSOR_RECORD=file.csv` records a whole process, `with record("file.csv"):` a part of it. While nothing is recorded,
 calls do not pay for it: a Runtime's look-up of warm calls is replaced for as long as something is.
@@ -99,7 +99,7 @@ def count(row: Cells) -> None:
 
 @contextmanager
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, every distinct product of this process is counted, whichever thread computes it.
+    """Within it, every distinct call of a public function is counted, whichever thread of this process makes it.
 
     On leaving, with an exception or without, the counts are added to the shapes file `path`, which is made where it is
     absent; `gensor-tune --shapes` accepts it unchanged. Blocks may be nested: each file gets every call once. A file

@@ -38,6 +38,7 @@ class Cupy:
     """NumPy with the parts of cupy.cuda that the benchmarks ask."""
 
     __version__ = "fake"
+    get_default_memory_pool = staticmethod(lambda: SimpleNamespace(free_all_blocks=lambda: None))
     cuda = SimpleNamespace(
         Event=Event,
         get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,

@@ -180,6 +180,7 @@ def test_compiled_calls_go_through_torch_compile(session, noise, monkeypatch):
     made = Vendors(session).torch
     made.emulated = False
     call = made.call(operands, compiled=True)
+    assert made.call(Operands(session.device, workload, noise, 1), compiled=True)() is not None  # not compiled again
     assert seen == [{"dynamic": False, "mode": "max-autotune-no-cudagraphs"}] and call() is not None
 
 
@@ -208,8 +209,12 @@ def test_public_calls_are_right_on_the_host_itself(name):
 
 def test_memory_bounds_the_sizes_of_any_operator():
     runtime = SimpleNamespace(memGetInfo=lambda: (30 << 20, 1 << 33))
+    pool = SimpleNamespace(free_all_blocks=lambda: None)
     gpu = SimpleNamespace(
-        emulate=False, device=SimpleNamespace(xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+        emulate=False,
+        device=SimpleNamespace(
+            xp=SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
+        ),
     )
     for row in ROWS:
         found = fitting(gpu, row.workload)

@@ -31,7 +31,11 @@ def fitting(session: Session, workload: Workload) -> Workload:
     """The workload at its real sizes, or as much of it as a third of the free memory holds; tiny in a rehearsal."""
     if session.emulate:
         return shrunk(workload, 40)
-    free, _ = session.device.xp.cuda.runtime.memGetInfo()
+    cupy = session.device.xp
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    if workload.bytes_moved() > free / 3:
+        cupy.get_default_memory_pool().free_all_blocks()  # what earlier items had is free, too
+        free, _ = cupy.cuda.runtime.memGetInfo()
     while workload.bytes_moved() > free / 3:
         cuts = cuts_of(workload)
         # Rows of an image are left whole: how many pixels a result has is part of its class.

@@ -172,8 +172,10 @@ def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dic
     """Captured, and replayed on other numbers in the same memory; or what CuPy says of capturing its own calls."""
     cupy: Any = session.device.xp
     other = public_calls.draw(shown, seed=1)
-    shown.call(arrays)  # a kernel may be loaded at the second call
     stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        shown.call(arrays)  # nothing may be loaded inside capture, and memory comes from what this stream has freed
+        stream.synchronize()
     session.synchronize()
     try:
         with stream:

@@ -77,7 +77,9 @@ def calls(tiny: bool) -> dict[str, Shown]:
             {"x": tokens, "y": tokens}, lambda a: gk.einsum("bhid,bhjd->bhij", a.x, a.y), gk.einsum, "float32"
         ),
         "define": Shown({"x": tokens, "y": tokens}, lambda a: scores(a.x, a.y), scores),
-        "complex": Shown({"x": (rows, k), "y": (k, rows)}, lambda a: gk.matmul(a.x, a.y), gk.matmul, "complex64"),
+        "complex": Shown(
+            {"x": (rows // 8, k), "y": (k, rows // 8)}, lambda a: gk.matmul(a.x, a.y), gk.matmul, "complex64"
+        ),
         "linear": Shown({"x": table, "w": (64, k), "b": (64,)}, lambda a: gk.linear(a.x, a.w, a.b, "gelu"), gk.linear),
     }
 

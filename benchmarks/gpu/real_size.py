@@ -146,9 +146,14 @@ def grossly_off(session: Session, out: Block, reference: Any) -> float:
 
 def _wide(xp: Any, block: Block) -> Any:
     """An array as float64 or complex128, contiguous."""
-    array = block.view(xp)
-    if block.dtype == "bfloat16":  # held as its bits, so that no array library needs to know the type
-        array = (array.astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
+    return widened(block.view(xp), block.dtype)
+
+
+def widened(array: Any, dtype: str) -> Any:
+    """Elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library needs to
+    know the type."""
+    if dtype == "bfloat16":
+        array = (array.view(np.uint16).astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 

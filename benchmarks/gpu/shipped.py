@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +134,16 @@ def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]
 def stored(session: Session) -> list[Stored]:
     """Every record of this capability with its kernel, in the order of the records' keys."""
     found = []
+    loaded: dict[str, Stored | None] = {}  # kernels are shared by many records
     with session.store() as store:
         for record in sorted(store.rows(Record, arch=session.arch.name), key=lambda row: (row.key, row.digest)):
-            kernel = store.get(Kernel, record.kernel_digest) if record.kernel_digest else None
-            each = load(store, kernel, Workload.from_json(record.key)) if kernel is not None else None
+            name, workload = record.kernel_digest, Workload.from_json(record.key)
+            if name and name not in loaded:
+                kernel = store.get(Kernel, name)
+                loaded[name] = None if kernel is None else load(store, kernel, workload)
+            each = loaded.get(name) if name else None
             if each is not None:
-                found.append(each)
+                found.append(replace(each, workload=workload))
     return list({each.name: each for each in found}.values())
 
 

@@ -34,6 +34,7 @@ class Torch:
         if not emulated and not torch.cuda.is_available():
             raise RuntimeError("PyTorch is installed without CUDA, or reaches no GPU")
         self.torch, self.emulated = torch, emulated
+        self._made: dict[str, Function] = {}  # the last workload's, compiled
         torch.backends.cudnn.benchmark = True
         # The accumulator of kernels here: float32 all the way.
         for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
@@ -46,8 +47,7 @@ class Torch:
         arrays = {name: self.tensor(block) for name, block in operands.blocks.items() if block is not operands.out}
         extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
         try:
-            function = self.function(operands)
-            made = self._compiled(function) if compiled else function
+            made = self._compiled(operands) if compiled else self.function(operands)
             made(*arrays.values(), *extras)  # what it refuses, it refuses here
         except (NoCallError, RuntimeError, NotImplementedError, TypeError, ValueError):
             if not compiled:
@@ -55,13 +55,15 @@ class Torch:
             raise
         return lambda: made(*arrays.values(), *extras)
 
-    def _compiled(self, function: Function) -> Function:
-        """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs."""
-        torch = self.torch
-        torch._dynamo.reset()
-        how = {"backend": "eager"} if self.emulated else {"mode": "max-autotune-no-cudagraphs"}
-        found: Function = torch.compile(function, dynamic=False, **how)
-        return found
+    def _compiled(self, operands: Operands) -> Function:
+        """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would copy
+        operands. Once for a workload, whose operand sets differ in addresses only."""
+        key = operands.workload.key()
+        if key not in self._made:
+            self.torch._dynamo.reset()
+            how = {"backend": "eager"} if self.emulated else {"mode": "max-autotune-no-cudagraphs"}
+            self._made = {key: self.torch.compile(self.function(operands), dynamic=False, **how)}
+        return self._made[key]
 
     def tensor(self, block: Block) -> Any:
         """The same memory as a tensor; a boolean operand as a new one of booleans."""

@@ -11,7 +11,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_tuner.measure import Vendor
 from gensor_tuner.operands import Noise, Operands
 
-from .real_size import grossly_off
+from .real_size import grossly_off, widened
 from .session import Session
 from .torch_calls import Torch
 
@@ -72,7 +72,7 @@ class Vendors:
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))
         # A plain product is written to the array that ours writes, too.
-        result = result.astype("complex128" if facts(operands.out.dtype).is_complex else "float64", copy=True)
+        result = widened(result, result.dtype.name).copy()
         launch()
         self.session.synchronize()
         off = grossly_off(self.session, operands.out, result)
