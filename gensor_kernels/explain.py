@@ -13,13 +13,13 @@ from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, operations, resolve
 from .dispatch.asking import Question, asking
 from .dispatch.products import tensordot_form, transposed
-from .programs.program import Program
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
     from .dispatch.problem import Problem
     from .dispatch.runtime import Runtime
     from .dispatch.tiers import Choice
+    from .programs.program import Program
 
 TIERS = {
     0: "nothing to compute",

@@ -22,7 +22,7 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 
 from .construct import Chosen, Options, Refusal
-from .measure import Timed
+from .measure import Timed, vendor_name
 from .pool import Candidate
 from .report import Result
 from .verify import VERSION, Verdict
@@ -136,8 +136,8 @@ def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
         rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed), chosen.conditions)]
     if chosen.vendor is not None:
-        vendor = chosen.vendor
-        rows.append(Timing(*place, None, "cupy.matmul", vendor.median_us, _samples(vendor), chosen.conditions))
+        vendor, name = chosen.vendor, vendor_name(chosen.workload)
+        rows.append(Timing(*place, None, name, vendor.median_us, _samples(vendor), chosen.conditions))
     return rows
 
 

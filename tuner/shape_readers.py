@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import attention, conv, depthwise, matmul, operator, pooling
 from gensor_kernels.operators import rows_views as rows
@@ -149,6 +150,14 @@ def attend(line: Line) -> Read:
     except ValueError as error:
         raise line.fail("op", str(error)) from None
     return Read(workload)
+
+
+def whole(line: Line) -> Read:
+    """A row that a recording wrote: sizes, layouts and alignments of the operator's own."""
+    try:
+        return Read(shape_row.workload_of(line.text("op").lower(), line.cells))
+    except shape_row.CellError as error:
+        raise line.fail(error.column, error.reason) from None
 
 
 def declared(line: Line) -> Read:

@@ -18,6 +18,7 @@ for operators other than products:
 function      what a public function says of itself, and what one call of it is
 calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
+replaced      the inverse: the array library's call of a Workload, which benchmarks compare with
 convolution, sliding_functions, row_functions, attention_function
               what each function means, and the same from the array library
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import config
 from ..errors import BuildError, UnsupportedError
-from . import tiers
+from . import counting, tiers
 from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
@@ -46,20 +46,33 @@ def call(
         key: tuple[Any, ...] = (function.name, parameters, math, laid, about(steps, pointer))
         if runtime.where is not None:
             key += places((*arrays, *(step.operand for step in steps)), runtime.where)
-        plan: Any = runtime.plans.get(key)
+        plan: Any = runtime.find(key)
     except (AttributeError, TypeError):
         check(runtime, inputs, out, steps)
         raise
     if plan is None:
-        check(runtime, inputs, out, steps)
-        with runtime.lock:
-            plan = runtime.plans.get(key)
-            if plan is None:
-                result = function.result(inputs, parameters)
-                plan, keep = make(Base(runtime, function, parameters, result, math), inputs, out, steps)
-                if keep:
-                    runtime.plans[key] = plan
+        plan = _first(runtime, key, (function, parameters, math), inputs, out, steps)
+        return counting.serve(plan, inputs, out, steps)
     return plan.serve(inputs, out, steps)
+
+
+def _first(
+    runtime: Runtime, key: tuple[Any, ...], asked: tuple[Function, Any, str], inputs: Any, out: Any, steps: Any
+) -> Any:
+    """The Plan of the first call of its kind, or of any while calls are recorded."""
+    function, parameters, math = asked
+    plan: Any = runtime.plans.get(key)
+    if plan is not None:
+        return plan
+    check(runtime, inputs, out, steps)
+    with runtime.lock:
+        plan = runtime.plans.get(key)
+        if plan is None:
+            result = function.result(inputs, parameters)
+            plan, keep = make(Base(runtime, function, parameters, result, math), inputs, out, steps)
+            if keep:
+                runtime.plans[key] = plan
+    return plan
 
 
 def check(runtime: Runtime, inputs: Sequence[Any], out: Any, steps: Sequence[Operation]) -> None:

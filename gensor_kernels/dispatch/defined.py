@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import recording
 from ..errors import UnsupportedError
 from ..operators.epilogue import MAX_STEPS, OPERATIONS
+from . import counting
 from .api import current_runtime
 from .arguments import Operation
 from .asking import product
@@ -81,6 +83,9 @@ class Defined:
             return device.empty(found.shape, found.dtype)
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {found.reason}")
+        if recording.active:
+            shown = tuple(Operation(name) for name, _, _ in self.steps)
+            recording.count(counting.unsupported(runtime, "einsum", (a, b), shown, found.reason))
         _, first, second, output, _ = found.form
         value = device.xp.einsum(a, list(first), b, list(second), list(output))
         rest, steps = iter(operands), []

@@ -7,7 +7,7 @@ where no kernel serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,15 @@ class Staged(Exception):
         self.copies = copies
 
 
+@dataclass(frozen=True)
+class Called:
+    """What a Function is called with, and how the axes of its result become those that the operator declares."""
+
+    inputs: tuple[Any, ...]
+    parameters: Any
+    declared: Callable[[Any], Any] = lambda value: value
+
+
 class Function:
     """One public function."""
 
@@ -113,6 +122,11 @@ class Function:
         """Shape, dtype and memory order of the result; ValueError and TypeError for arguments that do not fit."""
         raise NotImplementedError
 
+    def op(self, parameters: Any) -> str:
+        """The operator a call is of, as shapes files name it, whatever its arrays."""
+        named = getattr(parameters, "operator", None)
+        return named if isinstance(named, str) else self.name
+
     def understand(self, asked: Asked) -> Understood:
         """Raises Staged, or UnsupportedError for what no kernel takes."""
         raise NotImplementedError
@@ -120,6 +134,10 @@ class Function:
     def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
         """What every element of the result is where there is nothing to compute it from; else None."""
         return None
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The inverse of `understand`: the call that computes a Workload of arrays in their declared axes."""
+        raise NotImplementedError
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """The result without an epilogue, in the dtype an epilogue is applied in."""

@@ -60,7 +60,8 @@ def _studied(base: Base, inputs: Any, target: View, steps: Any) -> Studied:
 
 
 def _understood(base: Base, inputs: Any, target: View, steps: Any, over: tuple[View | None, ...]) -> Studied:
-    pointer, copies = base.runtime.pointer, ()
+    pointer = base.runtime.pointer
+    copies: tuple[Copy | None, ...] = ()
     views = tuple(None if array is None else view_of(array, pointer(array)) for array in inputs)
     asked = Asked(views, target, base.parameters, steps, over, base.result, base.math)
     try:
