@@ -150,7 +150,7 @@ def test_it_agrees_with_pytorch(pads):
 def test_it_agrees_with_scipy():
     signal = pytest.importorskip("scipy.signal")
     rng = np.random.default_rng(3)
-    x, w = rng.standard_normal((1, 16, 12, 13)), rng.standard_normal((16, 16, 3, 3))
+    x, w = rng.standard_normal((1, 32, 12, 13)), rng.standard_normal((48, 32, 3, 3))
     wanted = [sum(signal.correlate2d(a, b, "valid") for a, b in zip(x[0], filters, strict=True)) for filters in w]
     found, family = ask(x.astype(np.float32), w.astype(np.float32))
     assert family == "winograd"
@@ -159,18 +159,19 @@ def test_it_agrees_with_scipy():
 
 def test_nan_and_infinity_reach_what_reads_them():
     rng = np.random.default_rng(4)
-    x, w = rng.standard_normal((1, 8, 12, 12)).astype(np.float32), rng.standard_normal((32, 8, 3, 3)).astype(np.float32)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 16, 12, 12), (64, 16, 3, 3)))
+    clean, _ = ask(x, w, padding=1)
     for value in (np.nan, np.inf):
         for row, column in ((4, 5), (5, 6), (0, 11)):
             changed = x.copy()
             changed[0, 2, row, column] = value
             found, family = ask(changed, w, padding=1)
-            clean, _ = ask(x, w, padding=1)
             reads = np.zeros((12, 12), bool)
             reads[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2] = True
             assert family == "winograd"
             assert (~np.isfinite(found[0][:, reads])).all()
             np.testing.assert_array_equal(found[0][:, ~reads], clean[0][:, ~reads])
+            np.testing.assert_array_equal(found[1], clean[1])
 
 
 def test_words_for_precision():
