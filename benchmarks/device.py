@@ -3,9 +3,9 @@
 python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
 python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, families, shipped, timing, public, plants, sanitizer (see benchmarks/gpu). The
-folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and timings, ready to be
-merged) and summary.json. The same command again goes on where it stopped.
+Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, plants, sanitizer (see
+benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and
+timings, ready to be merged) and summary.json. The same command again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.families import FAMILIES
 
-from .gpu import summary
+from .gpu import models, summary
+from .gpu.families import OPERATORS
 from .gpu.journal import Journal
 from .gpu.session import Session
 from .gpu.supervise import UNUSABLE, Step, Supervisor
@@ -36,6 +37,8 @@ STEPS = (
     Step("families", 0.2),
     Step("shipped", 0.25),
     Step("timing", 0.35),
+    Step("models", 0.25),
+    Step("compiled", 0.12),
     Step("public", 0.08),
     Step("plants", 0.04),
     Step("sanitizer", 0.1),
@@ -81,6 +84,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--budget", type=float, default=BUDGET, help="seconds in all (default %(default)s)")
     made.add_argument("--out", type=Path, default=Path("device-results"), help="folder for results")
     made.add_argument("--db", type=Path, help="database of kernels (default: the package's)")
+    made.add_argument(
+        "--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed whole"
+    )
+    made.add_argument("--vendors", default="cupy,torch,compiled", help="whom to time beside (default %(default)s)")
     made.add_argument("--arch", help="part, where the GPU is listed as several")
     made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")
     made.add_argument("--retry", action="store_true", help="run items again that broke")
@@ -98,7 +105,7 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
     """The command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out)]
-    for name in ("db", "arch", "since"):
+    for name in ("db", "arch", "since", "workloads", "vendors"):
         if getattr(options, name) is not None:
             command += [f"--{name}", str(getattr(options, name))]
     return command + (["--emulate"] if options.emulate else [])
@@ -106,10 +113,11 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
 
 def inputs(options: argparse.Namespace) -> str:
     """Digest of what results depend on: with other kernels or another database there is something left to do."""
-    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since)).encode())
+    digest = hashlib.sha256(repr((options.emulate, options.arch, options.since, options.vendors)).encode())
     for family in FAMILIES.values():
         digest.update(flatten(family.source).encode())
-    for path in [options.db] if options.db else sorted(PRETUNED.glob("*.db")):
+    shapes = sorted(options.workloads.glob(models.PATTERN)) if options.workloads else []
+    for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, *shapes]:
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()
 
@@ -126,6 +134,8 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.since,
         options.only,
         options.sanitized,
+        options.workloads,
+        tuple(options.vendors.split(",")),
     )
     module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
     try:

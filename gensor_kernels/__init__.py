@@ -3,6 +3,7 @@
 matmul(a, b, ...)          matrix product with a fused epilogue
 linear(x, w, bias, ...)    activation(x @ w.T + bias)
 grouped_matmul(x, w, ...)  products of groups with different rows
+prepack(w)                 weights in the layout that products with few rows read fastest
 einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
 define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
 conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
@@ -11,11 +12,14 @@ sum, mean, max, argmax, var, softmax, layer_norm, ...
 max_pool2d(x, ...)         pooling; avg_pool2d, global_avg_pool2d
 attention(q, k, v, ...)    fused attention
 explain(matmul, a, b, ...) which kernel would serve that call, and why
+accelerate()               context manager: cupy.matmul, @, einsum, dot, tensordot of existing code come here
+warmup("shapes.csv")       load what a program will need, before graph capture
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
 record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
 refresh()                  forget plans, settings and databases read so far
 """
 
+from .accelerating import accelerate
 from .dispatch import (
     argmax,
     argmin,
@@ -42,6 +46,7 @@ from .dispatch import (
     min,
     norm,
     outer,
+    prepack,
     prod,
     refresh,
     rms_norm,
@@ -54,6 +59,7 @@ from .dispatch import (
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
 from .explain import Explanation, explain
 from .recording import record
+from .warming import warmup
 
 __all__ = [
     "BuildError",
@@ -63,6 +69,7 @@ __all__ = [
     "ToolMissingError",
     "UnknownArchError",
     "UnsupportedError",
+    "accelerate",
     "argmax",
     "argmin",
     "attention",
@@ -89,6 +96,7 @@ __all__ = [
     "min",
     "norm",
     "outer",
+    "prepack",
     "prod",
     "record",
     "refresh",
@@ -98,4 +106,5 @@ __all__ = [
     "tensordot",
     "var",
     "vdot",
+    "warmup",
 ]

@@ -15,14 +15,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    import logging
 
 TUNE_MODES = ("auto", "now", "predicted", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -129,6 +132,8 @@ def disabled() -> bool:
 
 def logger() -> logging.Logger:
     """The package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
+    import logging
+
     log = logging.getLogger("gensor_kernels")
     if not log.handlers:
         log.addHandler(logging.NullHandler())

@@ -13,13 +13,13 @@ from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, FusedAsked, operations, resolve
 from .dispatch.asking import Question, asking
 from .dispatch.products import tensordot_form, transposed
-from .programs.program import Program
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
     from .dispatch.problem import Problem
     from .dispatch.runtime import Runtime
     from .dispatch.tiers import Choice
+    from .programs.program import Program
 
 TIERS = {
     0: "nothing to compute",
@@ -116,13 +116,19 @@ def _asked(function: Callable[..., Any], args: Any, keywords: Any) -> Explanatio
     if found.kind == "product":
         a, b, out, steps, dtype, precision = found.arguments
         return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
-    from .dispatch.calls import choose
+    from .dispatch.calls import choose, idle_plan
 
     base, inputs, out, steps = found.arguments
-    if 0 in base.result.shape:
-        return Explanation(0, "the result has no elements", _part(runtime))
-    choice, problem, copies = choose(base, inputs, out, steps, runtime.device.capturing())
-    return _explanation(runtime, choice, problem, "operands are copied" if copies else None)
+    idle = idle_plan(base, inputs, steps)
+    if idle is not None:
+        return Explanation(0, idle.reason, _part(runtime))
+    choice, studied = choose(base, inputs, out, steps, runtime.device.capturing())
+    if studied is None:
+        return _explanation(runtime, choice, None, None)
+    done = {"operands are copied": studied.copied, "the result goes through a temporary": studied.temporary}
+    return _explanation(
+        runtime, choice, studied.problem, "; ".join(what for what, held in done.items() if held) or None
+    )
 
 
 def _part(runtime: Runtime) -> str:

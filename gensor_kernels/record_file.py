@@ -10,38 +10,29 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import GensorError
-from .operators import epilogue, matmul
+from .operators import matmul
 from .operators.workload import Workload
+from .shape_row import NAMES, cells_of, dtype_name, join
 
-#: NumPy's names -> those of shapes files.
-NAMES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "int8": "int8",
-    "int32": "int32",
-    "complex64": "complex64",
-    "complex128": "complex128",
-}
 OPERANDS = ("a", "b", "c")
+#: The columns of every recording. Rows of other operators than products add their own, behind these.
 COLUMNS = (
     *("op", "batch", "m", "n", "k", "dtype", "acc", "out", "trans_a", "trans_b", "epilogue"),
     *(f"layout_{name}" for name in OPERANDS),
     *(f"align_{name}" for name in OPERANDS),
     *("count", "tier", "part", "unsupported"),
 )
-_COUNT = COLUMNS.index("count")
+_NAME, _MARKED = re.compile(r"[a-z][a-z0-9_]{0,40}"), re.compile(r"(dtype|layout|align)_")
 _LARGEST = 10**18 - 1  # what a count may have: 18 digits
 
-#: The cells of a row but for its count.
-Cells = tuple[str, ...]
+#: The cells of a row that say something, but for its count, by column.
+Cells = tuple[tuple[str, str], ...]
 
 
 class ForeignFileError(GensorError):
@@ -56,9 +47,10 @@ class Served:
     part: str
 
     def row(self, cells: Mapping[str, object]) -> Cells:
-        """A row with these cells; those not given are empty."""
+        """A row with these cells."""
         whole = {"tier": self.tier, "part": self.part} | dict(cells)
-        return tuple(_plain(whole.get(name, "")) for name in COLUMNS if name != "count")
+        plain = {name: _plain(value) for name, value in whole.items() if name != "count"}
+        return tuple(sorted((name, value) for name, value in plain.items() if value))
 
 
 def _plain(value: object) -> str:
@@ -66,19 +58,10 @@ def _plain(value: object) -> str:
     return " ".join(str(value).split())
 
 
-def join(names: Sequence[str]) -> str:
-    """An epilogue as text that reads back as these operations: ("gelu", "tanh") is not "gelu_tanh"."""
-    text = epilogue.join(names)
-    return text if len(names) < 2 or epilogue.parse(text) == tuple(names) else ";".join(names)
-
-
-def dtype_name(dtype: str, math: str) -> str:
-    """What shapes files call operands of a dtype with a math mode."""
-    return "tf32" if math == "tf32" else NAMES[dtype] + "_3m" * (math == "3m")
-
-
 def workload_row(workload: Workload, served: Served) -> Cells:
-    """The row of a matmul Workload; cells that say what a plain row means anyway stay empty."""
+    """The row of a Workload; of a matmul, cells that say what a plain row means anyway stay empty."""
+    if workload.operator != matmul.NAME:
+        return served.row(cells_of(workload))
     size, types, layouts = workload.size, workload.dtype, workload.layouts
     trans_a, trans_b = layouts["a"] == "m", layouts["b"] == "k"
     plain = matmul.workload(
@@ -121,16 +104,20 @@ def read(path: Path) -> dict[Cells, int]:
     except UnicodeDecodeError:
         raise ForeignFileError(f"{path} is no recording: it is not UTF-8 text") from None
     counts: dict[Cells, int] = {}
+    header: list[str] = []
     try:
         for number, row in enumerate(csv.reader(io.StringIO(text), strict=True), start=1):
             if number == 1:
-                if tuple(row) != COLUMNS:
+                header = row
+                if set(COLUMNS) - set(row) or len(set(row)) < len(row) or not all(map(_NAME.fullmatch, row)):
                     raise ForeignFileError(f"{path} is no recording: its header has other columns")
-            elif len(row) != len(COLUMNS) or not re.fullmatch(r"[0-9]{1,18}", row[_COUNT]):
+                continue
+            cells = dict(zip(header, row, strict=False))
+            if len(row) != len(header) or not re.fullmatch(r"[0-9]{1,18}", cells["count"]):
                 raise ForeignFileError(f"{path} is no recording: line {number} is no row of one")
-            else:
-                cells = (*row[:_COUNT], *row[_COUNT + 1 :])
-                counts[cells] = counts.get(cells, 0) + int(row[_COUNT])
+            count = int(cells.pop("count"))
+            key = tuple(sorted((name, value) for name, value in cells.items() if value))
+            counts[key] = counts.get(key, 0) + count
     except csv.Error as error:
         raise ForeignFileError(f"{path} is no recording: {error}") from None
     return counts
@@ -164,9 +151,12 @@ def _text(counts: Mapping[Cells, int]) -> str:
     """A whole file. What is called most comes first: with `--budget` it is tuned first."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for cells, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        writer.writerow((*cells[:_COUNT], min(count, _LARGEST), *cells[_COUNT:]))
+    more = {name for cells in counts for name, _ in cells} - set(COLUMNS)
+    header = (*COLUMNS, *sorted(more, key=lambda name: (_MARKED.match(name) is not None, name)))
+    writer.writerow(header)
+    for row, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        cells = dict(row) | {"count": str(min(count, _LARGEST))}
+        writer.writerow([cells.get(name, "") for name in header])
     return buffer.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Recording: which products a program computes, how often, and who served them, as a shapes file.
+"""Recording: which calls a program makes, how often, and who served them, as a shapes file.
 
 `GENSOR_RECORD=file.csv` records a whole process, `with record("file.csv"):` a part of it. While nothing is recorded,
 calls do not pay for it: a Runtime's look-up of warm calls is replaced for as long as something is.
@@ -14,11 +14,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import config
 from .errors import GensorError
-from .record_file import Cells, check, update
+
+if TYPE_CHECKING:
+    from .record_file import Cells
 
 
 class Watched(Protocol):
@@ -37,7 +39,8 @@ class Recording:
 
     def reset(self) -> None:
         """Starts counting at nothing, with a lock that nobody holds."""
-        self.lock, self.counts = threading.Lock(), dict[Cells, int]()
+        self.lock = threading.Lock()
+        self.counts: dict[Cells, int] = {}
 
     def count(self, row: Cells) -> None:
         """One call more."""
@@ -46,6 +49,8 @@ class Recording:
 
     def write(self) -> None:
         """Adds what was counted to the file; a warning where that cannot be done."""
+        from .record_file import update
+
         with self.lock:
             counts, self.counts = self.counts, {}
         try:
@@ -94,7 +99,7 @@ def count(row: Cells) -> None:
 
 @contextmanager
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, every distinct product of this process is counted, whichever thread computes it.
+    """Within it, every distinct call of a public function is counted, whichever thread of this process makes it.
 
     On leaving, with an exception or without, the counts are added to the shapes file `path`, which is made where it is
     absent; `gensor-tune --shapes` accepts it unchanged. Blocks may be nested: each file gets every call once. A file
@@ -111,6 +116,8 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 def _start(path: Path) -> Recording | None:
     """The recording to a file, with one user more; None where the file cannot be used."""
     global active, _at_exit
+    from .record_file import check
+
     try:
         path = Path(os.path.realpath(path.expanduser()))  # the working folder may change; links stay links
         check(path)

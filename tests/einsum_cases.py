@@ -1,7 +1,6 @@
 """Subscripts with shapes, references by NumPy in float64, and two-operand contractions drawn by hypothesis."""
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from gensor_kernels.operators import tolerance
 from gensor_kernels.operators.dtypes import encode
 
-from .emulated_calls import BFLOAT16, dtype_of, pick, values
+from .emulated_calls import BFLOAT16, pick
 from .emulated_store import ACCUMULATORS
 
 #: Two operands: (subscripts, shapes).
@@ -169,53 +168,6 @@ def agrees(found, text, operands, result=None):
     found = np.asarray(found)
     stored = encode("bfloat16", found.astype(np.float64)) if found.dtype == BFLOAT16 else found
     return tolerance.check(stored, expected(text, operands, result or found.dtype.name))
-
-
-@dataclass
-class Drawn:
-    """One contraction, and what it is an instance of."""
-
-    text: str
-    a: np.ndarray
-    b: np.ndarray
-    dtype: str | None
-    traits: set = field(default_factory=set)
-
-
-@st.composite
-def drawn_contractions(draw):
-    """Random letters, extents, layouts and dtypes for two operands."""
-    rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), 7])
-    letters = list("abcdefghij")
-    sizes = {letter: int(pick(rng, [1, 2, 2, 3, 3, 4, 5])) for letter in letters}
-    counts = {"batch": pick(rng, [0, 0, 1, 2]), "m": pick(rng, [0, 1, 1, 2]), "n": pick(rng, [0, 1, 1, 2])}
-    counts |= {"k": pick(rng, [0, 1, 1, 2, 2]), "a": pick(rng, [0, 0, 0, 1]), "b": pick(rng, [0, 0, 0, 1])}
-    rng.shuffle(letters)
-    groups = {name: [letters.pop() for _ in range(count)] for name, count in counts.items()}
-    first = groups["batch"] + groups["m"] + groups["k"] + groups["a"]
-    second = groups["batch"] + groups["n"] + groups["k"] + groups["b"]
-    output = groups["batch"] + groups["m"] + groups["n"]
-    diagonal = bool(first) and rng.integers(8) == 0
-    if diagonal:
-        first = [*first, first[0]]
-    for each in (first, second, output):
-        rng.shuffle(each)
-    kind = pick(rng, ["float64", "float32", "float32", "float16", "bfloat16", "int8"])
-    forms = [pick(rng, LAYOUTS) for _ in "ab"] if rng.integers(2) else ["C", "C"]
-    shapes = [tuple(sizes[letter] for letter in each) for each in (first, second)]
-    if rng.integers(10) == 0 and second:  # an axis of one element, broadcast against the other operand's
-        shapes[1] = (1, *shapes[1][1:]) if second.count(second[0]) == 1 else shapes[1]
-    a, b = (laid_out(values(rng, shape, dtype_of(kind)), form) for shape, form in zip(shapes, forms, strict=True))
-    wider = pick(rng, [None, None, "int32"]) if kind == "int8" else None
-    alone = any(letter not in output for letter in {*first} ^ {*second})
-    alone = alone or (second and shapes[1][0] != sizes[second[0]])
-    if wider and alone:
-        wider = None  # sums of one operand alone are int32 then, and kernels do not multiply these
-    drawn = Drawn(f"{''.join(first)},{''.join(second)}->{''.join(output)}", a, b, wider, {kind, *forms})
-    conditions = {"batch": counts["batch"], "summed letter": counts["a"] + counts["b"], "diagonal": diagonal}
-    conditions |= {"two k": counts["k"] > 1, "merged or two m": counts["m"] > 1, "no k": not counts["k"]}
-    drawn.traits |= {name for name, holds in conditions.items() if holds}
-    return drawn
 
 
 @st.composite

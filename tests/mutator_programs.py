@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
-from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
@@ -16,73 +11,12 @@ from gensor_kernels.operators.normed import normed
 from gensor_kernels.operators.ragged import workload as ragged
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.space import Space
-from gensor_tuner.pool import Candidate, candidate
-from gensor_tuner.verify import Verdict, verify
 
-from . import mutations
-from .mutations import Site
+from .mutator_configuration import Configuration
+from .mutator_convolutions import convolution_configurations
+from .mutator_gemv import gemv_programs
 from .windows import average, convolution, padded, pool
-
-
-@dataclass(frozen=True)
-class Changed(Candidate):
-    """A candidate whose flattened source went through `edit` first."""
-
-    edit: Callable[[str], str] = field(compare=False, repr=False, default=str)
-
-    def source(self) -> str:
-        return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
-
-
-FAMILY_OF = {"mma": "contraction_mma", "attention": "attention"}
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """A small Program that makes some of the sites run."""
-
-    name: str
-    group: str
-    arch: str
-    workload: Workload
-    values: dict[str, int] = field(hash=False)
-
-    @property
-    def family(self) -> str:
-        own = {"simt": "contraction_simt", "rows": "rows", "window": "window"}
-        return own.get(self.group) or FAMILY_OF[self.group.split()[0]]
-
-    @cached_property
-    def candidate(self) -> Candidate:
-        """The family's first starter with `values` instead; ValueError where that is not legal."""
-        family, arch = FAMILIES[self.family], lookup(self.arch)
-        program = family.starters(self.workload, arch)[0].replace(**self.values)
-        space = Space(self.workload, arch).family(self.family)
-        if not space.legal(space.point(program)[None])[0]:
-            raise ValueError(f"{self.name}: not a legal Program: {program.to_json()}")
-        return candidate(family, program, self.workload)
-
-    def verify(self, edit: Callable[[str], str]) -> Verdict:
-        """The verifier's verdict on the edited source."""
-        each = self.candidate
-        changed = Changed(each.program, each.family, each.constants, edit)
-        return verify(changed, self.workload, use_cache=False)
-
-    def live(self) -> list[Site]:
-        """The sites that run in this Program. The unmodified Program must pass."""
-        every: list[Site] = []
-
-        def edit(text: str) -> str:
-            instrumented, found = mutations.instrument(text)
-            every[:] = found
-            return instrumented
-
-        verdict = self.verify(edit)
-        if verdict.outcome != "ok":
-            raise AssertionError(f"{self.name} fails unmodified: {verdict.outcome}, {verdict.detail}")
-        return [site for i, site in enumerate(every) if verdict.branches.get(f"site {i}")]
+from .winograds import MUTATED
 
 
 def _simt(name: str, workload: Workload, **values: int) -> Configuration:
@@ -122,10 +56,13 @@ def configurations() -> list[Configuration]:
         *_simt_configurations(),
         *_mma_configurations("cp.async"),
         *_mma_configurations("registers"),
+        *convolution_configurations(),
         *_rows_configurations(),
+        *(Configuration(*each) for each in gemv_programs()),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),
+        *(Configuration(name, "winograd", "sm_87", each, values) for name, (each, values) in MUTATED.items()),
     ]
 
 
@@ -181,7 +118,7 @@ def _simt_configurations() -> list[Configuration]:
         _simt(
             "norm, whole rows", normed("layernorm", matmul(255, 7, 255, dtype="float32"), 2), **small, epilogue_staged=2
         ),
-        _simt("norm", normed("layernorm", odd, 2), **small, split_k=3),
+        _simt("norm", normed("layernorm", odd, 2), block_n=256, split_k=3),
         _simt("groups", ragged(8, 255, 127, 255, dtype="float32"), **small),
         _simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
     ]
@@ -206,7 +143,13 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
-        mma("norm, whole rows", normed("layernorm", matmul(256, 32, 256), 2), **deep, epilogue_staged=2),
+        mma(
+            "norm, whole rows",
+            normed("layernorm", matmul(256, 32, 256), 2),
+            **deep | {"block_k": 16},
+            stages=2,
+            epilogue_staged=2,
+        ),
         mma("norm", normed("rmsnorm", half, 2), **deep),
         mma("groups", ragged(8, 256, 132, 256), **deep, vector_b=8, vector_c=8, raster=2),
         mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),

@@ -21,6 +21,10 @@ _PAIRS = (
     "multiples of two, and parts are stored in pairs at least, so that no access starts at the last column. Programs "
     "of the other group move single elements of odd heads."
 )
+_PADDED_ROW = (
+    "Only rows whose neighbouring threads take neighbouring channels are uneven, and those end in 4 or more words of "
+    "padding, which nothing reads: one entry too many is stored there."
+)
 _NOTHING_RESTRICTED = (
     "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
 )
@@ -29,12 +33,37 @@ _EMPTY_GROUPS = (
     "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
     "nothing."
 )
+_ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
+
+_NO_COLUMN = (
+    "Columns past the last one are read from the tile for nothing: sums and stores ask for the column themselves."
+)
+_NO_ROW = "Rows past m are normalised for nothing: operands are not read and nothing is stored there."
+_NO_COLUMNS_LEFT = "A chunk that begins at n has no columns: it adds nothing and stores nothing."
+_WHOLE_STORES = (
+    "Columns of C, of tiles and of chunks are multiples of the columns per store, two or more in the Programs of this "
+    "group, so that no access begins at the last column. Those of simt store single columns."
+)
 
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
+    "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "winograd_tile.cuh within(entry() + e * ENTRY_PACE, EXTENT) -> bound + 1": _PADDED_ROW,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
+    "norm.cuh minimum(params.normed.before, params.steps) -> first alone": _NO_OPERATION,
+    "norm.cuh within(column, BLOCK_N) -> bound + 1": _NO_COLUMN,
+    "norm.cuh within(tile.row + row, params.m) -> deleted": _NO_ROW,
+    "norm.cuh within(tile.row + row, params.m) -> bound + 1": _NO_ROW,
+    "norm.cuh within(first, params.n) -> bound + 1": _NO_COLUMNS_LEFT,
+    **{
+        f"mma {copies}: norm.cuh within({what}) -> bound - 1": _WHOLE_STORES
+        for copies in ("cp.async", "registers")
+        for what in ("first, params.n", "column, BLOCK_N", "column, params.n")
+    },
     "ragged.cuh within(first, params.batch + 1) -> bound + 1": _EMPTY_GROUPS,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,

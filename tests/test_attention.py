@@ -54,7 +54,7 @@ def test_starters_verify_without_conflicts_or_spills(name):
     lattice = space(name)
     starters = FAMILY.starters(lattice.workload, lattice.arch)
     assert starters
-    for program in starters[:2] if name != "narrow" else starters[:1]:
+    for program in starters[:2] if name in ("causal", "small") else starters[:1]:
         assert lattice.legal(lattice.point(program)[None])[0]
         found = verdict(program, lattice.workload)
         assert found.outcome == "ok", found.detail
@@ -80,7 +80,7 @@ def test_starters_of_usual_heads_do_not_spill(head, arch):
 @every
 def test_random_legal_programs_compile_and_verify(name):
     lattice = space(name, small=True)
-    for point in random_legal(lattice, 2, seed=len(name)):
+    for point in random_legal(lattice, 1, seed=len(name)):
         program = lattice.program(point)
         binary = compile_cubin(candidate(FAMILY, program, lattice.workload).source(), lattice.arch.target)
         assert binary.error is None, f"{program.to_json()}\n{binary.error}"

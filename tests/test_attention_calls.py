@@ -1,4 +1,4 @@
-"""attention through the public function, against PyTorch in float64, and the library's own path."""
+"""attention: the library's own path against PyTorch, and what does not fit; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -52,20 +52,6 @@ def calls(draw):
         mask = rng.standard_normal((batch, 1, queries, keys)).astype(np.float32)
     causal = False if kind == "bool" else draw(st.sampled_from([False, True, "upper_left"]))
     return q, k, v, mask, causal, draw(st.sampled_from([None, 0.5]))
-
-
-@settings(max_examples=40)
-@given(calls(), st.booleans())
-def test_any_call_agrees_with_pytorch(call, transposed):
-    q, k, v, mask, causal, scale = call
-    wanted = reference(*call)
-    if transposed:  # heads behind rows in memory, as projections leave them
-        q, k, v = (np.ascontiguousarray(each.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) for each in (q, k, v))
-    with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.attention(q, k, v, mask, causal, scale)
-        why = gensor_kernels.explain(gensor_kernels.attention, q, k, v, mask, causal, scale)
-    assert found.dtype == np.float16 and why.family == "attention"
-    np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=4e-3)
 
 
 @settings(max_examples=40)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import summary, timing
+from benchmarks.gpu.fitting import shrunk
 from benchmarks.gpu.journal import Journal
-from benchmarks.gpu.real_size import shrunk
 from benchmarks.gpu.supervise import Step, Supervisor
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
@@ -24,12 +24,14 @@ from gensor_tuner.pool import candidate
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCH = lookup("sm_87")
-STEPS = ("facts", "families", "shipped", "timing", "public", "plants", "sanitizer")
+#: PyTorch's side is tested in this process: importing it in every worker takes longer than all the rest.
+COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy")
+STEPS = ("facts", "families", "shipped", "timing", "models", "compiled", "public", "plants", "sanitizer")
 
 
 def device(out, *arguments, check=None):
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.device", "--emulate", "--out", str(out), *map(str, arguments)],
+        [*COMMAND, "--out", str(out), *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -59,7 +61,11 @@ def rehearsal(tmp_path_factory):
         store.add(*rows(good, good))
         store.add(*rows(matmul.workload(**sizes, epilogue="relu"), matmul.workload(**sizes, epilogue="tanh")))
         store.add(*rows(matmul.workload(**single), matmul.workload(**single, trans_b=True)))
-    done = device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    (folder / "e2e_net.csv").write_text(
+        "set,name,op,dtype,m,n,k,epilogue,count\nnet_b1,fc,matmul,fp16,88,48,64,bias_relu,5\nnet_b1,odd,matmul,fp64,8,8,8,,1\n"
+    )
+    options = ("--workloads", folder, "--budget", 300)
+    done = device(folder / "out", "--db", folder / "kernels.db", *options, check=1)
     return folder, done, Journal(folder / "out" / "results.jsonl").results()
 
 
@@ -80,7 +86,7 @@ def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
 def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
     folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
-    assert sorted(outcomes.values()) == ["failed", "ok", "ok", "wrong"]
+    assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # with one of each family made here
     with Store.open(folder / "out" / "device.db", readonly=True) as store:
         verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
         bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
@@ -92,7 +98,19 @@ def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
         assert {row.part for row in timings} == {f"{ARCH.part}-emulated"}
         assert not {row.kernel_digest for row in bad.values()} & {row.kernel_digest for row in timings}
         assert all(json.loads(row.device)["emulated"] for row in timings) and timings
-        assert len(list(store.rows(Kernel))) == 3
+        assert len(list(store.rows(Kernel))) == 6
+
+
+def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehearsal):
+    folder, done, ends = rehearsal
+    timed = {end["group"]: end for (step, _), end in ends.items() if step == "timing"}
+    assert {"contraction_mma matmul", "rows softmax", "window max_pool2d", "attention attention"} <= timed.keys()
+    assert all(end["vendors_us"]["cupy"] > 0 for end in timed.values())
+    layers = {item: end["outcome"] for (step, item), end in ends.items() if step == "models" and item != "layers"}
+    assert sorted(layers.values()) == ["ok", "skipped"]
+    model = json.loads((folder / "out" / "summary.json").read_text())["models"]["net_b1"]
+    assert (model["layers"], model["of"]) == (1, 2) and model["vendors"]["cupy"]["layers"] == 1
+    assert "net_b1" in done.stdout and "rows softmax" in done.stdout
 
 
 def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
@@ -108,7 +126,7 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     folder, _, ends = rehearsal
     journal = Journal(folder / "out" / "results.jsonl")
     before = journal.path.read_text()
-    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
     assert journal.path.read_text() == before
     # As if the power had failed: a torn line at the end, one family item and the step's end missing.
     name = next(item for step, item in ends if step == "families")
@@ -118,7 +136,7 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
         if not ('"families"' in line and (json.dumps(name) in line or '"complete"' in line))
     ]
     journal.path.write_text("\n".join(kept) + '\n{"event": "be\n')
-    device(folder / "out", "--db", folder / "kernels.db", "--budget", 300, check=1)
+    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
     added = journal.path.read_text().splitlines()[len(kept) + 1 :]
     assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
     assert journal.results().keys() == ends.keys()
@@ -193,12 +211,32 @@ def test_ranking_figures():
 
 
 def test_summary_figures():
-    base = {"kernels": ["a"], "predicted_us": [2.0], "measured_us": [4.0], "tau": None, "regret_at_8": None}
+    base = {"group": "rows softmax", "class": "x", "kernels": ["a"], "predicted_us": [2.0], "measured_us": [4.0]}
+    base |= {"tau": None, "regret_at_8": None, "refused": {"torch": "why"}, "record_us": 4.0, "best_us": 4.0}
     ends = [
-        {**base, "class": "x", "record_us": 4.0, "best_us": 4.0, "vendor_us": 8.0, "bound_us": 2.0},
-        {**base, "class": "x", "record_us": 4.0, "best_us": 4.0, "vendor_us": 2.0, "bound_us": 2.0},
+        {**base, "asked": "first", "vendors_us": {"cupy": 8.0}, "bound_us": 2.0},
+        {**base, "asked": "second", "vendors_us": {"cupy": 2.0, "torch": 4.0}, "bound_us": 2.0},
     ]
     found = summary.timing(ends)
-    assert found["all"]["best"] == {"mean": pytest.approx(1.0), "worst": 0.5, "wins": 1, "of": 2}
+    cupy = found["families"]["rows"]["vendors"]["cupy"]
+    assert (cupy["best"], cupy["wins"], cupy["of"]) == (pytest.approx(1.0), 1, 2)
+    assert [(each["ratio"], each["workload"]) for each in cupy["worst"]] == [(0.5, "second"), (2.0, "first")]
+    assert found["all"]["vendors"]["torch"]["of"] == 1 and found["refused"] == {"torch: why": 2}
     assert found["measured_over_predicted"] == pytest.approx(2.0)
     assert np.isclose(found["classes"]["x"]["of_bound"], 2.0)
+
+
+def test_models_are_summed_over_the_layers_that_both_were_timed_on():
+    timed = {"best_us": 10.0, "outcome": "ok"}
+    ends = {
+        ("models", "layers"): {"models": {"net_b1": [["a", 3], ["b", 2], ["c", 1]], "other": [["d", 1]]}},
+        ("timing", "1"): {**timed, "asked": "a", "vendors_us": {"cupy": 20.0, "torch": 5.0}},
+        ("models", "2"): {**timed, "asked": "b", "vendors_us": {"cupy": 10.0}},
+    }
+    found = summary.models(ends)
+    assert found.keys() == {"net_b1"} and (found["net_b1"]["layers"], found["net_b1"]["of"]) == (2, 3)
+    assert found["net_b1"]["ours_ms"] == pytest.approx(0.05)
+    assert found["net_b1"]["vendors"]["cupy"]["ratio"] == pytest.approx(80 / 50)
+    assert found["net_b1"]["vendors"]["torch"] == {
+        "layers": 1, "ms": pytest.approx(0.015), "ours_ms": pytest.approx(0.03), "ratio": pytest.approx(0.5),
+    }  # fmt: skip

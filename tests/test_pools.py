@@ -1,4 +1,4 @@
-"""Pooling and depthwise convolution through the public functions, against PyTorch, and the library's own path."""
+"""Pooling and depthwise convolution against PyTorch: the library's own path, the reference of drawn calls."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.sliding_functions import POOLING, PoolParameters
 
 from .numpy_device import NumpyDevice
+from .public_cases.images import Pool
 
 functional = pytest.importorskip("torch.nn.functional")
 
@@ -36,22 +37,13 @@ def calls(draw):
 
 
 @settings(max_examples=50)
-@given(calls(), st.booleans(), st.booleans())
-def test_poolings_agree_with_pytorch(call, channels_last, counted):
+@given(calls(), st.booleans())
+def test_the_windows_drawn_calls_are_compared_with_are_pytorchs(call, counted):
     x, window, more = call
-    largest = functional.max_pool2d(tensor(x), window, **more).numpy()
-    average = functional.avg_pool2d(tensor(x), window, **more, count_include_pad=counted).numpy()
-    image, layout = (x.transpose(0, 2, 3, 1), "NHWC") if channels_last else (x, "NCHW")
-    with gensor_kernels.emulated("sm_87"):
-        found = [
-            gensor_kernels.max_pool2d(image, window, layout=layout, **more),
-            gensor_kernels.avg_pool2d(image, window, layout=layout, count_include_pad=counted, **more),
-            gensor_kernels.global_avg_pool2d(image, layout=layout),
-        ]
-    found = [each.transpose(0, 3, 1, 2) if channels_last else each for each in found]
-    np.testing.assert_array_equal(found[0], largest)
-    np.testing.assert_allclose(found[1], average, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found[2], x.mean((2, 3), keepdims=True), rtol=1e-5, atol=1e-6)
+    for name, own in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": counted})):
+        pool = Pool(name, window, more["stride"], more["padding"], (1, 1), more["ceil_mode"], counted)
+        wanted = getattr(functional, name)(tensor(x.astype(np.float64)), window, **more, **own).numpy()
+        np.testing.assert_allclose(pool(x.astype(np.float64)), wanted, rtol=1e-12, atol=1e-14)
 
 
 @settings(max_examples=40)

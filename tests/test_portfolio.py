@@ -170,7 +170,7 @@ def test_merge_and_export_keep_portfolios_apart_by_part(tmp_path):
 
 
 def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
-    path, wanted = tmp_path / "kernels.db", workload(16, 16, 16)
+    path, wanted = tmp_path / "kernels.db", workload(32, 32, 16)
     small = sorted(programs_for(wanted), key=lambda p: (p["block_m"] * p["block_n"], p.to_json()))[:3]
     digests = fill(path, wanted, small)
     ranked = tiers.predict([library.generate(program, wanted, ARCH) for program in small], wanted, ARCH)

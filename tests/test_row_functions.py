@@ -1,4 +1,4 @@
-"""Reductions, softmax and norms through the public functions, against NumPy and SciPy, and the library's own path."""
+"""Reductions, softmax and norms: the library's own path and what does not fit; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.dispatch.row_functions import COMPOSED, Parameters
+from gensor_kernels.dispatch.row_functions import COMPOSED, ONE_CALL, Parameters
 
 from .numpy_device import NumpyDevice
 
@@ -36,28 +36,6 @@ def close(found, wanted, dtype):
     np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=24)
-@given(arrays(), st.data())
-def test_any_axes_of_any_array(x, data):
-    axis = data.draw(st.one_of(st.none(), st.integers(-x.ndim, x.ndim - 1)))
-    if x.ndim > 1 and data.draw(st.booleans()):
-        axis = tuple(data.draw(st.lists(st.integers(0, x.ndim - 1), min_size=1, max_size=2, unique=True)))
-    keepdims, wide = data.draw(st.booleans()), x.astype(np.float64)
-    name = data.draw(st.sampled_from(FOLDS))
-    with gensor_kernels.emulated("sm_87"):
-        found = getattr(gensor_kernels, name)(x, axis, keepdims=keepdims)
-        assert found.dtype == x.dtype
-        close(found, getattr(np, name)(wide, axis, keepdims=keepdims), x.dtype)
-        close(gensor_kernels.logsumexp(x, axis, keepdims), special.logsumexp(wide, axis, keepdims=keepdims), x.dtype)
-        if not isinstance(axis, tuple):
-            position = gensor_kernels.argmax(x, axis, keepdims=keepdims)
-            assert position.dtype == np.int64
-            np.testing.assert_array_equal(position, np.argmax(x, axis, keepdims=keepdims))
-            one = -1 if axis is None else axis
-            close(gensor_kernels.softmax(x, one), special.softmax(wide, one), x.dtype)
-            close(gensor_kernels.log_softmax(x, one), special.log_softmax(wide, one), x.dtype)
-
-
 @settings(max_examples=60)
 @given(arrays(), st.data())
 def test_the_library_computes_the_same(x, data):
@@ -80,6 +58,14 @@ def test_the_library_computes_the_same(x, data):
     np.testing.assert_array_equal(np.ravel(library("argmin")), np.ravel(flat.argmin(-1)))
 
 
+def test_the_library_sums_in_the_type_that_is_asked_for():
+    x = np.full((2, 3000), 60, np.float16)
+    found = ONE_CALL.library(NumpyDevice(), (x,), Parameters("reduce_sum", (1,), False, "float32"), None)
+    assert found.dtype == np.float32 and (found == 180000).all()
+    spread = COMPOSED.library(NumpyDevice(), (x,), Parameters("reduce_var", (1,), False, "float64"), None)
+    assert spread.dtype == np.float64 and (spread == 0).all()
+
+
 def test_norms_with_weights_agree_with_pytorch():
     functional = pytest.importorskip("torch.nn.functional")
     from torch import from_numpy
@@ -95,16 +81,6 @@ def test_norms_with_weights_agree_with_pytorch():
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
             wanted = functional.rms_norm(from_numpy(x), shape, tensors[0]).numpy()
             np.testing.assert_allclose(gensor_kernels.rms_norm(x, shape, weight), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_nan_and_infinity_are_numpys():
-    x = np.random.default_rng(0).standard_normal((6, 37)).astype(np.float32)
-    x[1, 5], x[2, 0], x[3, 36], x[4] = np.nan, np.inf, -np.inf, -np.inf
-    with gensor_kernels.emulated("sm_87"), np.errstate(all="ignore"):
-        for name in ("sum", "max", "min", "argmax", "argmin"):
-            np.testing.assert_allclose(getattr(gensor_kernels, name)(x, 1), getattr(np, name)(x, 1), rtol=1e-5)
-        np.testing.assert_allclose(gensor_kernels.logsumexp(x, 1), special.logsumexp(x, 1), rtol=1e-5)
-        assert np.isnan(gensor_kernels.softmax(x, 1)[[1, 2, 4]]).all()
 
 
 def test_out_dtype_and_what_does_not_fit():

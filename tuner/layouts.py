@@ -12,16 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import epilogue
 from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.epilogue import MAX_STEPS
 from gensor_kernels.operators.workload import CONJUGATED, Workload
+from gensor_kernels.shape_row import ALIGNMENTS, split
 
 if TYPE_CHECKING:
     from .cells import Line
 
 LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
-ALIGNMENTS = ("16", "8", "4", "2", "1")
 COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for name in LAYOUTS), "unsupported")
 
 
@@ -61,7 +60,7 @@ def operations(text: str) -> tuple[str, ...]:
 
     UnsupportedError names a word that is no operation.
     """
-    names = tuple(name for part in text.split(";") for name in epilogue.parse(part))
+    names = split(text)
     if len(names) > MAX_STEPS:
         raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")
     return names

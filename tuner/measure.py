@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
 MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
 LARGEST_BYTES = 8 << 30  # of all operand sets together
+
+#: The call that another library makes of one set of operands, or None where it has none.
+Vendor = Callable[[Operands], Callable[[], Any] | None]
 
 
 @dataclass(frozen=True)
@@ -122,15 +125,30 @@ class Timer:
         vendor: bool = True,
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], Timed | None]:
-        """One Timed per kernel, and one of the vendor's call where there is one; interleaved in every round.
+        """One Timed per kernel, and one of the vendor's call where there is one; see `beside`."""
+        vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
+        times, theirs = self.beside(workload, kernels, vendors, before)
+        return times, theirs.get("vendor")
+
+    def beside(
+        self,
+        workload: Workload,
+        kernels: Sequence[tuple[Candidate, Code]],
+        vendors: Mapping[str, Vendor],
+        before: Callable[[int], None] = lambda index: None,
+    ) -> tuple[list[Timed], dict[str, Timed]]:
+        """One Timed per kernel, and one per vendor that has a call for these operands; interleaved in every round.
 
         `before(i)` is called before kernel i runs for the first time, and once more when all have come back from it.
         """
         sets = self._operand_sets(workload)
         runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
-        if vendor and not self.device.emulated:
-            theirs = [call for each in sets if (call := each.vendor()) is not None]
-            runners += [theirs] if theirs else []
+        names = []
+        for name, made in vendors.items():
+            theirs = [call for each in sets if (call := made(each)) is not None]
+            if len(theirs) == len(sets):
+                names.append(name)
+                runners.append(theirs)
         counts = []
         for index, each in enumerate(runners):
             before(min(index, len(kernels)))
@@ -142,7 +160,7 @@ class Timer:
                 calls = [each[i % len(each)] for i in range(count)]
                 samples[index].append(self.clock.measure(calls) / count * 1e6)
         timed = [_timed(each, count) for each, count in zip(samples, counts, strict=True)]
-        return timed[: len(kernels)], timed[len(kernels)] if len(timed) > len(kernels) else None
+        return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
 
     def _calls_per_round(self, calls: Sequence[Any]) -> int:
         if self.device.emulated:
@@ -157,6 +175,11 @@ class Timer:
         cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
         count = max(1, min(256, math.ceil(cache / max(first.nbytes, 1)), LARGEST_BYTES // max(first.nbytes, 1)))
         return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
+
+
+def vendor_name(workload: Workload) -> str:
+    """What a Timing row calls CuPy's side of a comparison."""
+    return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
 
 
 def _timed(samples: Sequence[float], calls: int) -> Timed:

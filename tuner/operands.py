@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.devices.device import Code, Device
-from gensor_kernels.dispatch.arguments import Operation, resolve
-from gensor_kernels.dispatch.fallback import evaluate
+from gensor_kernels.dispatch.arguments import Operation
+from gensor_kernels.dispatch.replaced import library_call
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration import Operand
 from gensor_kernels.operators.dtypes import encode, facts, joined
@@ -38,15 +38,29 @@ class Noise:
         self.device = device
         self._drawn: dict[str, Any] = {}
 
-    def fill(self, flat: Any, dtype: str, seed: int) -> None:
-        """Write random elements of `dtype` over a flat array of its storage type."""
-        if dtype not in self._drawn:
+    def fill(self, flat: Any, dtype: str, seed: int, own: Any = None) -> None:
+        """Write random elements of `dtype` over a flat array of its storage type; or `own` ones, over and over."""
+        if own is None and dtype not in self._drawn:
             self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
-        drawn, done, start = self._drawn[dtype], 0, seed * 400_009 % PERIOD
+        drawn = self._drawn[dtype] if own is None else own
+        done, start = 0, seed * 400_009 % drawn.size
         while done < flat.size:
-            count = min(PERIOD - start, flat.size - done)
+            count = min(drawn.size - start, flat.size - done)
             flat[done : done + count] = drawn[start : start + count]
             done, start = done + count, 0
+
+    def own(self, workload: Workload, operand: Operand) -> Any:
+        """Elements the operator wants drawn in a way of its own, of as few leading rows as will do; None: any will."""
+        key = f"{operand.name} {workload.key()}"
+        if key not in self._drawn:
+            shape = list(operand.shape)
+            for axis in range(len(shape)):
+                shape[axis] = min(shape[axis], max(1, PERIOD // max(1, int(np.prod(operand.shape[axis + 1 :])))))
+            rng = np.random.Generator(np.random.PCG64(0))
+            found = operator(workload.operator).draw(workload, operand.name, rng, tuple(shape))
+            stored = None if found is None else encode(workload.dtype[operand.name], found.reshape(-1))
+            self._drawn[key] = None if stored is None or not stored.size else self.device.xp.asarray(stored)
+        return self._drawn[key]
 
 
 def _draw(dtype: str, count: int) -> np.ndarray:
@@ -118,28 +132,21 @@ class Operands:
         for each in (*inputs, output):
             align = workload.align[each.name] if exact else 16
             kind = "bool" if each.boolean else workload.dtype[each.name]
-            self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output)
-            if kind == "int32" and each is not output:  # indices, which mean something
-                self._draw(each)
+            own = None if each is output else noise.own(workload, each)
+            self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output, own)
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
 
-    def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True) -> Block:
+    def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True, own: Any = None) -> Block:
         block = Block(None, 0, shape, strides, dtype)
         memory = self.device.xp.full(block.nbytes + 2 * self.guard + 32, POISON, np.uint8)
         first = self.device.pointer(memory) + self.guard
         start = self.guard + -first % 16 + (align if align < 16 else 0)
         block = Block(memory, start, shape, strides, dtype)
         if fill:
-            self.noise.fill(block.flat, dtype, self.seed)
+            self.noise.fill(block.flat, dtype, self.seed, own)
             self.seed += 1
         return block
-
-    def _draw(self, operand: Operand) -> None:
-        """The operator's own values, where it has any."""
-        drawn = self.operator.draw(self.workload, operand.name, np.random.default_rng(self.seed), operand.shape)
-        if drawn is not None:
-            self.blocks[operand.name].view(self.device.xp)[...] = self.device.xp.asarray(encode("int32", drawn))
 
     def _step(self, name: str) -> tuple[str, Block | None, float]:
         operation = OPERATIONS[name]
@@ -222,27 +229,18 @@ class Operands:
         return call
 
     def vendor(self) -> Callable[[], Any] | None:
-        """What CuPy does for the same matrix product: one call where that is all, else product and element-wise calls;
-        None where the operands are no three stacks of matrices."""
-        if [len(block.shape) for block in self.blocks.values()] != [3, 3, 3]:
-            return None
-        a, b, c = (self._typed(self.blocks[name]) for name in "abc")
-        steps = tuple(
-            Operation(name, None if block is None else self._typed(block), scalar) for name, block, scalar in self.steps
-        )
-        flags = self.workload.conjugated
-        call = resolve(a, b, c, steps, c.dtype, self.workload.math, (flags["a"], flags["b"]))
-        if call.plain:
-            return lambda: self.device.product(a, b, call.math, out=c)
-        return lambda: evaluate(self.device, call, a, b)
+        """What CuPy does for the same: a call like ours without kernels; None where it has none."""
+        arrays = {name: self.typed(block) for name, block in self.blocks.items()}
+        steps = [
+            Operation(name, None if block is None else self.typed(block), scalar) for name, block, scalar in self.steps
+        ]
+        return library_call(self.device, self.workload, arrays, steps)
 
-    def _typed(self, block: Block) -> Any:
-        """The array as callers have it: two-dimensional without a batch, bfloat16 as ml_dtypes' type."""
+    def typed(self, block: Block) -> Any:
+        """The array as callers have it: bfloat16 as ml_dtypes' type."""
         array = block.view(self.device.xp)
         if block.dtype == "bfloat16":
             import ml_dtypes
 
             array = array.view(ml_dtypes.bfloat16)
-        if self.workload.size["batch"] == 1:
-            array = array[0]
         return array

@@ -22,7 +22,7 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 
 from .construct import Chosen, Options, Refusal
-from .measure import Timed
+from .measure import Timed, vendor_name
 from .pool import Candidate
 from .report import Result
 from .verify import VERSION, Verdict
@@ -136,8 +136,8 @@ def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
         rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed), chosen.conditions)]
     if chosen.vendor is not None:
-        vendor = chosen.vendor
-        rows.append(Timing(*place, None, "cupy.matmul", vendor.median_us, _samples(vendor), chosen.conditions))
+        vendor, name = chosen.vendor, vendor_name(chosen.workload)
+        rows.append(Timing(*place, None, name, vendor.median_us, _samples(vendor), chosen.conditions))
     return rows
 
 
@@ -151,6 +151,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
     if chosen.candidate is None or chosen.binary is None:
         return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
     launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
+    shared_bytes = max(each.shared_bytes for each in launches)
     return Result(
         chosen.workload,
         "ok",
@@ -164,7 +165,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
         verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
         registers=chosen.binary.entries[chosen.candidate.entry].registers,
         spill_bytes=chosen.binary.spill_bytes,
-        shared_bytes=launches[0].shared_bytes,
+        shared_bytes=shared_bytes,
         seconds=seconds,
     )
 
@@ -199,6 +200,6 @@ def _from_entry(entry: Entry, workload: Workload) -> Result | None:
         verified=entry.verified,
         registers=entry_facts.get("registers", binary.registers),
         spill_bytes=binary.spill_bytes,
-        shared_bytes=family.launches(program, workload)[0].shared_bytes,
+        shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
         stored=True,
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators import MODULES, matmul
 
 from . import layouts
 from . import shape_readers as readers
@@ -47,10 +48,12 @@ COLUMNS = {op: (*COMMON, *names) for ops, _, names in _KINDS for op in ops}
 
 def read(line: Line) -> Read:
     """What one row asks for; RowError where it says what is no op, or not what its op needs."""
-    op = line.choice("op", READERS, None, MODULES)
     if line.text("unsupported", ""):  # a recorded call that no kernel takes, whatever its other cells
         return Read(unsupported=line.text("unsupported"))
+    op = line.choice("op", READERS, None, MODULES)
     try:
+        if op in MODULES and op != matmul.NAME and shape_row.is_whole(op, line.cells):
+            return readers.whole(line)
         return READERS.get(op, readers.declared)(line)
     except UnsupportedError as error:
         return Read(unsupported=error.reason)
@@ -58,4 +61,5 @@ def read(line: Line) -> Read:
 
 def columns(op: str) -> tuple[str, ...]:
     """The columns an op reads; others are kept as notes."""
-    return COLUMNS[op] if op in COLUMNS else (*COMMON, *operator(op).size_names)
+    own = shape_row.columns(op) if op in MODULES else ()
+    return (*COLUMNS.get(op, COMMON), *own)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, normed, operator, pooling, ragged
 from gensor_kernels.operators import rows_views as rows
@@ -194,6 +195,14 @@ def attend(line: Line) -> Read:
     except ValueError as error:
         raise line.fail("op", str(error)) from None
     return Read(workload)
+
+
+def whole(line: Line) -> Read:
+    """A row that a recording wrote: sizes, layouts and alignments of the operator's own."""
+    try:
+        return Read(shape_row.workload_of(line.text("op").lower(), line.cells))
+    except shape_row.CellError as error:
+        raise line.fail(error.column, error.reason) from None
 
 
 def declared(line: Line) -> Read:

@@ -7,6 +7,7 @@ are required, unknown columns are kept as notes. A file may mix ops; shape_ops.p
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,3 +99,18 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
         return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes)
     except RowError as error:
         return Row(number, name, error=str(error))
+
+
+def main() -> None:
+    """`python -m gensor_tuner.shapes FILE`: the Workload of every row that is one, a line of JSON each."""
+    try:
+        rows = read_shapes(sys.argv[1])
+    except ShapesError as error:
+        sys.exit(str(error))
+    for row in rows:
+        if row.workload is not None:
+            print(row.workload.key())
+
+
+if __name__ == "__main__":
+    main()

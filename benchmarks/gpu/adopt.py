@@ -36,6 +36,16 @@ def adopt(session: Session, other: Store, store: Store) -> int:
     )
 
 
+def adopt_starters(session: Session, workloads: list[Workload], store: Store) -> int:
+    """The families' default Programs for workloads, compiled for this capability; how many kernels that gave."""
+    made = 0
+    for workload in workloads:
+        served = Space(workload, session.arch).families
+        programs = [family.family.starters(workload, session.arch)[0] for family in served]
+        made += _adopt_class(session, store, [workload], programs)
+    return made
+
+
 def _adopt_class(session: Session, store: Store, workloads: list[Workload], programs: list[Program]) -> int:
     arch = session.arch
     try:

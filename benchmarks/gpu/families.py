@@ -1,7 +1,7 @@
-"""Step 2: every family on every dtype and layout, at the verifier's own cases, on the device.
+"""Step 2: every family on every operator, dtype and layout, at the verifier's own cases, on the device.
 
 What `gensor-tune --verify device` does to the kernels it chooses (`gensor_tuner.on_device`), done to the families'
-default Programs of every class.
+default Programs of every class: products of all types and layouts, and the rows of examples/every_operator.csv.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import flatten
@@ -21,6 +23,8 @@ from gensor_kernels.operators.workload import View, Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.on_device import verify_on
 from gensor_tuner.pool import Candidate, candidate
+from gensor_tuner.report import class_text
+from gensor_tuner.shapes import read_shapes
 
 from .session import Item, Session
 
@@ -38,45 +42,79 @@ TYPES = (
 LAYOUTS = ("kn", "kk", "mn", "mk", "ss")  # unit-stride axes of a and b
 CLASS_SIZE = 512
 COMPILED_AHEAD = 32
-REHEARSED = {("float16", "kn", "contraction_mma"), ("float32", "kn", "contraction_simt")}
+OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.csv"
+#: Classes of a rehearsal, by how their names begin, and the family.
+REHEARSED = (
+    ("contraction_mma", "float16>float16 kn 16/16/16"),
+    ("contraction_simt", "float32>float32 kn 16/16/16"),
+    ("rows", "softmax float16 k "),
+    ("window", "max_pool2d float16 "),
+    ("attention", "attention float16 "),
+)
+
+
+class Class(NamedTuple):
+    """A kernel of a class: its place in the order, what the class is called, a workload of it."""
+
+    place: tuple[Any, ...]
+    named: str
+    workload: Workload
+    candidate: Candidate
+
+    @property
+    def name(self) -> str:
+        """Item name."""
+        return f"{self.candidate.program.family} {self.named} starter {self.place[0]}"
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per family, dtype, layout, alignment and starter: first starters of all classes first."""
-    found = sorted(_candidates(session), key=lambda each: each[0])
+    """One item per family, class and starter: first starters of all classes first."""
+    found = sorted(_candidates(session), key=lambda each: each.place)
     if session.emulate:
-        found = [each for each in found if (each[2].dtype["a"], each[1], each[3].program.family) in REHEARSED][:2]
+        found = list({each.candidate.program.family: each for each in reversed(found)}.values())
     done = session.journal.finished(STEP, session.since)
-    todo = [each for each in found if _name(each) not in done and session.wants(_name(each))]
+    todo = [each for each in found if each.name not in done and session.wants(each.name)]
     for start in range(0, len(todo), COMPILED_AHEAD):
         batch = todo[start : start + COMPILED_AHEAD]
-        codes = compiled(session, [each[3] for each in batch])
+        codes = compiled(session, [each.candidate for each in batch])
         for each, made in zip(batch, codes, strict=True):
-            yield Item(_name(each), lambda w=each[2], c=each[3], m=made: verify(session, c, m, w))  # type: ignore[misc]
+            yield Item(each.name, partial(verify, session, each.candidate, made, each.workload))
 
 
-def _name(each: tuple[Any, str, Workload, Candidate]) -> str:
-    (rank, *_), layout, workload, found = each
-    types = "tf32" if workload.math == "tf32" else workload.dtype["a"]
-    aligned = "/".join(map(str, workload.align.values()))
-    return f"{found.program.family} {types}>{workload.dtype['c']} {layout} {aligned} starter {rank}"
-
-
-def _candidates(session: Session) -> Iterator[tuple[Any, str, Workload, Candidate]]:
-    """(order, layout, workload, candidate) of every starter of every class the device is served for."""
-    for order, (types, layout, aligned) in enumerate(itertools.product(TYPES, LAYOUTS, (True, False))):
-        if layout == "ss" and aligned:
+def _candidates(session: Session) -> Iterator[Class]:
+    """Every starter of every class the device is served for."""
+    for order, (rank_of_class, named, workload) in enumerate(classes()):
+        wanted = [family for family, begins in REHEARSED if named.startswith(begins)]
+        if session.emulate and not wanted:
             continue
-        workload = class_workload(*types, layout, aligned)
         try:
             space = Space(workload, session.arch)
         except UnsupportedError:
             continue
         for served in space.families:
             family = served.family
+            if session.emulate and family.name not in wanted:
+                continue
             for rank, program in enumerate(family.starters(workload, session.arch)):
-                place = (rank, not aligned, LAYOUTS.index(layout), order, family.name)
-                yield place, layout, workload, candidate(family, program, workload)
+                place = (rank, *rank_of_class, order, family.name)
+                yield Class(place, named, workload, candidate(family, program, workload))
+
+
+def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
+    """(rank, name, a workload of it) of every class: operators in turn with aligned products, odd products last."""
+    for types, layout, aligned in itertools.product(TYPES, LAYOUTS, (True, False)):
+        if layout == "ss" and aligned:
+            continue
+        workload = class_workload(*types, layout, aligned)
+        kind = "tf32" if workload.math == "tf32" else workload.dtype["a"]
+        widths = "/".join(map(str, workload.align.values()))
+        yield (not aligned, LAYOUTS.index(layout)), f"{kind}>{workload.dtype['c']} {layout} {widths}", workload
+    seen = set()
+    for row in read_shapes(OPERATORS):
+        workload = row.workload
+        if workload is not None and workload.class_key() not in seen:
+            seen.add(workload.class_key())
+            yield (False, 0), class_text(workload), workload
 
 
 def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool) -> Workload:

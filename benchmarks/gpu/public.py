@@ -1,11 +1,14 @@
-"""Step 5: the public function as users call it: its results, inside graph capture, on several streams, its cost."""
+"""The public functions as users call them: results, inside graph capture, on several streams, cost per call."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,10 @@ from gensor_kernels.operators import matmul, tolerance
 from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.epilogue import Step
 from gensor_kernels.operators.workload import Workload
+from gensor_tuner.shapes import read_shapes
 
+from . import public_calls
+from .public_calls import Shown
 from .session import Item, Session
 
 STEP = "public"
@@ -24,6 +30,7 @@ TYPES = ("float16", "float32", "float64", "int8")
 REHEARSED = (40, 24, 32)
 CALLS = 2000  # per sample of the overhead
 STREAMS = 4
+REHEARSED_CALLS = 4
 
 
 def items(session: Session) -> Iterator[Item]:
@@ -37,6 +44,9 @@ def items(session: Session) -> Iterator[Item]:
             yield Item(f"call {name}", lambda d=dtype, s=shape: call(session, d, s))  # type: ignore[misc]
             if not session.emulate:
                 yield Item(f"graph {name}", lambda d=dtype, s=shape: graph(session, d, s))  # type: ignore[misc]
+    shown = public_calls.calls(session.emulate)
+    for name, each in shown.items() if not session.emulate else [*shown.items()][:: len(shown) // REHEARSED_CALLS]:
+        yield Item(name, partial(function, session, each))
     if not session.emulate:
         yield Item("streams", lambda: streams(session))
     yield Item("overhead", lambda: overhead(session))
@@ -130,6 +140,60 @@ def graph(session: Session, dtype: str, shape: tuple[int, int, int]) -> dict[str
     made.launch(stream)
     stream.synchronize()
     return {"worst": other.check(out, True)}
+
+
+def function(session: Session, shown: Shown) -> dict[str, Any]:
+    """One public function: who serves it, how far it is off, captured and replayed, and host time per call."""
+    drawn, xp = public_calls.draw(shown), session.device.xp
+    arrays = public_calls.Arrays({name: xp.asarray(each) for name, each in drawn.items()})
+    found: dict[str, Any] = {}
+    with context(session):
+        result = shown.call(arrays)
+        session.synchronize()
+        found["worst"] = public_calls.error(session.device.host(result), public_calls.expected(shown, drawn))
+        found["tiers"] = tiers(lambda: shown.call(arrays))
+        if not session.emulate:
+            found["graph"] = captured(session, shown, arrays)
+        found["us"] = _per_call(session, 5 if session.emulate else CALLS // 4, lambda: shown.call(arrays))
+    worst = max(found["worst"], found.get("graph", {}).get("worst", 0.0))
+    return found if worst <= 1 else found | {"outcome": "wrong", "error": f"{worst:.2f} times what is allowed"}
+
+
+def tiers(call: Callable[[], Any]) -> dict[str, int]:
+    """Who serves a call: its parts by tier, as a recording counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calls.csv"
+        with gensor_kernels.record(path):
+            call()
+        return {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
+
+
+def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
+    """Captured, and replayed on other numbers in the same memory; or what CuPy says of capturing its own calls."""
+    cupy: Any = session.device.xp
+    other = public_calls.draw(shown, seed=1)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        shown.call(arrays)  # nothing may be loaded inside capture, and memory comes from what this stream has freed
+        stream.synchronize()
+    session.synchronize()
+    try:
+        with stream:
+            stream.begin_capture()
+            try:
+                result = shown.call(arrays)
+            finally:
+                made = stream.end_capture()
+    except Exception as error:
+        if not session.healthy():
+            raise
+        return {"not_captured": f"{type(error).__name__}: {error}"[:200]}
+    for name, each in other.items():
+        arrays[name][...] = cupy.asarray(each)
+    session.synchronize()
+    made.launch(stream)
+    stream.synchronize()
+    return {"worst": public_calls.error(session.device.host(result), public_calls.expected(shown, other))}
 
 
 def streams(session: Session) -> dict[str, Any]:

@@ -1,33 +1,38 @@
-"""One kernel on one workload at its real sizes, compared with float64 products computed on the device itself.
+"""One kernel on one workload at its real sizes: compared with float64 in parts, and with the library as a whole.
 
-The output is checked block by block in random order (the last corner first) until all of it, or the time for one
-item, is done; the part that was checked is recorded. Unwritten elements (the output begins as NaN) and writes into
-the red zones are looked for everywhere.
+Parts of the output (parts.py) are compared with the operator's own float64 reference on the host, the last corner
+first, the others in random order, until all of it, or the time for one item, is done; the share that was checked is
+recorded. The whole output is compared with what the array library computes of the same numbers in float64, as far as
+a tile or a row in the wrong place would show. Unwritten elements (the output begins as NaN) and writes into the red
+zones are looked for everywhere.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from gensor_kernels.devices.device import Code
+from gensor_kernels.dispatch.arguments import Operation
+from gensor_kernels.dispatch.replaced import library_call
 from gensor_kernels.operators import tolerance
-from gensor_kernels.operators.dtypes import facts, round_to
+from gensor_kernels.operators.dtypes import decode, facts
 from gensor_kernels.operators.epilogue import Step
-from gensor_kernels.operators.tolerance import Magnitude
 from gensor_kernels.operators.workload import Workload
 from gensor_tuner.operands import POISON, Block, Noise, Operands
 from gensor_tuner.pool import Candidate
 
+from .parts import Part, cut, parts
 from .session import Session
 
 RED_ZONE = 1 << 16  # bytes on both sides of each array: a whole tile row of most kernels
-BLOCK_ELEMENTS = 1 << 20  # of the output, compared on the host at a time
-PANEL_BYTES = 1 << 30  # of B in float64 on the device at a time
-SECONDS = 4.0  # of comparison per item
+SECONDS = 1.0  # of comparison per item
+WHOLE_SECONDS = 0.5  # that the library's float64 may take, by the arithmetic's peak
+GROSS = 1 / 16  # of an element and of the root of the mean square: what the whole output may be off
 
 Change = Callable[[bytes], bytes]
 
@@ -35,110 +40,136 @@ Change = Callable[[bytes], bytes]
 def check(
     session: Session, noise: Noise, found: Candidate, code: Code, workload: Workload, change: Change | None = None
 ) -> dict[str, Any]:
-    """The outcome of one launch: `worst` error over its tolerance, `checked` share of the output."""
+    """The outcome of one launch: `worst` error over its tolerance, `checked` share of the output, and `whole`."""
     operands = Operands(session.device, workload, noise, guard=RED_ZONE, exact=True)
-    before = [_sum(session, block) for block in operands.reads]
+    before = [_sum(block) for block in operands.reads]
     launch = operands.launcher(found, code) if change is None else operands.launcher(found, code, change)
     launch()
     session.synchronize()
-    out = operands.blocks["c"]
     sizes = {"sizes": dict(workload.sizes)}
-    if not all(_intact(block) for block in (*operands.reads, out)):
+    if not all(_intact(block) for block in (*operands.reads, operands.out)):
         return {"outcome": "wrong", "error": "a red zone was written", **sizes}
-    if before != [_sum(session, block) for block in operands.reads]:
+    if before != [_sum(block) for block in operands.reads]:
         return {"outcome": "wrong", "error": "an input was written", **sizes}
-    unwritten = _unwritten(session.device.xp, out)
+    unwritten = _unwritten(session.device.xp, operands.out)
     if unwritten:
-        return {"outcome": "wrong", "error": f"{unwritten} elements of C are NaN: not written", **sizes}
-    return _compare(session, operands) | sizes
+        return {"outcome": "wrong", "error": f"{unwritten} elements of the result are NaN: not written", **sizes}
+    compared = _compare(session, operands)
+    if compared["outcome"] == "ok":
+        compared |= whole(session, operands)
+    return compared | sizes
 
 
 def _compare(session: Session, operands: Operands) -> dict[str, Any]:
-    xp, out = session.device.xp, operands.blocks["c"]
+    """Parts against the float64 reference."""
+    xp, out = session.device.xp, operands.out
     began, worst, checked = time.perf_counter(), 0.0, 0
-    view = out.view(xp)
-    for place in _places(operands):
-        found = tolerance.check(_host(view[place]), _expected(xp, operands, place))
+    view, name = out.view(xp), operands.operator.names[-1]
+    for part in parts(operands.workload):
+        result = host(session, cut(view, part.slices[name]))
+        found = tolerance.check(result, _expected(session, operands, part))
         worst = max(worst, found.ratio)
-        checked += int(np.prod(view[place].shape))
+        checked += result.size
         if not found.ok:
-            batch, rows, columns = place
-            where = f"block [{batch}, {rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
+            where = f"part {dict(part.workload.sizes)} at {_place(part.slices[name])}"
             return {"outcome": "wrong", "error": f"{where}: {found.message}", "worst": worst}
         if time.perf_counter() - began > SECONDS:
             break
-    return {"outcome": "ok", "worst": worst, "checked": round(checked / max(int(np.prod(out.shape)), 1), 4)}
+    return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
 
 
-def _places(operands: Operands) -> Iterator[tuple[int, slice, slice]]:
-    """(batch, rows, columns) of blocks that cover C, the last one first, the others in random order."""
-    batch, m, n = operands.blocks["c"].shape
-    k = operands.blocks["a"].shape[2]
-    columns = max(1, min(n, PANEL_BYTES // (24 * max(k, 1)), BLOCK_ELEMENTS))
-    rows = max(1, min(m, BLOCK_ELEMENTS // columns))
-    places = [
-        (index, slice(row, min(row + rows, m)), slice(column, min(column + columns, n)))
-        for index in range(batch)
-        for row in range(0, m, rows)
-        for column in range(0, n, columns)
+def _expected(session: Session, operands: Operands, part: Part) -> tolerance.Expected:
+    xp, name = session.device.xp, operands.operator.names[-1]
+    arrays = {
+        each: host(session, cut(block.view(xp), part.slices[each]))
+        for each, block in operands.blocks.items()
+        if block is not operands.out
+    }
+    steps = []
+    for step, block, scalar in operands.steps:
+        stored = None if block is None else host(session, cut(block.view(xp), part.slices[name]))
+        kind = "" if block is None else "int8" if block.dtype == "bool" else block.dtype
+        steps.append(Step(step, None if stored is None else decode(kind, stored), scalar))
+    return operands.operator.expect(part.workload, arrays, steps, integer_steps=operands.integer_steps)
+
+
+def _place(slices: tuple[slice, ...]) -> str:
+    return "[" + ", ".join(f"{each.start}:{each.stop}" if each.stop is not None else ":" for each in slices) + "]"
+
+
+# ---- the whole output
+
+
+def whole(session: Session, operands: Operands) -> dict[str, Any]:
+    """{"whole": share of the output that is grossly off} beside the library's float64, or why there is none."""
+    workload, arch = operands.workload, session.arch
+    if workload.flops() > WHOLE_SECONDS * arch.peak("float64"):
+        return {"whole": "not compared: too much work in float64"}
+    if facts(operands.out.dtype).is_integer and not facts(workload.accumulator).is_integer:
+        return {"whole": "not compared: positions"}
+    try:
+        reference = wide_reference(session, operands)
+        off = None if reference is None else grossly_off(session, operands.out, reference)
+    except MemoryError:
+        return {"whole": "not compared: it does not fit in memory"}
+    if off is None:
+        return {"whole": "not compared: the library has no such call"}
+    found: dict[str, Any] = {"whole": off}
+    return found if not off else found | {"outcome": "wrong", "error": f"{off:.3%} of the result are nowhere near"}
+
+
+def wide_reference(session: Session, operands: Operands) -> Any:
+    """What the array library makes of the same numbers in float64; None where it has no such call."""
+    xp, out = session.device.xp, operands.out
+    kind = np.complex128 if facts(out.dtype).is_complex else np.float64
+    arrays = {name: _wide(xp, block) for name, block in operands.blocks.items() if block is not out}
+    arrays[operands.operator.names[-1]] = xp.empty(out.shape, kind)
+    steps = [
+        Operation(name, None if block is None else _wide(xp, block), scalar) for name, block, scalar in operands.steps
     ]
-    yield places.pop()
-    yield from (places[index] for index in np.random.default_rng(0).permutation(len(places)))
+    call = library_call(session.device, operands.workload, arrays, steps)
+    return None if call is None else call()
 
 
-def _expected(xp: Any, operands: Operands, place: tuple[int, slice, slice]) -> tolerance.Expected:
-    """The float64 reference of a block of C and its bound; the products are the device's, the rest the host's."""
-    workload, (batch, rows, columns) = operands.workload, place
-    a = _float64(xp, operands.blocks["a"].view(xp)[batch, rows], workload.dtype["a"])
-    b = _float64(xp, operands.blocks["b"].view(xp)[batch, :, columns], workload.dtype["b"])
-    product, total = _host(xp.matmul(a, b)), _host(xp.matmul(abs(a), abs(b)))
-    norm = np.sqrt(_host(xp.matmul(a * a, b * b)))
-    if workload.accumulator == "int32":
-        product = round_to("int32", product)
-    bound = tolerance.accumulation_bound(
-        product,
-        Magnitude(total, np.clip(norm, total / np.sqrt(max(a.shape[-1], 1)), total)),
-        a.shape[-1],
-        dtype=workload.dtype["a"],
-        accumulator=workload.accumulator,
-        math=workload.math,
-    )
-    steps = [Step(name, _part(xp, block, place), scalar) for name, block, scalar in operands.steps]
-    return tolerance.expect(
-        product,
-        bound,
-        steps,
-        accumulator=workload.accumulator,
-        output=workload.dtype["c"],
-        integer_steps=operands.integer_steps,
-    )
+def grossly_off(session: Session, out: Block, reference: Any) -> float:
+    """The share of elements that are nowhere near: NaN and infinities count where the reference has none."""
+    xp = session.device.xp
+    reference, kind = reference.reshape(out.shape), facts(out.dtype)
+    values = _wide(xp, out)
+    if kind.is_integer:  # results wrap around as those of wider integers do
+        reference = xp.trunc(reference).astype(np.int64).astype(out.storage).astype(np.float64)
+    root = float(xp.sqrt(xp.mean(xp.abs(reference) ** 2)))
+    near = xp.abs(values - reference) <= GROSS * (xp.abs(reference) + root)
+    near |= xp.abs(reference) > kind.maximum
+    return round(float(1 - xp.mean(near)), 6)
 
 
-def _part(xp: Any, block: Block | None, place: tuple[int, slice, slice]) -> np.ndarray | None:
-    """The part of an epilogue operand that belongs to a block of C, float64."""
-    if block is None:
-        return None
-    batch, rows, columns = place
-    view = block.view(xp)
-    part = view[0, 0, columns] if block.shape[1] == 1 != rows.stop - rows.start else view[batch, rows, columns]
-    return _host(_float64(xp, part, block.dtype))
+def _wide(xp: Any, block: Block) -> Any:
+    """An array as float64 or complex128, contiguous."""
+    return widened(block.view(xp), block.dtype)
 
 
-def _float64(xp: Any, array: Any, dtype: str) -> Any:
-    if dtype == "bfloat16":  # held as its bits, so that no array library needs to know the type
-        array = (array.astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
-    return array.astype(np.float64, order="C")
+def widened(array: Any, dtype: str) -> Any:
+    """Elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library needs to
+    know the type."""
+    if dtype == "bfloat16":
+        array = (array.view(np.uint16).astype(np.uint32, order="C") << np.uint32(16)).view(np.float32)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 
-def _host(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
+def host(session: Session, array: Any) -> np.ndarray:
+    """A copy in the host's memory, contiguous."""
+    return np.ascontiguousarray(session.device.host(array))
+
+
+# ---- what a kernel may not touch
 
 
 def _intact(block: Block) -> bool:
     return all(bool((zone == POISON).all()) for zone in block.around())
 
 
-def _sum(session: Session, block: Block) -> int:
+def _sum(block: Block) -> int:
     """A checksum of an array's bytes: a changed element changes it, but for a freak."""
     words = block.flat.view(np.uint8)
     usable = words.size // 4 * 4
@@ -154,21 +185,3 @@ def _unwritten(xp: Any, out: Block) -> int:
     if out.dtype == "bfloat16":
         return int(((bits & np.uint16(0x7FFF)) > np.uint16(0x7F80)).sum())
     return int(xp.isnan(bits).sum())
-
-
-def shrunk(workload: Workload, limit: int) -> Workload:
-    """The same class with every extent at most `limit` + 15, each the same multiple of 16 apart as before."""
-    sizes = {name: size - -(-max(0, size - limit) // 16) * 16 for name, size in workload.sizes if name != "batch"}
-    return workload.with_sizes(batch=min(workload.size["batch"], 2), **{k: max(1, v) for k, v in sizes.items()})
-
-
-def fitting(session: Session, workload: Workload) -> Workload:
-    """The workload at its real sizes, or as much of it as a third of the free memory holds; tiny in a rehearsal."""
-    if session.emulate:
-        return shrunk(workload, 40)
-    free, _ = session.device.xp.cuda.runtime.memGetInfo()
-    while workload.bytes_moved() > free / 3:
-        name = "batch" if workload.size["batch"] > 1 else max("mnk", key=lambda axis: workload.size[axis])
-        half = workload.size[name] // 2
-        workload = workload.with_sizes(**{name: half if name == "batch" else max(16, half // 16 * 16)})
-    return workload

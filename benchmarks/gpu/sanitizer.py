@@ -16,7 +16,7 @@ from .session import Item, Session
 
 STEP = "sanitizer"
 TOOLS = ("memcheck", "racecheck")
-ITEMS = r"(float16|float32|tf32|int8)>\w+ (kn|kk) \S+ starter 0$"
+ITEMS = r"((float16|float32|tf32|int8)>\w+ (kn|kk) \S+|^(rows|window|attention) .*|conv2d .*) starter 0$"
 SECONDS = 120.0
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 

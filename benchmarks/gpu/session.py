@@ -52,15 +52,17 @@ class Session:
     since: float = 0.0  # items that broke before are run again, seconds since 1970
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
+    workloads: Path | None = None  # a folder of shapes files
+    vendors: tuple[str, ...] = ("cupy", "torch", "compiled")  # whom kernels are timed beside
     _poisoned: bool = field(default=False, repr=False)
 
     @cached_property
     def device(self) -> Device:
         """The GPU, or the emulator. ToolMissingError, with a sentence, where there is none."""
         if self.emulate:
-            from gensor_kernels.devices.emulator.device import EmulatorDevice
+            from .rehearsed import RehearsedDevice
 
-            return EmulatorDevice(lookup(self.arch_name or EMULATED_ARCH))
+            return RehearsedDevice(lookup(self.arch_name or EMULATED_ARCH))
         # A TF32 row's vendor call must be TF32, too; IEEE rows switch it off call by call.
         os.environ.setdefault("CUPY_TF32", "1")
         from gensor_kernels.devices import cuda

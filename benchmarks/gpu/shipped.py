@@ -1,16 +1,16 @@
 """Step 3: the kernels of a database, each executed on the device at the real sizes of its records.
 
 Where no database has kernels for this capability they are made first: from the Programs another capability's
-database holds, or by tuning the common shapes, without an emulator. Either way they count as verified only by what
-this step finds.
+database holds, or by tuning the common shapes, without an emulator; so are those of operators that it has none of.
+Either way they count as verified only by what this step finds.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ from gensor_kernels.programs.program import Program
 from gensor_tuner.construct import Options
 from gensor_tuner.operands import Noise
 from gensor_tuner.pool import Candidate
-from gensor_tuner.shapes import read_shapes
+from gensor_tuner.shapes import Row, read_shapes
 from gensor_tuner.tune import Run
 
-from .adopt import adopt
-from .real_size import check, fitting
+from .adopt import adopt, adopt_starters
+from .families import OPERATORS
+from .fitting import fitting
+from .real_size import check
 from .session import Item, Session
 
 STEP = "shipped"
@@ -39,6 +41,7 @@ COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"
 TOP = 8  # finalists per class where kernels have to be made here
 TUNE_SHARE = 0.5  # of what is left of this step's time
 REHEARSED = 4
+REHEARSED_OPERATORS = ("softmax", "max_pool2d", "attention")
 
 
 @dataclass(frozen=True)
@@ -69,31 +72,61 @@ def items(session: Session) -> Iterator[Item]:
     noise = Noise(session.device)
     yield from (
         Item(each.name, lambda each=each: verify(session, noise, each))  # type: ignore[misc]
-        for each in ordered(stored(session))[: REHEARSED if session.emulate else None]
+        for each in rehearsed(session, ordered(stored(session)))
     )
+
+
+def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
+    """All of them; in a rehearsal a few, and one of every family."""
+    if not session.emulate:
+        return found
+    first = {each.candidate.program.family: each for each in reversed(found)}
+    return [*dict.fromkeys([*found[:REHEARSED], *first.values()])]
 
 
 def fill(session: Session) -> dict[str, Any]:
     """Bring kernels for this capability into the database of results; says where they came from."""
     sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
     with session.store() as store:
-        for path in sources:
-            with Store.open(path, readonly=True) as other:
-                if any(other.rows(Kernel, arch=session.arch.name)):
-                    # Whoever names a database on the command line vouches for it.
-                    return {"from": str(path), "rows": dict(merge(store, other, binaries=True))}
-        for path in sources:
-            with Store.open(path, readonly=True) as other:
-                made = adopt(session, other, store)
-                if made:
-                    return {"from": f"programs of {path}, legal here, compiled here", "kernels": made}
-        return {"from": f"tuning of {COMMON.name}", "rows": tuned(session, store)}
+        found = _given(session, sources, store)
+        missing = lacking(session, store)
+        if missing and session.emulate:
+            workloads = [fitting(session, row.workload) for row in missing if row.workload]
+            found["default Programs"] = adopt_starters(session, workloads, store)
+        elif missing:
+            found["operators tuned here"] = tuned(session, store, missing)
+        return found
 
 
-def tuned(session: Session, store: Store) -> dict[str, int]:
-    """Tune the common shapes, as far as the time goes, without verifying: that is what this step is for."""
-    options = Options(top=TOP, jobs=session.jobs, verify="none")
+def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str, Any]:
+    """Kernels of the databases, or of their Programs; else those of the common shapes."""
+    for path in sources:
+        with Store.open(path, readonly=True) as other:
+            if any(other.rows(Kernel, arch=session.arch.name)):
+                # Whoever names a database on the command line vouches for it.
+                return {"from": str(path), "rows": dict(merge(store, other, binaries=True))}
+    for path in sources:
+        with Store.open(path, readonly=True) as other:
+            made = adopt(session, other, store)
+            if made:
+                return {"from": f"programs of {path}, legal here, compiled here", "kernels": made}
     rows = read_shapes(COMMON)[: 2 if session.emulate else None]
+    return {"from": f"tuning of {COMMON.name}", "rows": tuned(session, store, rows)}
+
+
+def lacking(session: Session, store: Store) -> list[Row]:
+    """Rows of the operators that nothing is recorded of; in a rehearsal one of each family that has none."""
+    recorded = {json.loads(record.key)["operator"] for record in store.rows(Record, arch=session.arch.name)}
+    rows = [row for row in read_shapes(OPERATORS) if row.workload and row.workload.operator not in recorded]
+    if not session.emulate:
+        return rows
+    first = {row.workload.operator: row for row in reversed(rows) if row.workload}
+    return [first[name] for name in REHEARSED_OPERATORS if name in first]
+
+
+def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]:
+    """Tune rows, as far as the time goes, without verifying: that is what this step is for."""
+    options = Options(top=TOP, jobs=session.jobs, verify="none")
     run = Run(session.arch, store, options, budget=session.left() * TUNE_SHARE)
     return dict(Counter(result.status for _, result in run.rows(rows)))
 
@@ -101,12 +134,16 @@ def tuned(session: Session, store: Store) -> dict[str, int]:
 def stored(session: Session) -> list[Stored]:
     """Every record of this capability with its kernel, in the order of the records' keys."""
     found = []
+    loaded: dict[str, Stored | None] = {}  # kernels are shared by many records
     with session.store() as store:
         for record in sorted(store.rows(Record, arch=session.arch.name), key=lambda row: (row.key, row.digest)):
-            kernel = store.get(Kernel, record.kernel_digest) if record.kernel_digest else None
-            each = load(store, kernel, Workload.from_json(record.key)) if kernel is not None else None
+            name, workload = record.kernel_digest, Workload.from_json(record.key)
+            if name and name not in loaded:
+                kernel = store.get(Kernel, name)
+                loaded[name] = None if kernel is None else load(store, kernel, workload)
+            each = loaded.get(name) if name else None
             if each is not None:
-                found.append(each)
+                found.append(replace(each, workload=workload))
     return list({each.name: each for each in found}.values())
 
 

@@ -1,7 +1,7 @@
-"""Step 4: every stored kernel on its records' sizes, beside the library's call; and how well the potential ranks.
+"""Step 4: every stored kernel on its records' sizes, beside CuPy's call and PyTorch's; how well the potential ranks.
 
-Protocol: `gensor_tuner.measure` (rotating operand sets, full queue, interleaved rounds, medians). The vendor's call
-is what CuPy does for the same workload, epilogue included.
+Protocol: `gensor_tuner.measure` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call is
+what its users would write for the same workload, epilogue included; that it computes the same is looked at first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,24 +20,81 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer
+from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.pool import Candidate, Pool
 from gensor_tuner.report import class_text
 
 from .facts import Clocks, environment
-from .real_size import fitting
+from .fitting import fitting
 from .session import Item, Session
-from .shipped import REHEARSED, Stored, load, rejected, stored
+from .shipped import Stored, load, rehearsed, rejected, stored
+from .vendors import CUPY, TORCH, Vendors
 
 STEP = "timing"
 MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own
 REGRET_AT = 8
 
 
+class Bench:
+    """What timing works with."""
+
+    def __init__(self, session: Session):
+        self.session = session
+        self.timer = Timer(session.device, HostClock() if session.emulate else CudaClock(session.device))
+        self.vendors, self.clocks, self.machine = Vendors(session), Clocks(), _machine(session)
+
+    def measure(self, each: Stored, names: Sequence[str] = (CUPY, TORCH), most: int = MOST_KERNELS) -> dict[str, Any]:
+        """Time the kernels of a class on one workload, and the vendors' calls; every time becomes a row."""
+        session = self.session
+        workload = fitting(session, each.workload)
+        kernels, predicted = rivals(session, each, workload, most)
+        pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
+        ours = kernels[0]
+        calls, refused = self.vendors.agreeing(
+            workload, self.timer.noise, lambda operands: operands.launcher(ours.candidate, ours.code), names
+        )
+        times, theirs = self.timer.beside(workload, pairs, calls)
+        self._store(workload, kernels, times, theirs)
+        measured = [time.median_us for time in times]
+        best = int(np.argmin(measured))
+        return {
+            "class": class_text(workload),
+            "group": f"{kernels[best].candidate.program.family} {workload.operator}",
+            "key": workload.key(),
+            "asked": each.workload.key(),
+            "kernels": [kernel.digest for kernel in kernels],
+            "predicted_us": predicted,
+            "measured_us": measured,
+            "record_us": measured[0],
+            "best_us": measured[best],
+            "vendors_us": {name: time.median_us for name, time in theirs.items()},
+            "refused": refused,
+            "bound_us": bound_us(workload, session.arch),
+            "tau": kendall_tau(predicted, measured),
+            f"regret_at_{REGRET_AT}": regret(predicted, measured),
+        }
+
+    def _store(
+        self, workload: Workload, kernels: Sequence[Stored], times: Sequence[Timed], theirs: dict[str, Timed]
+    ) -> None:
+        """Rows of our kernels and of CuPy's call, which is what dispatch has to choose between."""
+        session = self.session
+        place = (workload.key(), session.arch.name, session.part)
+        device = json.dumps({**self.machine, "clocks": self.clocks.now()}, sort_keys=True)
+        rows = [
+            Timing(*place, kernel.digest, None, time.median_us, _samples(time), device)
+            for kernel, time in zip(kernels, times, strict=True)
+        ]
+        if CUPY in theirs:
+            vendor = theirs[CUPY]
+            rows.append(Timing(*place, None, vendor_name(workload), vendor.median_us, _samples(vendor), device))
+        with session.store() as store:
+            store.add(*rows)
+
+
 def items(session: Session) -> Iterator[Item]:
-    """One item per workload, classes in turn, so that a short budget still sees every class."""
-    timer = Timer(session.device, HostClock() if session.emulate else CudaClock(session.device))
-    clocks, machine = Clocks(), _machine(session)
+    """One item per workload, operators and their classes in turn, so that a short budget still sees every class."""
+    bench = Bench(session)
     by_class: dict[str, dict[str, Stored]] = {}
     bad = rejected(session)
     for each in stored(session):
@@ -45,11 +103,14 @@ def items(session: Session) -> Iterator[Item]:
         by_class.setdefault(each.workload.class_key(), {})[each.workload.key()] = each
     queues = [sorted(group.values(), key=lambda each: -each.workload.flops()) for group in by_class.values()]
     turns = [(turn, place, each) for place, queue in enumerate(queues) for turn, each in enumerate(queue)]
-    for _, _, each in sorted(turns, key=lambda turn: turn[:2])[: REHEARSED if session.emulate else None]:
-        yield Item(
-            each.name.partition(" ")[2] + f" {class_text(each.workload)}",
-            lambda each=each: measure(session, timer, each, {**machine, "clocks": clocks.now()}),  # type: ignore[misc]
-        )
+    ordered = [each for _, _, each in sorted(turns, key=lambda turn: turn[:2])]
+    for each in rehearsed(session, ordered):
+        yield Item(timed_name(each), partial(bench.measure, each))
+
+
+def timed_name(each: Stored) -> str:
+    """What is timed, as items are called: sizes, epilogue, class."""
+    return each.name.partition(" ")[2] + f" {class_text(each.workload)}"
 
 
 def _machine(session: Session) -> dict[str, Any]:
@@ -59,43 +120,11 @@ def _machine(session: Session) -> dict[str, Any]:
     return {name: found[name] for name in kept if name in found} | {"emulated": session.emulate}
 
 
-def measure(session: Session, timer: Timer, each: Stored, machine: dict[str, Any]) -> dict[str, Any]:
-    """Time the kernels of a class on one workload and the vendor's call; every time becomes a row."""
-    workload = fitting(session, each.workload)
-    kernels, predicted = rivals(session, each, workload)
-    pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
-    times, vendor = timer.time(workload, pairs)
-    place = (workload.key(), session.arch.name, session.part)
-    device = json.dumps(machine, sort_keys=True)
-    rows = [
-        Timing(*place, kernel.digest, None, time.median_us, _samples(time), device)
-        for kernel, time in zip(kernels, times, strict=True)
-    ]
-    if vendor is not None:
-        rows.append(Timing(*place, None, "cupy.matmul", vendor.median_us, _samples(vendor), device))
-    with session.store() as store:
-        store.add(*rows)
-    measured = [time.median_us for time in times]
-    return {
-        "class": class_text(workload),
-        "key": workload.key(),
-        "kernels": [kernel.digest for kernel in kernels],
-        "predicted_us": predicted,
-        "measured_us": measured,
-        "record_us": measured[0],
-        "best_us": min(measured),
-        "vendor_us": vendor.median_us if vendor else None,
-        "bound_us": bound_us(workload, session.arch),
-        "tau": kendall_tau(predicted, measured),
-        f"regret_at_{REGRET_AT}": regret(predicted, measured),
-    }
-
-
 def _samples(timed: Timed) -> str:
     return json.dumps({name: value for name, value in asdict(timed).items() if name != "median_us"}, sort_keys=True)
 
 
-def rivals(session: Session, each: Stored, workload: Workload) -> tuple[list[Stored], list[float]]:
+def rivals(session: Session, each: Stored, workload: Workload, most: int) -> tuple[list[Stored], list[float]]:
     """The record's kernel first, then the stored kernels of its class that can serve it, best predicted first."""
     found, bad = {each.digest: each}, rejected(session)
     with session.store() as store:
@@ -106,7 +135,7 @@ def rivals(session: Session, each: Stored, workload: Workload) -> tuple[list[Sto
     seconds = predictions(session, workload, [kernel.candidate for kernel in found.values()])
     # What the potential takes to be illegal here (inf) may not be launched; the record's own kernel was tuned for it.
     ranked = sorted(zip(seconds, found.values(), strict=True), key=lambda pair: (pair[1] is not each, pair[0]))
-    kept = [pair for pair in ranked if pair[1] is each or math.isfinite(pair[0])][:MOST_KERNELS]
+    kept = [pair for pair in ranked if pair[1] is each or math.isfinite(pair[0])][:most]
     return [kernel for _, kernel in kept], [value * 1e6 for value, _ in kept]
 
 

@@ -2,6 +2,19 @@
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
 // GATE, GATE_BIAS, RAGGED_ROWS and NORM.
 #pragma once
+// Families that know nothing of these need not name them.
+#ifndef GATE
+#define GATE 0
+#endif
+#ifndef GATE_BIAS
+#define GATE_BIAS 0
+#endif
+#ifndef RAGGED_ROWS
+#define RAGGED_ROWS 0
+#endif
+#ifndef NORM
+#define NORM 0
+#endif
 #include "gate.cuh"
 #include "ragged.cuh"
 

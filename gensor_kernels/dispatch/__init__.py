@@ -2,6 +2,7 @@
 
 api        matmul, and which device a call is for
 products   the other public functions
+packing    weights copied into the layout that products with few rows read fastest
 arguments  what the caller wrote -> shapes, dtypes, epilogue (NumPy's rules)
 problem    arrays as they lie in memory -> a Workload and the strides of Params
 stored     databases -> the kernels of one Arch, in memory
@@ -17,6 +18,7 @@ for operators other than products:
 function      what a public function says of itself, and what one call of it is
 calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
+replaced      the inverse: the array library's call of a Workload, which benchmarks compare with
 convolution, sliding_functions, row_functions, attention_function, gates, normed,
               ragged
               what each function means, and the same from the array library
@@ -36,6 +38,7 @@ from .api import emulated, matmul, refresh
 from .attentions import attention
 from .convolutions import conv1d, conv2d, conv_transpose2d
 from .groups import grouped_matmul
+from .packing import prepack
 from .pools import avg_pool2d, global_avg_pool2d, max_pool2d
 from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
 from .reductions import (
@@ -81,6 +84,7 @@ __all__ = [
     "min",
     "norm",
     "outer",
+    "prepack",
     "prod",
     "refresh",
     "rms_norm",

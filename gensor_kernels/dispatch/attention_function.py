@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators import operator
-from ..operators.attention import diagonal, workload_from_views
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from ..operators.attention import CAUSAL, diagonal, workload_from_views
+from ..operators.workload import Workload
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .problem import broadcast
 
 
@@ -37,6 +38,10 @@ class Attention(Function):
             raise TypeError(f"attention of {dtype}: expected floating-point arrays")
         return Result(tuple(q.shape), dtype)
 
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """Zeros where there are no keys."""
+        return 0.0 if inputs[1].shape[2] == 0 else None
+
     def understand(self, asked: Asked) -> Understood:
         """Any strides with elements of a head side by side; other arrays are copied."""
         q, k, v, mask = asked.inputs
@@ -58,6 +63,15 @@ class Attention(Function):
         declared: Any = operator(workload.operator)
         strides = {name: view.strides for name, view in views.items()}
         return Understood(workload, declared.geometry(workload, strides, p.scale))
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The scale is the default; a mask of booleans is one of bytes to kernels."""
+        declared: Any = operator(workload.operator)
+        word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
+        mask = arrays.get("e")
+        mask = mask != 0 if declared.kind == "bool" else mask
+        p = Parameters(False if word == "none" else word, None)
+        return Called((arrays["a"], arrays["b"], arrays["d"], mask), p)
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""

@@ -16,7 +16,7 @@ from ..programs.families import FAMILIES
 from ..programs.params import HEAD_BYTES, SCALAR_OFFSET, STEP_BYTES, WORKSPACE_OFFSET, write_pointer, write_scalar
 from .arguments import Operation
 from .fallback import whole_steps
-from .function import Copy, Function, Result
+from .function import Copy, Function, Result, Spread
 from .library import Kernel
 from .problem import LARGEST_EXTENT, Problem
 from .staging import byte_range
@@ -41,16 +41,19 @@ class Base:
 
 
 class NothingPlan:
-    """A result without elements."""
+    """A result without elements, or of rows without elements: `value` everywhere."""
 
-    tier, reason = 0, "the result has no elements"
+    tier = 0
 
-    def __init__(self, base: Base):
-        self.base = base
+    def __init__(self, base: Base, reason: str, value: float | None = None):
+        self.base, self.reason, self.value = base, reason, value
 
     def serve(self, inputs: Any, out: Any, steps: Any) -> Any:
         """`out`, or a new array."""
-        return self.base.result.new(self.base.runtime.device) if out is None else out
+        found = self.base.result.new(self.base.runtime.device) if out is None else out
+        if self.value is not None:
+            found[...] = self.value
+        return found
 
 
 class LibraryPlan:
@@ -75,18 +78,30 @@ class LibraryPlan:
 
 
 class CopyPlan:
-    """Inputs that no kernel takes as they lie: copied, then the call is made again."""
+    """Inputs and operands that no kernel takes as they lie: copied, then the call is made again."""
 
-    def __init__(self, base: Base, copies: Sequence[Copy | None], tier: int):
-        self.base, self.copies, self.tier, self.reason = base, copies, tier, "operands are copied"
+    def __init__(self, base: Base, copies: Sequence[Copy | None], spread: Sequence[Spread | None], tier: int):
+        self.base, self.copies, self.spread = base, copies, spread
+        self.tier, self.reason = tier, "operands are copied"
 
     def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
         """Copies and calls."""
         from .calls import call
 
         base, xp = self.base, self.base.runtime.device.xp
-        copied = tuple(_copied(xp, array, copy) for array, copy in zip(inputs, self.copies, strict=True))
-        return call(base.runtime, base.function, copied, base.parameters, out, steps, base.math)
+        if self.copies:
+            inputs = tuple(_copied(xp, array, copy) for array, copy in zip(inputs, self.copies, strict=True))
+        steps = tuple(self._spread(step, spread) for step, spread in zip(steps, self.spread, strict=True))
+        return call(base.runtime, base.function, inputs, base.parameters, out, steps, base.math)
+
+    def _spread(self, step: Operation, spread: Spread | None) -> Operation:
+        if spread is None:
+            return step
+        device, shape = self.base.runtime.device, self.base.result.shape
+        operand = spread.result(shape, step.operand.dtype).new(device)
+        cut = tuple(slice(None) if own else slice(1) for own in spread.own)
+        operand[...] = device.xp.broadcast_to(step.operand, shape)[cut]
+        return step._replace(operand=operand)
 
 
 def _copied(xp: Any, array: Any, copy: Copy | None) -> Any:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import recording
 from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, parse, written
+from . import counting
 from .contract import Study, is_staged, staged_form, stand_ins, study
-from .contractions import make
+from .contractions import library_row, make
 from .forms import einsum_form
 from .pairs import pair
 
@@ -34,11 +36,21 @@ def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any
     chain = _chain(runtime, text, operands, dtype, strategy, flags)
     if chain.library:
         taken_as = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
-        return runtime.device.xp.einsum(text, *taken_as, dtype=dtype, optimize=optimize)
+        result = runtime.device.xp.einsum(text, *taken_as, dtype=dtype, optimize=optimize)
+        if recording.active:
+            _count(runtime, chain, operands)
+        return result
     for form, places in chain.steps():
         first, second = taken(operands, places)
         operands.append(pair(runtime, form, first, second, None, chain.dtype))
     return operands[0]
+
+
+def _count(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> None:
+    """Counts every contraction of a chain that was one call of the library's."""
+    for number, (found, a, b) in enumerate(walked(runtime, chain, operands)):
+        step = chain.recorded.setdefault(number, Step())
+        counting.count(step, lambda found=found, a=a, b=b: library_row(runtime, found, a, b))  # type: ignore[misc]
 
 
 def _single(runtime: Runtime, text: str, operand: Any, dtype: Any) -> Any:
@@ -73,12 +85,17 @@ def taken(operands: list[Any], places: tuple[int, int]) -> tuple[Any, Any]:
     return operands.pop(low), second
 
 
+class Step:
+    """A contraction of a Chain as recordings know it: one row."""
+
+
 class Chain:
     """Pairwise contractions in order. `library`: each would be the library's, so all are one call of its."""
 
     def __init__(self, subscripts: Subscripts, pairs: Pairs, dtype: Any, flags: tuple[bool, ...]):
         self.subscripts, self.pairs, self.dtype, self.flags = subscripts, pairs, dtype, flags
         self.library = False
+        self.recorded: dict[int, Step] = {}
 
     def steps(self) -> Iterator[tuple[Any, tuple[int, int]]]:
         """(form, places of its operands) of each; what it gives is put at the end."""

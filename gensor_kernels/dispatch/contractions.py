@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
+from ..record_file import Cells
 from . import counting
-from .arguments import Call
+from .arguments import Call, resolve
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
 from .forms import library_call
 from .pairs import pair
@@ -215,11 +216,28 @@ def counted(runtime: Runtime, plan: Any, a: Any, b: Any, out: Any, pa: int, pb: 
     """Runs a Plan while calls are recorded: what is counted is the product, not the arrays it is a view of."""
     arrays: Any = (a, b, out)
     found = plan.study
+    if isinstance(plan, LibraryPlan) and plan.call is None:
+        result = plan.run(a, b, out, (), pa, pb, pc)
+        counting.count(plan, lambda: library_row(runtime, found, a, b))
+        return result
     if plan.call is None or found.layout is None or is_staged(found):
         return plan.run(a, b, out, (), pa, pb, pc)
     return counting.run(
         runtime, _Seen(plan, arrays), *views(runtime, found, a, b, target(runtime, found, out)), (), pa, pb, pc
     )
+
+
+def library_row(runtime: Runtime, found: Study, a: Any, b: Any) -> Cells:
+    """The row of a contraction that the library does as one call: the product that it is, or why it is none."""
+    while is_staged(found):
+        form, dtype = staged_form(found)
+        a, b = stand_ins(runtime, found, a, b)
+        found = study(runtime, form, a, b, None, dtype)
+    if found.layout is None:
+        return counting.unsupported(runtime, "einsum", (a, b), (), found.reason or "the sums have no terms")
+    x, y, z = views(runtime, found, a, b, target(runtime, found, None))
+    call = found.call(resolve(x, y, z, (), found.given, runtime.precision(None)))
+    return counting.describe(runtime, call, LibraryPlan.tier, x, y, z)
 
 
 class _Seen:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..operators import conv, operator
+from ..operators import conv, operator, winograd
 from ..operators.conv_product import output_size
 from ..operators.dtypes import ACCUMULATORS, facts
-from ..operators.workload import View
+from ..operators.workload import View, Workload
 from .conv_parameters import IMAGES, Parameters
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 
 #: Axes of the run that is read or written in vectors, by operand and its layout in memory.
 RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
@@ -25,16 +25,21 @@ class Convolution(Function):
     name = "conv2d"
 
     def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
-        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies."""
+        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
         dtype = np.dtype(np.int32) if dtype == np.int8 else dtype
         oh, ow = (output_size(sizes, side, parameters.transposed) for side in "hw")
+        grouped = parameters.transposed and sizes["groups"] > 1  # no kernel writes these with channels innermost
         if parameters.layout == "NHWC":
-            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype)
+            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype, (0, 3, 1, 2) if grouped else None)
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
-        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last else None)
+        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
+
+    def op(self, parameters: Parameters) -> str:
+        """Both kinds."""
+        return "conv2d_transpose" if parameters.transposed else self.name
 
     def understand(self, asked: Asked) -> Understood:
         """An image of any strides; weights whose filter is one run in memory, others are copied."""
@@ -83,11 +88,22 @@ class Convolution(Function):
         geometry = operator(workload.operator).geometry(workload, arrays)
         return Understood(workload, geometry, lambda strides: grouped(strides, k))
 
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
+        declared: Any = operator(workload.operator)
+        x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
+        if declared.transposed:
+            w = w.transpose(0, 4, 2, 3, 1)
+        p = Parameters("NHWC", tuple((n, workload.size[n]) for n in declared.parameters), declared.transposed)
+        inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
+        return Called(inputs, p, lambda value: value.reshape(shape))
+
     def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
         """One product per tap of the filter."""
         from .convolve import convolve
 
         x, w = inputs
+        math = "ieee" if math == winograd.MATH else math
         return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
 
 

@@ -11,6 +11,9 @@ from .asking import product
 from .conv_parameters import IMAGES, Parameters
 from .whole import padding_pairs, pair, whole
 
+#: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
+PRECISIONS = (None, "ieee", "tf32", "winograd")
+
 
 def conv2d(
     x: Any,
@@ -36,7 +39,9 @@ def conv2d(
 
     The dtypes are those of `matmul`: float16, bfloat16, float32, float64, and int8, whose sums are int32. Sums of
     float16 and bfloat16 are taken in float32. `precision` is "ieee" or "tf32" for float32 operands; None follows
-    CuPy's own TF32 switch.
+    CuPy's own TF32 switch. "winograd" allows Winograd's F(2 x 2, 3 x 3) where a float32 filter is 3 x 3 and moves by
+    one, without dilation and groups: errors are some times larger than those of "ieee", and where an infinity is read,
+    the result may be NaN. Anywhere else it means "ieee".
 
     Raises ValueError for shapes and arguments that do not fit, TypeError for operands that are no arrays of this
     device. CuPy has no convolution of its own: where no kernel serves, products of shifted images are summed.
@@ -110,12 +115,14 @@ def _convolution(
     from .convolution import CONVOLUTION
     from .sliding_functions import DEPTHWISE, is_depthwise
 
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
     if bias is not None and p.layout == "NCHW":
         bias = bias.reshape(-1, 1, 1)
     steps = operations(1, bias, add, activation)
     runtime = current_runtime()
     if _is_product(p, w):
-        found = _product(x, w, steps, out, precision, p)
+        found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:
             return found
     function = DEPTHWISE if is_depthwise(x, w, p) else CONVOLUTION

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import config, recording
 from ..errors import UnsupportedError
-from ..record_file import NAMES, Cells, Served, join, workload_row
+from ..record_file import Cells, Served, workload_row
+from ..shape_row import NAMES, join
 from .arguments import Call
 from .staging import problem_of
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from .plan import Plan, Steps
     from .runtime import Runtime
 
-_rows: WeakKeyDictionary[Plan, Cells] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[Any, Cells] = WeakKeyDictionary()
 
 
 def run(runtime: Runtime, plan: Plan, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
@@ -31,14 +33,67 @@ def run(runtime: Runtime, plan: Plan, a: Any, b: Any, out: Any, steps: Steps, pa
     before = recording.counted()
     result = plan.run(a, b, out, steps, pa, pb, pc)
     if recording.counted() == before:
-        try:
-            row = _rows.get(plan)
-            if row is None:
-                row = _rows[plan] = describe(runtime, replace(plan.call, operations=steps), plan.tier, a, b, out)
-            recording.count(row)
-        except Exception as error:  # the call is served; that is what counts
-            config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
+        count(plan, lambda: describe(runtime, replace(plan.call, operations=steps), plan.tier, a, b, out))
     return result
+
+
+def serve(plan: Any, inputs: Any, out: Any, steps: Steps) -> Any:
+    """Runs a Plan of a Function; while calls are recorded, counts the call, as `run` does."""
+    if not recording.active:
+        return plan.serve(inputs, out, steps)
+    before = recording.counted()
+    result = plan.serve(inputs, out, steps)
+    if recording.counted() == before:
+        count(plan, lambda: _described(plan, inputs, out, steps))
+    return result
+
+
+def count(plan: Any, describe: Callable[[], Cells]) -> None:
+    """Counts a call that a Plan has served, by the row that `describe` gives the first time."""
+    try:
+        row = _rows.get(plan)
+        if row is None:
+            row = _rows[plan] = describe()
+        recording.count(row)
+    except Exception as error:  # the call is served; that is what counts
+        config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
+
+
+def _described(plan: Any, inputs: Any, out: Any, steps: Steps) -> Cells:
+    """The row of a call of a Function: its Workload, or what it is and why no kernel takes it."""
+    from .studying import study
+
+    base = plan.base
+    try:
+        found = study(base, inputs, out, steps)
+        return workload_row(found.problem.workload, _served(base.runtime, plan.tier))
+    except (UnsupportedError, ValueError) as error:
+        op = base.function.op(base.parameters)
+        return unsupported(base.runtime, op, inputs, steps, getattr(error, "reason", str(error)), plan.tier)
+
+
+def unsupported(runtime: Runtime, op: str, inputs: Sequence[Any], steps: Steps, reason: str, tier: int = 4) -> Cells:
+    """The row of a call that forms no Workload."""
+    arrays = [array for array in inputs if array is not None]
+    dtype = arrays[0].dtype.name
+    cells = {
+        "op": op,
+        "dtype": NAMES.get(dtype, dtype),
+        "epilogue": join_names(steps),
+        "shapes": " ".join("x".join(map(str, array.shape)) for array in arrays),
+        "unsupported": reason,
+    }
+    return _served(runtime, tier).row(cells)
+
+
+def join_names(steps: Steps) -> str:
+    """The names of an epilogue of any length."""
+    return ";".join(step.name for step in steps) or join(())
+
+
+def _served(runtime: Runtime, tier: int) -> Served:
+    arch = runtime.device.arch
+    return Served(tier, arch.part if arch else "")
 
 
 def unseen(key: Any) -> None:
@@ -47,8 +102,7 @@ def unseen(key: Any) -> None:
 
 def describe(runtime: Runtime, call: Call, tier: int, a: Any, b: Any, out: Any) -> Cells:
     """The row of a call: its Workload, or, where it forms none, what it is and why no kernel takes it."""
-    arch = runtime.device.arch
-    served = Served(tier, arch.part if arch else "")
+    served = _served(runtime, tier)
     try:
         problem, _ = problem_of(call, a, b, out, runtime.pointer)
         return workload_row(problem.workload, served)
@@ -66,6 +120,6 @@ def _unserved(call: Call, reason: str) -> dict[str, object]:
         "k": k,
         "dtype": NAMES.get(call.inputs.name, call.inputs.name),
         "out": NAMES.get(call.dtype.name, call.dtype.name),
-        "epilogue": ";".join(step.name for step in call.operations) or join(()),
+        "epilogue": join_names(call.operations),
         "unsupported": reason,
     }

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import recording
+from ..errors import UnsupportedError
 from ..operators.epilogue import MAX_STEPS, OPERATIONS
+from . import counting
 from .api import current_runtime
 from .arguments import Operation
 from .asking import product
@@ -34,7 +37,7 @@ class Defined:
         unknown = [word for word in words[2] if word not in words[0] + words[1]]
         if unknown or len(set(output)) != len(output):
             raise ValueError(f"{expression!r}: the result's axes are some of the operands', each once")
-        self.form = ("labels", first, second, output)
+        self.form = ("labels", first, second, output, (False, False))
         self.steps = tuple(_step(item, numbers, output) for item in epilogue)
         if len(self.steps) > MAX_STEPS:
             raise ValueError(f"an epilogue has at most {MAX_STEPS} operations, not {len(self.steps)}")
@@ -51,6 +54,9 @@ class Defined:
     def _run(self, runtime: Runtime, form: Any, a: Any, b: Any, operands: Sequence[Any], dtype: Any) -> Any:
         found = study(runtime, form, a, b, None, dtype)
         if found.layout is None:
+            if not found.reason and 0 not in found.shape:  # nothing is summed: one product of zeros in its place
+                a, b = (runtime.device.xp.zeros([extent or 1 for extent in x.shape], x.dtype) for x in (a, b))
+                return self._run(runtime, form, a, b, operands, dtype)
             return self._without_kernel(runtime, found, a, b, operands)
         if is_staged(found):
             inner, dtype = staged_form(found)
@@ -69,15 +75,19 @@ class Defined:
         return result if layout.order is None else result.transpose(layout.order)
 
     def _without_kernel(self, runtime: Runtime, found: Study, a: Any, b: Any, operands: Sequence[Any]) -> Any:
-        """The library's einsum and the epilogue on its result; zeros where nothing is summed over."""
+        """The library's einsum and the epilogue on its result, or a result without elements."""
         from .fallback import apply_steps
 
         device = runtime.device
-        if found.reason:
-            _, first, second, output = found.form
-            value = device.xp.einsum(a, list(first), b, list(second), list(output))
-        else:
-            value = device.xp.zeros(found.shape, found.dtype)
+        if not found.reason:
+            return device.empty(found.shape, found.dtype)
+        if device.emulated:
+            raise UnsupportedError(f"no kernel serves this call: {found.reason}")
+        if recording.active:
+            shown = tuple(Operation(name) for name, _, _ in self.steps)
+            recording.count(counting.unsupported(runtime, "einsum", (a, b), shown, found.reason))
+        _, first, second, output, _ = found.form
+        value = device.xp.einsum(a, list(first), b, list(second), list(output))
         rest, steps = iter(operands), []
         for name, scalar, labels in self.steps:
             operand = None if labels is None else _broadcast(device.xp, found, labels, next(rest))

@@ -7,7 +7,7 @@ where no kernel serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,12 +76,40 @@ class Copy:
     order: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A copy of an epilogue's operand: axes of the result, the outermost first in memory, and which of them it has."""
+
+    order: tuple[int, ...]
+    own: tuple[bool, ...]
+
+    def result(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Result:
+        """The copy for a result of this shape."""
+        extents = tuple(extent if own else 1 for extent, own in zip(shape, self.own, strict=True))
+        return Result(extents, dtype, self.order)
+
+    def view(self, view: View) -> View:
+        """The copy of an operand that was broadcast to the result."""
+        copy = self.result(view.shape, np.dtype(view.dtype)).view()
+        strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
+        return View(view.shape, strides, view.dtype, copy.alignment)
+
+
 class Staged(Exception):
     """Raised by `understand`: which inputs have to be copied before the call is made again."""
 
     def __init__(self, *copies: Copy | None):
         super().__init__("operands are copied")
         self.copies = copies
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a Function is called with, and how the axes of its result become those that the operator declares."""
+
+    inputs: tuple[Any, ...]
+    parameters: Any
+    declared: Callable[[Any], Any] = lambda value: value
 
 
 class Function:
@@ -95,6 +123,11 @@ class Function:
         """Shape, dtype and memory order of the result; ValueError and TypeError for arguments that do not fit."""
         raise NotImplementedError
 
+    def op(self, parameters: Any) -> str:
+        """The operator a call is of, as shapes files name it, whatever its arrays."""
+        named = getattr(parameters, "operator", None)
+        return named if isinstance(named, str) else self.name
+
     def understand(self, asked: Asked) -> Understood:
         """Raises Staged, or UnsupportedError for what no kernel takes."""
         raise NotImplementedError
@@ -104,6 +137,14 @@ class Function:
     ) -> Any:
         """What `library` gave, behind the epilogue, in the result's dtype."""
         return apply_steps(device, value, steps, dtype, value.dtype)
+
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """What every element of the result is where there is nothing to compute it from; else None."""
+        return None
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The inverse of `understand`: the call that computes a Workload of arrays in their declared axes."""
+        raise NotImplementedError
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """The result without an epilogue, in the dtype an epilogue is applied in."""

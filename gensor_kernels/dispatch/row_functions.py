@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..operators import operator
 from ..operators.rows_views import is_map, workload_from_views
-from ..operators.workload import View, contiguous
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from ..operators.workload import View, Workload, contiguous
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 
 #: Functions of the array library, by operator. Those that have none are composed here.
 LIBRARY = {
@@ -24,8 +25,9 @@ LIBRARY = {
     "argmax": "argmax",
     "argmin": "argmin",
 }
-#: Reductions that a row without elements has no result of.
+#: Reductions that a row without elements has no result of, and what it gives the others.
 NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
+OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mean": math.nan, "reduce_var": math.nan}
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,19 @@ class Rows(Function):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """NumPy's result over rows without elements."""
+        empty = any(inputs[0].shape[axis] == 0 for axis in parameters.axes)
+        return OF_NOTHING.get(parameters.operator) if empty else None
+
     def understand(self, asked: Asked) -> Understood:
-        """Axes merged as far as all arrays allow."""
+        """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
         (x,), p = asked.inputs, asked.parameters
         assert x is not None
-        if x.dtype == "bool" or not x.shape or any(x.shape[axis] == 0 for axis in p.axes):
+        if x.dtype == "bool" or not x.shape:
             raise UnsupportedError("no kernel reduces this")
+        if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
+            raise Staged(Copy("float64", tuple(range(len(x.shape)))))
         out = asked.out if is_map(p.operator) else _without(asked.out, p)
         operands = [view for view in asked.operands if view is not None]
         try:
@@ -85,16 +94,26 @@ class Rows(Function):
         laid = tuple(None if view is None else next(places) for view in asked.operands)
         return Understood(found.workload, found.geometry, operands=laid)
 
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Over the last axes; eps is the one kernels are verified with."""
+        given: Any = operator(workload.operator)
+        x, size = arrays["a"], workload.size
+        p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
+        return Called((x,), p) if given.maps else Called((x,), p, lambda value: value.transpose(0, 2, 1))
+
     def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
         """The library's own function where there is one, else the textbook's in at least float32."""
         xp, x, p = device.xp, inputs[0], parameters
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
+        if p.operator == "elementwise":
+            return x
         if p.operator in LIBRARY:
             function = getattr(xp, LIBRARY[p.operator])
             if p.operator in ("argmax", "argmin"):
                 return _positions(xp, function, x, p)
-            return function(x, axis=axis, keepdims=p.keepdims)
-        return _composed(xp, x.astype(np.promote_types(x.dtype, np.float32), copy=False), axis, p)
+            wide = {} if p.dtype is None else {"dtype": p.dtype}
+            return function(x, axis=axis, keepdims=p.keepdims, **wide)
+        return _composed(xp, x.astype(np.promote_types(p.dtype or x.dtype, np.float32), copy=False), axis, p)
 
 
 ONE_CALL, COMPOSED = Rows(True), Rows(False)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..operators import depthwise, operator, pooling
-from ..operators.workload import View
+from ..operators.sliding import DEFAULTS
+from ..operators.workload import View, Workload
 from .conv_parameters import IMAGES, Parameters
 from .convolution import Convolution, full_sizes
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 
 #: An image's axes from the outermost to the innermost in memory, by the order its axes are given in.
 MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw": (0, 3, 1, 2), "nhwc": (0, 1, 2, 3)}}
@@ -62,6 +63,11 @@ class Pooling(Function):
         )
         return _understood(workload, views, images)
 
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) whatever the layout."""
+        sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
+        return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
+
     def library(self, device: Any, inputs: Sequence[Any], parameters: PoolParameters, math: str | None) -> Any:
         """One pass over the image per position in the window."""
         from .pool_library import pool
@@ -74,7 +80,7 @@ class Pooling(Function):
 class Depthwise(Convolution):
     """A convolution with one channel and one filter per group; `parameters` is a convolution's Parameters."""
 
-    name = "depthwise"
+    name = "depthwise_conv2d"
 
     def understand(self, asked: Asked) -> Understood:
         """Image and filter in the result's order in memory; copied where they lie otherwise."""
@@ -100,6 +106,12 @@ class Depthwise(Convolution):
         return _understood(
             depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
+        sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
+        filters = arrays["w"].transpose(2, 0, 1)[..., None]
+        return Called((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import gensor_database as database
 
 from .. import config
 from ..build.source import flatten
 from ..devices.device import Code
-from ..errors import BuildError, ConfigError
+from ..errors import BuildError, ConfigError, GensorError
 from ..machine.arch import Arch
 from ..operators import operator
 from ..operators.workload import Workload
@@ -57,6 +58,15 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
         timings={key: catalog.timings(key, arch.part) for key in timed},
         portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
     )
+
+
+def records_of(path: Path, arch: Arch) -> list[str]:
+    """The keys of the Workloads that the database at `path` has records of for `arch`; GensorError for no database."""
+    try:
+        with database.Store.open(path, readonly=True) as store:
+            return sorted({row.key for row in store.rows(database.Record, arch=arch.name)})
+    except database.StoreError as error:
+        raise GensorError(str(error)) from None
 
 
 def _portfolio(catalog: database.Catalog, class_key: str, arch: Arch) -> Sequence[database.StoredKernel]:

@@ -33,6 +33,8 @@ _PEAK = {
     "complex64": ("fma_f32",),
     "complex128": ("peak_f64", "fma_f64"),
 }
+#: FLOPs of the plain sum over those that a math mode does instead.
+_SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
@@ -90,8 +92,9 @@ class Arch:
         """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
 
         float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
-        complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.
-        bfloat16 needs sm_80.  On sm_90 and sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
+        complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
+        ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and
+        sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
         """
         if dtype == "float32" and math == "tf32":
             dtype = "tf32"
@@ -99,7 +102,7 @@ class Arch:
         if dtype in ("bfloat16", "tf32") and "bf16" not in self.features:
             names = ("fma_f32",)
         rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
-        return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * (4 / 3 if math == "3m" else 1)
+        return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
 
 
 def _restored(values: dict[str, Any]) -> Arch:

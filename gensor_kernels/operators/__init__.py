@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
-from .declaration import Operator
+
+if TYPE_CHECKING:
+    from .declaration import Operator
 
 #: The module of every operator by name: one declaration file, one line here. A module's OPERATORS are its operators
 #: by name, or OPERATOR its only one; it is imported at first use.

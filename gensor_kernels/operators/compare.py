@@ -12,7 +12,7 @@ from .dtypes import decode, facts, parts, round_to
 class Expected(NamedTuple):
     """Reference ``values`` (float64, complex128), the ``bound`` on |actual - values| (of complex values, part by part),
     and the output's dtype name.  ``lost``: where a value is NaN or infinite, either will do, as behind three-product
-    arithmetic, in which infinities of different sign meet earlier.
+    or Winograd arithmetic, in which infinities of different sign meet earlier.
     """
 
     values: np.ndarray

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
-from . import matmul
+from . import matmul, winograd
 from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
 from .dtypes import ACCUMULATORS, facts
 from .matmul import default_output
@@ -103,9 +103,10 @@ def workload(
 
     ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
     groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
-    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  What is a plain matrix product
-    becomes a Workload of matmul, batched over images where channels come first.  ValueError for sizes that do not
-    fit, UnsupportedError for types and layouts not served.
+    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
+    where Winograd's algorithm does not fit (winograd.py).  What is a plain matrix product becomes a Workload of
+    matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
+    for types and layouts not served.
     """
     sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
     if transposed:
@@ -114,7 +115,7 @@ def workload(
     weights = weights or ("krsc" if layout == "nhwc" else "kcrs")
     out = out or default_output(dtype)
     if not transposed and is_product(sizes):
-        return _product(sizes, layout, weights, dtype, out, math, epilogue)
+        return _product(sizes, layout, weights, dtype, out, winograd.allowed(sizes, math), epilogue)
     return from_layouts(
         sizes,
         layouts={"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"},
@@ -141,8 +142,8 @@ def from_layouts(
     dtype = dtypes["x"]
     if dtype != dtypes["w"] or dtype not in ACCUMULATORS:
         raise UnsupportedError(f"convolution of {dtype} and {dtypes['w']}: expected one dtype of {list(ACCUMULATORS)}")
-    if math == "tf32" and dtype != "float32":
-        raise UnsupportedError(f"math 'tf32' needs float32 operands, not {dtype}")
+    if math in ("tf32", winograd.MATH) and dtype != "float32":
+        raise UnsupportedError(f"math {math!r} needs float32 operands, not {dtype}")
     name = "conv2d_transpose" if transposed else "conv2d"
     inner = inner_extents(sizes, layouts, transposed)
     classes = {}
@@ -155,7 +156,7 @@ def from_layouts(
         sizes=tuple(sizes.items()),
         dtypes=tuple(dtypes.items()),
         accumulator=ACCUMULATORS[dtype],
-        math=math,
+        math=winograd.allowed(sizes, math, transposed),
         layout=tuple(layouts.items()),
         alignment=tuple(classes.items()),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),

@@ -163,6 +163,8 @@ def workload_from_operands(
         raise UnsupportedError(f"matmul of {a.dtype} and {b.dtype}: expected one of {', '.join(ACCUMULATORS)} twice")
     if math == "tf32" and a.dtype != "float32":
         raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype}")
+    if math == "winograd":
+        raise UnsupportedError("math 'winograd' is for convolutions")
     views = {"a": a, "b": b, "c": c}
     axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
     layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}

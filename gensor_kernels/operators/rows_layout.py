@@ -39,11 +39,11 @@ def merged(digits: list[Digit], free: bool) -> list[Digit]:
 
 
 class Layout:
-    """Which digits are batch, m, n, i, j and k."""
+    """Which digits, of strides in `arrays` arrays, are batch, m, n, i, j and k."""
 
-    def __init__(self, given: RowOperator, a: View, c: View, kept: list[Digit], reduced: list[Digit]):
+    def __init__(self, given: RowOperator, a: View, c: View, kept: list[Digit], reduced: list[Digit], arrays: int):
         self.given, self.views = given, (a, c)
-        one = Digit(1, (0,) * len((kept + reduced or [Digit(1, (0, 0))])[0].strides))
+        one = Digit(1, (0,) * arrays)
         self.none = one
         if reduced and reduced[-1].strides[0] == 1:
             self.along = "k"

@@ -131,7 +131,7 @@ def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], plac
     reduced = merged([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
     if given.operation == "copy":
         kept, reduced = kept[:-1], kept[-1:]
-    return Layout(given, a, c, kept, reduced)
+    return Layout(given, a, c, kept, reduced, len(columns[0].strides) if columns else 2)
 
 
 def _columns(a: View, c: View, places: Sequence[int], operands: Sequence[tuple[int, ...]], maps: bool) -> list[Digit]:

@@ -218,4 +218,4 @@ def expect(
         else:
             own = u * np.abs(values) if exact else 0.0
             bound = bound + own + kind.unit_roundoff * (np.abs(spread(values)) + bound) + kind.smallest_subnormal
-    return Expected(values, joined(bound) if kind.is_complex else bound, output, math == "3m")
+    return Expected(values, joined(bound) if kind.is_complex else bound, output, math in ("3m", "winograd"))

@@ -17,8 +17,8 @@ from .epilogue import MAX_STEPS, OPERATIONS
 CUSTOMARY = ("batch", "m", "n", "k")
 
 #: How products are formed: as the operands' type says, TF32 allowed for float32, three real products ("3m", BLAS's word
-#: for Gauss's formula) allowed for complex types.
-MATHS = ("ieee", "tf32", "3m")
+#: for Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32.
+MATHS = ("ieee", "tf32", "3m", "winograd")
 #: Behind an operand's layout: its elements are conjugated as they are read ("k*").
 CONJUGATED = "*"
 

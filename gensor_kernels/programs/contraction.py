@@ -114,7 +114,7 @@ class ContractionFamily(Family):
         """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
-        return found | ({"whole_rows": 1} if program["epilogue_staged"] == WHOLE_ROWS else {})
+        return found | ({"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {})
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""

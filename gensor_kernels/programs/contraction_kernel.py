@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..operators.epilogue import OPERATIONS
-from .extents import extents
+from .extents import Extents, extents
 from .family import Launch, macro_token
 from .norm_parts import CODES, in_workspace
 from .params import ragged_tiles
@@ -75,10 +75,14 @@ def class_launches(
     if e.norm and in_workspace(program, e):
         launches.append(Launch("contraction_normalise", -(-e.batch * e.m // NORM_ROWS), REDUCE_THREADS, 0))
     elif split > 1:
-        width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
-        groups = e.batch * e.m * -(-e.n // width)
-        launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
+        launches.append(reduce_launch(e, program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1))
     return tuple(launches)
+
+
+def reduce_launch(e: Extents, width: int) -> Launch:
+    """The second launch of split-K, of ``width`` columns per thread."""
+    groups = e.batch * e.m * -(-e.n // width)
+    return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0)
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:

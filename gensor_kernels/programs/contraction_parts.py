@@ -52,8 +52,8 @@ def reduction(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an output.
 
-    Partial sums pass through the L2 where they fit, otherwise through DRAM.  They are written where k is split, or where
-    ``through`` says so, and read ``passes`` times.
+    Partial sums pass through the L2 where they fit, otherwise through DRAM.  They are written where k is split, or
+    where ``through`` says so, and read ``passes`` times.
     """
     through = split > 1 if through is None else through
     outputs = float(e.batch) * e.m * e.n

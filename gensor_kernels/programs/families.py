@@ -6,9 +6,20 @@ from .attention import Attention
 from .contraction_mma import ContractionMma
 from .contraction_simt import ContractionSimt
 from .family import Family
+from .gemv import Gemv
 from .rows import RowsFamily
 from .window import Window
+from .winograd import Winograd
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (ContractionMma(), ContractionSimt(), RowsFamily(), Window(), Attention())
+    family.name: family
+    for family in (
+        ContractionMma(),
+        ContractionSimt(),
+        Gemv(),
+        RowsFamily(),
+        Window(),
+        Attention(),
+        Winograd(),
+    )
 }

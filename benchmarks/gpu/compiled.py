@@ -1,0 +1,56 @@
+"""Step 6: beside what torch.compile makes of the same operator with mode="max-autotune" (Triton), group by group.
+
+A compilation takes seconds to minutes, so one workload of each group is taken, the one with the most work; the largest
+first. Skipped where PyTorch or Triton is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .session import Item, Session
+from .shipped import Stored, rejected, stored
+from .timing import Bench, timed_name
+from .vendors import COMPILED, CUPY, TORCH
+
+STEP = "compiled"
+SECONDS = 180.0  # one compilation may take this long before it counts as hanging
+MOST_KERNELS = 3
+REHEARSED = 1
+
+
+def items(session: Session) -> Iterator[Item]:
+    """One item per operator and type, or one that says why there is none."""
+    bench = Bench(session)
+    reason = bench.vendors.missing.get(TORCH)
+    if COMPILED not in session.vendors:
+        reason = "--vendors does not name it"
+    if reason is None and not session.emulate and importlib.util.find_spec("triton") is None:
+        reason = "Triton is not installed"
+    if reason is not None:
+        yield Item("compiled", lambda: {"outcome": "skipped", "reason": reason}, always=True)
+        return
+    found = chosen(session)
+    for each in found[: REHEARSED if session.emulate else None]:
+        yield Item(timed_name(each), partial(measure, bench, each), limit=SECONDS)
+
+
+def chosen(session: Session) -> list[Stored]:
+    """The record with the most work of each operator and type."""
+    bad, best = rejected(session), dict[tuple[str, str], Stored]()
+    for each in stored(session):
+        group = each.workload.operator, each.workload.kind
+        if each.short not in bad and (group not in best or each.workload.flops() > best[group].workload.flops()):
+            best[group] = each
+    return sorted(best.values(), key=lambda each: -each.workload.flops())
+
+
+def measure(bench: Bench, each: Stored) -> dict[str, Any]:
+    """All vendors; "skipped" where there is nothing to be compared with."""
+    found = bench.measure(each, (CUPY, TORCH, COMPILED), MOST_KERNELS)
+    if COMPILED not in found["vendors_us"]:
+        return found | {"outcome": "skipped", "reason": found["refused"].get(COMPILED, "it has no such call")}
+    return found

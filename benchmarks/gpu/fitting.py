@@ -1,0 +1,50 @@
+"""The sizes a workload is run at: its own, as much as memory holds, or tiny ones in a rehearsal."""
+
+from __future__ import annotations
+
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.workload import Workload
+
+from .parts import cuts_of
+from .session import Session
+
+#: Axes of parts that alignment classes say nothing of, or whose multiples of 16 they allow.
+WHOLE = 16
+REHEARSED = {"batch": 2, "m": 40, "n": 24, "k": 40}
+
+
+def shrunk(workload: Workload, limit: int) -> Workload:
+    """The same class at small sizes: what an operator whose sizes depend on each other is verified at, else every size
+    at most `limit` + 15, the same multiple of 16 apart as before."""
+    declared = operator(workload.operator)
+    if declared.parameters:
+        try:
+            return declared.sized(workload, REHEARSED)
+        except NotImplementedError:
+            pass  # windows: their sizes are independent of each other
+    less = {name: size - -(-(size - limit) // WHOLE) * WHOLE for name, size in workload.sizes if size > limit}
+    less |= {"batch": 2} if workload.size.get("batch", 0) > 2 else {}
+    return workload.with_sizes(**{name: max(1, size) for name, size in less.items()})
+
+
+def fitting(session: Session, workload: Workload) -> Workload:
+    """The workload at its real sizes, or as much of it as a third of the free memory holds; tiny in a rehearsal."""
+    if session.emulate:
+        return shrunk(workload, 40)
+    cupy = session.device.xp
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    if workload.bytes_moved() > free / 3:
+        cupy.get_default_memory_pool().free_all_blocks()  # what earlier items had is free, too
+        free, _ = cupy.cuda.runtime.memGetInfo()
+    while workload.bytes_moved() > free / 3:
+        cuts = cuts_of(workload)
+        # Rows of an image are left whole: how many pixels a result has is part of its class.
+        extents = {axis: extent for axis, extent in cuts.extents.items() if axis != "rows"}
+        longest = max(extents, key=lambda axis: extents[axis], default=None)
+        if longest is None or extents[longest] == 1:
+            break
+        half = extents[longest] // 2
+        ranges = {axis: (0, extent) for axis, extent in cuts.extents.items()}
+        ranges[longest] = 0, half // WHOLE * WHOLE if half > WHOLE else max(half, 1)
+        workload = cuts.part(ranges).workload
+    return workload

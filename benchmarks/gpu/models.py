@@ -1,0 +1,107 @@
+"""Step 5, with --workloads: the layers of whole models, from the e2e files of a folder of shapes.
+
+Rows of a `set` are one model at one batch size, `count` is how often a layer occurs. Every layer is timed as in step
+4, once, however many models have it; sums are the summary's. Models with the fewest new layers come first, so that a
+short budget still has some whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gensor_database.record import Kernel
+from gensor_kernels.operators.workload import Workload
+from gensor_tuner.report import class_text, sizes_text
+from gensor_tuner.shapes import Row, read_shapes
+
+from .session import Item, Session
+from .shipped import Stored, load, rejected, stored
+from .timing import Bench, predictions
+from .vendors import CUPY, TORCH
+
+STEP = "models"
+PATTERN = "e2e_*.csv"
+ALTERNATIVES = "merged"  # files of layers that stand for others: never summed with them
+MOST_KERNELS = 3
+REHEARSED = 2
+
+#: A model's layers: (key of the workload or why there is none, count).
+Layers = list[tuple[str, int]]
+
+
+def items(session: Session) -> Iterator[Item]:
+    """What the models are made of, then every layer."""
+    models = read_models(session.workloads) if session.workloads else {}
+    if not models:
+        yield Item("layers", lambda: {"outcome": "skipped", "reason": "--workloads names no folder with e2e files"})
+        return
+    layers = {name: [(_key(row), row.count) for row in rows] for name, rows in models.items()}
+    yield Item("layers", lambda: {"models": layers}, always=True)
+    bench, records = Bench(session), {each.workload.key(): each for each in stored(session)}
+    timed = {end["asked"] for end in session.journal.results().values() if "asked" in end}
+    for workload in _order(session, models, timed):
+        name = f"{sizes_text(workload)} {'_'.join(workload.epilogue) or 'none'} {class_text(workload)}"
+        yield Item(f"{name} {_short(workload)}", partial(layer, bench, workload, records.get(workload.key())))
+
+
+def read_models(folder: Path) -> dict[str, list[Row]]:
+    """Rows by set; of several files where several have the same set."""
+    found: dict[str, list[Row]] = {}
+    for path in sorted(folder.glob(PATTERN)):
+        if ALTERNATIVES in path.name:
+            continue
+        for row in read_shapes(path):
+            found.setdefault(row.notes.get("set", path.stem), []).append(row)
+    return found
+
+
+def _key(row: Row) -> str:
+    return row.workload.key() if row.workload is not None else row.unsupported or row.error or ""
+
+
+def _short(workload: Workload) -> str:
+    """What tells layers with the same text apart: sizes that shape no input, such as strides."""
+    import hashlib
+
+    return hashlib.sha256(workload.key().encode()).hexdigest()[:8]
+
+
+def _order(session: Session, models: dict[str, list[Row]], timed: set[str]) -> Iterator[Workload]:
+    """Layers that are not timed yet, model by model, those of fewest new layers first."""
+    open_layers = {
+        name: {row.workload.key(): row.workload for row in rows if row.workload is not None}
+        for name, rows in models.items()
+    }
+    given = 0
+    while open_layers:
+        name = min(open_layers, key=lambda each: (len(open_layers[each].keys() - timed), each))
+        for key, workload in open_layers.pop(name).items():
+            if key in timed:
+                continue
+            timed.add(key)
+            given += 1
+            if session.emulate and given > REHEARSED:
+                return
+            yield workload
+
+
+def layer(bench: Bench, workload: Workload, record: Stored | None) -> dict[str, Any]:
+    """Time one layer by its own kernel, or by the best of its class."""
+    chosen = record if record is not None and record.short not in rejected(bench.session) else _best(bench, workload)
+    if chosen is None:
+        return {"outcome": "skipped", "reason": "no kernel of this class is stored", "asked": workload.key()}
+    return bench.measure(chosen, (CUPY, TORCH), MOST_KERNELS)
+
+
+def _best(bench: Bench, workload: Workload) -> Stored | None:
+    """The stored kernel of the class that the potential likes best."""
+    session, bad = bench.session, rejected(bench.session)
+    with session.store() as store:
+        rows = store.rows(Kernel, arch=session.arch.name, class_key=workload.class_key())
+        found = [each for row in rows if (each := load(store, row, workload)) is not None and each.short not in bad]
+    seconds = predictions(session, workload, [each.candidate for each in found])
+    best = min(range(len(found)), key=lambda index: (seconds[index], found[index].digest), default=None)
+    return found[best] if best is not None and seconds[best] < float("inf") else None

@@ -1,0 +1,134 @@
+"""The public functions beside matmul, as users call them, and what the same calls give on the host in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import gensor_kernels as gk
+from gensor_kernels.dispatch import api
+from gensor_kernels.dispatch.library import Library
+from gensor_kernels.dispatch.runtime import Runtime
+
+from .rehearsed import RehearsedDevice
+
+#: Of an element and of the root of the mean square: four roundings of a result, and the intermediate ones of the
+#: library's compositions, which round to the operands' type in between.
+NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64": 2.0**-40, "int64": 0.0}
+
+
+class Shown(NamedTuple):
+    """One call: its arrays by name (shape, or shape and dtype), and the function of them."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    call: Callable[[Any], Any]
+    function: Callable[..., Any]
+    dtype: str = "float16"
+
+
+class Arrays(dict[str, Any]):
+    """Arrays by name, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def calls(tiny: bool) -> dict[str, Shown]:
+    """By name; with `tiny` at sizes an emulator runs in a moment."""
+    n, side, c = (1, 8, 16) if tiny else (8, 56, 64)
+    rows, k = (17, 64) if tiny else (4096, 1000)
+    seq, head = (33, 32) if tiny else (1024, 64)
+    image, last = (n, c, side, side), (n, side, side, c)
+    table, tokens = (rows, k), (2, 4, seq, head)
+    scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
+    return {
+        "conv2d NHWC": Shown(
+            {"x": last, "w": (c, 3, 3, c), "b": (c,)},
+            lambda a: gk.conv2d(a.x, a.w, a.b, padding=1, activation="relu", layout="NHWC"),
+            gk.conv2d,
+        ),
+        "conv2d NCHW": Shown(
+            {"x": image, "w": (c, c, 3, 3)}, lambda a: gk.conv2d(a.x, a.w, padding=1), gk.conv2d, "float32"
+        ),
+        "conv_transpose2d": Shown(
+            {"x": image, "w": (c, c, 2, 2)}, lambda a: gk.conv_transpose2d(a.x, a.w, stride=2), gk.conv_transpose2d
+        ),
+        "depthwise": Shown(
+            {"x": last, "w": (c, 3, 3, 1)},
+            lambda a: gk.conv2d(a.x, a.w, padding=1, groups=c, layout="NHWC"),
+            gk.conv2d,
+        ),
+        "max_pool2d": Shown({"x": image}, lambda a: gk.max_pool2d(a.x, 3, 2, 1), gk.max_pool2d),
+        "avg_pool2d": Shown({"x": last}, lambda a: gk.avg_pool2d(a.x, 2, layout="NHWC"), gk.avg_pool2d, "float32"),
+        "sum": Shown({"x": table}, lambda a: gk.sum(a.x, axis=1), gk.sum, "float32"),
+        "argmax": Shown({"x": table}, lambda a: gk.argmax(a.x, axis=1), gk.argmax, "float32"),
+        "var": Shown({"x": table}, lambda a: gk.var(a.x, axis=0), gk.var, "float32"),
+        "softmax": Shown({"x": table}, lambda a: gk.softmax(a.x), gk.softmax),
+        "layer_norm": Shown(
+            {"x": table, "w": (k,), "b": (k,)}, lambda a: gk.layer_norm(a.x, k, a.w, a.b), gk.layer_norm
+        ),
+        "attention": Shown(
+            {"q": tokens, "k": tokens, "v": tokens}, lambda a: gk.attention(a.q, a.k, a.v, causal=True), gk.attention
+        ),
+        "einsum": Shown(
+            {"x": tokens, "y": tokens}, lambda a: gk.einsum("bhid,bhjd->bhij", a.x, a.y), gk.einsum, "float32"
+        ),
+        "define": Shown({"x": tokens, "y": tokens}, lambda a: scores(a.x, a.y), scores),
+        "complex": Shown(
+            {"x": (rows // 8, k), "y": (k, rows // 8)}, lambda a: gk.matmul(a.x, a.y), gk.matmul, "complex64"
+        ),
+        "linear": Shown({"x": table, "w": (64, k), "b": (64,)}, lambda a: gk.linear(a.x, a.w, a.b, "gelu"), gk.linear),
+    }
+
+
+def draw(shown: Shown, seed: int = 0) -> Arrays:
+    """Normal numbers on the host, of the call's dtype."""
+    rng = np.random.default_rng(seed)
+    made = Arrays()
+    for name, shape in shown.shapes.items():
+        values = rng.standard_normal(shape)
+        values = values + 1j * rng.standard_normal(shape) if shown.dtype.startswith("complex") else values
+        made[name] = values.astype(shown.dtype)
+    return made
+
+
+def expected(shown: Shown, arrays: Arrays) -> np.ndarray:
+    """The call on the host: by NumPy's compositions, in float64 or complex128."""
+    kind = np.complex128 if shown.dtype.startswith("complex") else np.float64
+    with _host():
+        return np.asarray(shown.call(Arrays({name: each.astype(kind) for name, each in arrays.items()})))
+
+
+def error(result: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest error over what is allowed: up to 1 is right."""
+    near = NEAR[result.dtype.name]
+    if result.dtype.kind == "i":
+        return float((result != wanted).any()) * 2
+    root = float(np.sqrt(np.mean(np.abs(wanted) ** 2)))
+    allowed = near * (np.abs(wanted) + root)
+    return float(np.max(np.abs(result - wanted) / allowed)) if result.size else 0.0
+
+
+class _Host(RehearsedDevice):
+    """NumPy, for which nothing is emulated: no kernel serves."""
+
+    emulated = False
+    unsupported = "a host"
+
+    def __init__(self) -> None:
+        from gensor_kernels.machine.arch import lookup
+
+        super().__init__(lookup("sm_87"))
+        self.arch = None  # type: ignore[assignment]
+
+
+@contextmanager
+def _host() -> Iterator[None]:
+    token = api._emulated.set(Runtime(_Host(), Library()))
+    try:
+        yield
+    finally:
+        api._emulated.reset(token)

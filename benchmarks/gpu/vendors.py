@@ -1,0 +1,79 @@
+"""Whom kernels are timed beside: CuPy's call, PyTorch's (cuBLAS, cuDNN), and PyTorch's compiled (Triton)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.workload import Workload
+from gensor_tuner.measure import Vendor
+from gensor_tuner.operands import Noise, Operands
+
+from .real_size import grossly_off, widened
+from .session import Session
+from .torch_calls import Torch
+
+CUPY, TORCH, COMPILED = "cupy", "torch", "compiled"
+
+
+class Vendors:
+    """What can be asked on this machine; `missing`: why something cannot."""
+
+    def __init__(self, session: Session):
+        self.session, self.missing = session, dict[str, str]()
+        self.torch: Torch | None = None
+        if {TORCH, COMPILED}.isdisjoint(session.vendors):
+            return
+        try:
+            self.torch = Torch(session.emulate)
+        except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
+            self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
+
+    def calls(self, compiled: bool = False) -> dict[str, Vendor]:
+        """Those that were asked for, by name."""
+        found: dict[str, Vendor] = {CUPY: Operands.vendor}
+        if self.torch is not None:
+            found[TORCH] = self.torch.call
+            if compiled:
+                found[COMPILED] = partial(self.torch.call, compiled=True)
+        return {name: call for name, call in found.items() if name in self.session.vendors}
+
+    def agreeing(
+        self, workload: Workload, noise: Noise, ours: Callable[[Operands], Callable[[], None]], names: Sequence[str]
+    ) -> tuple[dict[str, Vendor], dict[str, str]]:
+        """The calls that compute what our kernel computes, and why others are left out: a ratio of the times of two
+        different things says nothing."""
+        calls = {name: call for name, call in self.calls(COMPILED in names).items() if name in names}
+        good, refused = dict[str, Vendor](), {name: why for name, why in self.missing.items() if name in names}
+        operands = Operands(self.session.device, workload, noise)
+        launch = ours(operands)
+        for name, vendor in calls.items():
+            try:
+                refusal = self._refusal(operands, launch, name, vendor)
+            except Exception as error:  # libraries raise whatever they met; ours is timed all the same
+                self.session.is_fault(error)
+                refusal = f"{type(error).__name__}: {error}"[:300]
+            if refusal is None:
+                good[name] = vendor
+            else:
+                refused[name] = refusal
+        return good, refused
+
+    def _refusal(self, operands: Operands, launch: Callable[[], None], name: str, vendor: Vendor) -> str | None:
+        call = vendor(operands)
+        if call is None:
+            return "it has no such call"
+        result: Any = call()
+        if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
+            return None  # positions: of equal elements anyone may be named
+        if name != CUPY:
+            assert self.torch is not None
+            result = self.session.device.xp.asarray(self.torch.wide(result))
+        # A plain product is written to the array that ours writes, too.
+        result = widened(result, result.dtype.name).copy()
+        launch()
+        self.session.synchronize()
+        off = grossly_off(self.session, operands.out, result)
+        return f"{off:.3%} of its result differ from ours" if off else None

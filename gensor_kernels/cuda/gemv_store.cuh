@@ -1,0 +1,141 @@
+// Sums of threads that share outputs meet; the block's outputs go to C or to the workspace.
+#pragma once
+#include "gemv_math.cuh"
+
+// Threads, or warps where lanes have met by shuffles, whose sums are added through shared memory.
+constexpr int PARTS = W_COLUMNS ? THREADS_K : THREADS_K > 32 ? THREADS_K / 32 : 1;
+constexpr int BANKS = 128 / WORD; // words that one pass over all banks moves
+// Words between a thread's pieces of columns: threads that store into C read several, from different banks.
+constexpr int PITCH = THREADS_L * PIECE + (PIECES > 1 ? BANKS / PIECES : 0);
+// Words between two parts: threads of several that write at once use different banks.
+DEVICE constexpr int part_pitch(int round) {
+    const int words = round * PIECES * PITCH, wanted = THREADS_L * PIECE;
+    return words + (wanted < BANKS ? (wanted + BANKS - words % BANKS) % BANKS : 0);
+}
+// Entries of the small axis that meet at once.
+constexpr int ROUND = !W_COLUMNS || PARTS * part_pitch(SMALL) * WORD <= 32768 ? SMALL : 1;
+
+constexpr int C_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store into C
+constexpr int WIDTH = minimum(minimum(C_WIDTH, SPLIT ? WORDS_AT_ONCE : C_WIDTH), WEIGHTS ? ROUND & -ROUND : C_WIDTH);
+constexpr int GROUPS = ROUND * LONG / WIDTH; // stores of a round
+
+// Word of scratch memory of an output's sum by one part. Rows: [part][group of threads][small][row].
+DEVICE int scratch_word(int part, int s, int entry) {
+    const int thread = entry / ENTRIES, e = entry % ENTRIES;
+    if (W_COLUMNS)
+        return part * part_pitch(ROUND) + (s * PIECES + e / PIECE) * PITCH + thread * PIECE + e % PIECE;
+    return (part * THREADS_L + thread) * COUNT + s * ROWS + e;
+}
+
+// ---- lanes of a warp meet: where sums can be halved, a lane hands over the half that the other one keeps.
+
+DEVICE constexpr int share_of(int count, int lanes) {
+    return lanes == 1 ? count : share_of(count % 2 == 0 ? count / 2 : count, lanes / 2);
+}
+
+// The first of a lane's share of the sums; 0 in `copies` for one lane of those with the same share.
+struct Share {
+    int first, copies;
+};
+
+template <class T>
+DEVICE T from_lane(T value, int mask) {
+    if constexpr (is_complex<T>)
+        return T{shuffle_xor(value.re, mask), shuffle_xor(value.im, mask)};
+    else
+        return shuffle_xor(value, mask);
+}
+
+template <int SUMS, int LANES>
+DEVICE void meet_lanes(ACC_TYPE (&sums)[COUNT], Share &share) {
+    if constexpr (LANES > 1) {
+        constexpr int MASK = LANES / 2, HALF = SUMS / 2;
+        const bool upper = (thread_index() & MASK) != 0;
+        if constexpr (SUMS % 2 == 0) {
+            UNROLL for (int i = 0; i < HALF; ++i) {
+                const ACC_TYPE kept = upper ? sums[i + HALF] : sums[i], given = upper ? sums[i] : sums[i + HALF];
+                sums[i] = kept + from_lane(given, MASK);
+            }
+            share.first += upper ? HALF : 0;
+            meet_lanes<HALF, MASK>(sums, share);
+        } else {
+            UNROLL for (int i = 0; i < SUMS; ++i) sums[i] = sums[i] + from_lane(sums[i], MASK);
+            share.copies |= thread_index() & MASK;
+            meet_lanes<SUMS, MASK>(sums, share);
+        }
+    }
+}
+
+DEVICE void write_rows(const Spot &spot, ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE> scratch) {
+    constexpr int LANES = minimum(THREADS_K, 32), SHARE = share_of(COUNT, LANES);
+    Share share = {0, 0};
+    meet_lanes<COUNT, LANES>(sums, share);
+    if (!within(share.copies, 1))
+        return;
+    const int first = (spot.lane / 32 * THREADS_L + spot.group) * COUNT + share.first;
+    constexpr int EACH = minimum(SHARE & -SHARE, WORDS_AT_ONCE);
+    UNROLL for (int i = 0; i < SHARE; i += EACH) {
+        Vec<EACH * WORD> words = Vec<EACH * WORD>::zero();
+        UNROLL for (int w = 0; w < EACH; ++w) words.set(w, sums[i + w]);
+        store_shared(scratch + (first + i), words);
+    }
+}
+
+// The first ROUND entries of the small axis.
+DEVICE void write_columns(const Spot &spot, const ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE> scratch) {
+    UNROLL for (int i = 0; i < ROUND * ENTRIES; i += PIECE) {
+        Vec<PIECE * WORD> words = Vec<PIECE * WORD>::zero();
+        UNROLL for (int w = 0; w < PIECE; ++w) words.set(w, sums[i + w]);
+        const int entry = spot.group * ENTRIES + i % ENTRIES;
+        store_shared(scratch + scratch_word(spot.lane, i / ENTRIES, entry), words);
+    }
+}
+
+// Adjacent outputs, all parts added in order.
+DEVICE void read_sums(sptr<ACC_TYPE> scratch, int s, int entry, ACC_TYPE (&values)[WIDTH]) {
+    constexpr int ADJACENT = WEIGHTS ? 1 : W_COLUMNS ? PIECE : minimum(ROWS, WORDS_AT_ONCE);
+    constexpr int EACH = minimum(WIDTH, ADJACENT);
+    UNROLL_BY_4 for (int part = 0; part < PARTS; ++part) {
+        UNROLL for (int i = 0; i < WIDTH; i += EACH) {
+            const int at = WEIGHTS ? scratch_word(part, s + i, entry) : scratch_word(part, s, entry + i);
+            const Vec<EACH * WORD> words = load_shared<EACH * WORD>(scratch + at);
+            UNROLL for (int w = 0; w < EACH; ++w) values[i + w] = values[i + w] + words.template get<ACC_TYPE>(w);
+        }
+    }
+}
+
+struct OutputPlace {
+    Place at;
+    MEMBER Place operator()(int) const { return at; }
+};
+
+// Outputs of a round, dealt out along the rows of C; `first` is the round's first entry of the small axis.
+DEVICE void store_round(const Params &params, const Tile &tile, int first, sptr<ACC_TYPE> scratch) {
+    constexpr int IN_ROW = (WEIGHTS ? ROUND : LONG) / WIDTH;
+    ROLLED for (int group = thread_index(); within(group, GROUPS); group += THREADS) {
+        const int row = group / IN_ROW, column = group % IN_ROW * WIDTH;
+        ACC_TYPE values[WIDTH] = {};
+        read_sums(scratch, WEIGHTS ? column : row, WEIGHTS ? row : column, values);
+        const OutputPlace place = {
+            Place{tile.row + row + (WEIGHTS ? 0 : first), tile.column + column + (WEIGHTS ? first : 0), true}};
+#if SPLIT
+        store_partials<WIDTH>(params, tile, values, place);
+#else
+        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
+#endif
+    }
+}
+
+DEVICE void store_sums(const Params &params, const Tile &tile, const Spot &spot, ACC_TYPE (&sums)[COUNT]) {
+    const sptr<ACC_TYPE> scratch = shared_base().as<ACC_TYPE>();
+    ROLLED for (int first = 0; first < SMALL; first += ROUND) {
+        barrier(); // x, or the round before, has been read
+        if constexpr (W_COLUMNS)
+            write_columns(spot, sums, scratch);
+        else
+            write_rows(spot, sums, scratch);
+        barrier();
+        store_round(params, tile, first, scratch);
+        rotate<ROUND * ENTRIES>(sums);
+    }
+}

@@ -1,0 +1,100 @@
+"""The array library's call that a kernel replaces: of a Workload of arrays in their declared axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..operators import MODULES, operator
+from ..operators.sum_of_products import SumOfProducts
+from ..operators.workload import Workload
+from .arguments import Operation, resolve
+from .fallback import apply_steps, evaluate
+from .function import Function
+
+#: The Function of the operators that a module of operators declares.
+FUNCTIONS = {
+    "reductions": ("row_functions", "COMPOSED"),
+    "softmax": ("row_functions", "COMPOSED"),
+    "norms": ("row_functions", "COMPOSED"),
+    "elementwise": ("row_functions", "COMPOSED"),
+    "conv": ("convolution", "CONVOLUTION"),
+    "depthwise": ("sliding_functions", "DEPTHWISE"),
+    "pooling": ("sliding_functions", "POOLING"),
+    "attention": ("attention_function", "ATTENTION"),
+}
+
+
+def library_call(
+    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: Sequence[Operation]
+) -> Callable[[], Any] | None:
+    """A function that computes the Workload by the array library, as a call of ours without kernels would.
+
+    `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
+    operands broadcastable to the output's axes. The result has these axes, and is the output itself where the library
+    can write to it. None where the library has no such call.
+    """
+    declared = operator(workload.operator)
+    output = arrays[declared.names[-1]]
+    if workload.operator == "matmul":
+        return _product(device, workload, arrays, tuple(steps))
+    if isinstance(declared, SumOfProducts):
+        return _sum_of_products(device, declared, workload, arrays, output, steps)
+    if MODULES[workload.operator] not in FUNCTIONS:
+        return None
+    module, name = FUNCTIONS[MODULES[workload.operator]]
+    function: Function = getattr(import_module(f".{module}", __package__), name)
+    made = function.called(workload, arrays)
+
+    def call() -> Any:
+        value = made.declared(function.library(device, made.inputs, made.parameters, workload.math))
+        return apply_steps(device, value, steps, output.dtype, value.dtype)
+
+    return call
+
+
+def _product(
+    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: tuple[Operation, ...]
+) -> Callable[[], Any]:
+    """One matmul; without a batch of two-dimensional arrays, as callers have them."""
+    a, b, c = (arrays[name] for name in "abc")
+    single = workload.size["batch"] == 1
+    if single:
+        a, b, c = a[0], b[0], c[0]
+        steps = tuple(step if step.operand is None else step._replace(operand=step.operand[0]) for step in steps)
+    flags = workload.conjugated
+    call = resolve(a, b, c, steps, c.dtype, workload.math, (flags["a"], flags["b"]))
+    if call.plain:
+        return lambda: device.product(a, b, call.math, out=c)
+    return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
+
+
+def _sum_of_products(
+    device: Any,
+    declared: SumOfProducts,
+    workload: Workload,
+    arrays: Mapping[str, Any],
+    output: Any,
+    steps: Sequence[Operation],
+) -> Callable[[], Any]:
+    """One einsum; sums of 16-bit and 8-bit numbers in what kernels sum them in."""
+    view = declared.view(workload)
+    axes = [axis.name for axis in (*view.batch, *view.m, *view.n, *view.k)]
+    wide = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+    labels = [axes.index(axis.name) for axis in declared.stages(workload.size)[0].axes]
+
+    def read(access: Any) -> tuple[Any, list[int]]:
+        array = arrays[access.tensor.name]
+        array = array.conj() if access.conjugated and workload.is_complex else array
+        kind = np.dtype(wide.get(array.dtype.name, array.dtype.name))
+        return array.astype(kind, copy=False), [axes.index(index.terms[0][0].name) for index in access.indices]
+
+    def call() -> Any:
+        operands = (*read(view.a), *read(view.b))
+        value = device.xp.einsum(*operands, labels)
+        return apply_steps(device, value, steps, output.dtype, value.dtype)
+
+    return call

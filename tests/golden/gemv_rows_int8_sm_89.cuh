@@ -1,0 +1,26 @@
+// Launch(entry='gemv', grid=16, block=256, shared_bytes=65536)
+// workspace (0, False)
+// tile [('k', 512), ('m', 16), ('n', 32), ('raster', 1), ('split', 1), ('stages', 1)]
+#define ACC_TYPE i32
+#define A_CONJUGATE 0
+#define B_CONJUGATE 0
+#define C_UNIT 1
+#define C_VECTOR 16
+#define EPILOGUE_CODES 0
+#define FORM 1
+#define IN_TYPE i8
+#define ITEMS 1
+#define MIN_BLOCKS 0
+#define OUT_TYPE i32
+#define ROWS 4
+#define SMALL 16
+#define SPLIT 0
+#define THREADS_K 32
+#define THREADS_L 8
+#define WEIGHTS 0
+#define W_COLUMNS 0
+#define W_UNIT 1
+#define W_VECTOR 16
+#define X_SHARED 1
+#define X_UNIT 1
+#define X_VECTOR 16

@@ -1,0 +1,100 @@
+"""What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from gensor_kernels.operators import tolerance
+from gensor_kernels.operators.dtypes import ACCUMULATORS, encode, facts, joined
+from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.tolerance import Expected, Magnitude
+
+from . import onnx_ops
+
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+#: Activations, by ONNX.
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": lambda x: onnx_ops.run("Relu", x),
+    "relu6": lambda x: onnx_ops.run("Clip", x, np.float64(0.0), np.float64(6.0)),
+    "gelu": lambda x: x * special.ndtr(x),  # ONNX's has the error function in single precision
+    "gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x * onnx_ops.run("Sigmoid", x),
+    "tanh": lambda x: onnx_ops.run("Tanh", x),
+    "sigmoid": lambda x: onnx_ops.run("Sigmoid", x),
+}
+OPERATIONS: dict[str, Callable[[np.ndarray, Step], np.ndarray]] = {
+    "scale": lambda x, step: x * step.scalar,
+    "bias": lambda x, step: x + step.operand,
+    "add": lambda x, step: x + step.operand,
+    "mul": lambda x, step: x * step.operand,
+    "mask": lambda x, step: np.where(step.operand != 0, x, step.scalar),
+}
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    """In float64, or complex128."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def stepped(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype: str) -> tuple[np.ndarray, Any]:
+    """Values behind epilogue operations, and their bound: arithmetic of float32, or float64 for float64."""
+    u = facts("float64" if dtype == "float64" else "float32").unit_roundoff
+    for step in steps:
+        if step.operand is not None:
+            step = Step(step.name, wide(step.operand), step.scalar)
+        known = OPERATIONS.get(step.name)
+        after = known(values, step) if known else ACTIVATIONS[step.name](values)
+        bound = tolerance.step_bound(step, values, after, bound, u, dtype)
+        bound = np.where(np.isnan(bound) | ~np.isfinite(values), u * np.abs(after), bound)
+        values = after
+    return values, bound
+
+
+def product(
+    f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (), math: str = "ieee",
+    output: str = "", conjugate: Sequence[int] = (),
+) -> Expected:  # fmt: skip
+    """What a bilinear `f` of `a` and `b`, each element a sum of `terms` products, should be as an array of `output`.
+
+    Complex products are four real ones, as IEEE's infinities ask for: those of BLAS are multiplied by 1 + 0i as well.
+    """
+    dtype = np.promote_types(a.dtype, b.dtype).name
+    accumulator, part = ACCUMULATORS[dtype], facts(dtype).part or dtype
+    x, y = wide(a), wide(b)
+    total = f(np.abs(x), np.abs(y))
+
+    def bounded(values: np.ndarray, several: int) -> np.ndarray:
+        return tolerance.accumulation_bound(
+            values, Magnitude(total, total), several, dtype=part, accumulator=facts(accumulator).part or accumulator,
+            math=math, structured=True,
+        )  # fmt: skip
+
+    if dtype.startswith("complex"):
+        first, second = (-each.imag if i in conjugate else each.imag for i, each in enumerate((x, y)))
+        both = [f(x.real, y.real) - f(first, second), f(x.real, second) + f(first, y.real)]
+        values, bound = (joined(np.stack(w, -1)) for w in (both, [bounded(v, 2 * terms) for v in both]))
+    else:
+        values = f(x, y)
+        values, bound = stepped(values, bounded(values, terms), steps, dtype)
+    return tolerance.expect(values, bound, accumulator=accumulator, output=output or dtype)
+
+
+def agree(found: np.ndarray, wanted: Expected) -> None:
+    """The result lies where it should, NaN and infinities included."""
+    assert found.shape == wanted.values.shape and found.dtype.name == wanted.dtype, (found, wanted)
+    stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
+    verdict = tolerance.check(np.asarray(stored), wanted)
+    assert verdict.ok, verdict.message
+
+
+def product_agrees(found: np.ndarray, f: Product, a: np.ndarray, b: np.ndarray, terms: int, **more: Any) -> None:
+    """As `product` says; integers are exact, and wrap around."""
+    if found.dtype.kind in "iu":
+        np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)).astype(found.dtype))
+    else:
+        agree(found, product(f, a, b, terms, output=found.dtype.name, **more))

@@ -1,0 +1,146 @@
+"""Runs public functions on the emulator with one kernel per class, and counts what ran."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gensor_kernels
+from gensor_kernels import record_file
+from gensor_kernels.devices.device import Code
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.dispatch import api
+from gensor_kernels.dispatch.library import Contents, Kernel, Library, Shelf, fits_class, generate
+from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.tiers import coarsened, predict
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.rows import RowOperator
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import Space
+
+COUNT = record_file.COLUMNS.index("count")
+
+
+class OnePerClass(Library):
+    """A library that has one generated kernel of every class it is asked about, whatever the sizes: few builds.
+
+    Classes are coarse: see `_coarse`. Which of the families' default
+    Programs serves a class is drawn by its name, so that classes differ in family, tile, split and copies.
+    """
+
+    def __init__(self, arch: Arch):
+        super().__init__(Contents())
+        self.arch, self.made = arch, dict[str, list[Kernel]]()
+
+    def shelves(self, workload: Workload) -> list[Shelf]:
+        """A shelf with a kernel that takes `workload`, made now where none of its class does."""
+        coarse = _coarse(workload)
+        assert fits_class(coarse, workload)
+        made = self.made.setdefault(coarse.class_key(), [])
+        fitting = [kernel for kernel in made if predict([kernel], workload, self.arch) != [float("inf")]]
+        if not fitting:
+            fitting = [generate(self._drawn(coarse, workload), coarse, self.arch)]
+            made += fitting
+        return [Shelf(coarse, fitting[:1])]
+
+    def _drawn(self, coarse: Workload, workload: Workload) -> Program:
+        programs = [p for f in Space(coarse, self.arch).families for p in f.family.starters(coarse, self.arch)]
+        kernels = [generate(p, coarse, self.arch) for p in programs if not dict(p.values).get("epilogue_fixed")]
+        legal = [k for k, s in zip(kernels, predict(kernels, workload, self.arch), strict=True) if s != float("inf")]
+        assert legal, f"no default Program is legal for {workload.key()}"
+        ordered = sorted({kernel.program.to_json(): kernel.program for kernel in legal}.items())
+        return ordered[zlib.crc32(coarse.class_key().encode()) % len(ordered)][1]
+
+
+def _coarse(workload: Workload) -> Workload:
+    """The class that serves a Workload here. A third of those aligned to 16 bytes, by their names, are served by
+    themselves; a third of all by what is aligned to elements; the others by kernels for operands of any strides,
+    where there are such."""
+    coarse = coarsened(workload)
+    drawn = zlib.crc32(coarse.class_key().encode()) % 3
+    if drawn == 0 and all(width == 16 for _, width in coarse.alignment):
+        return coarse
+    single = tuple((name, facts(workload.dtype[name]).itemsize) for name, _ in coarse.alignment)
+    general = replace(coarse, layout=tuple((name, _any_strides(coarse, each)) for name, each in coarse.layout))
+    products = coarse.operator == "matmul"
+    return replace(coarse if products and drawn == 1 else general, alignment=single)
+
+
+def _any_strides(workload: Workload, layout: str) -> str:
+    """The layout of any strides that takes this one; most operators have none."""
+    if workload.operator == "matmul":
+        return "s" + layout[1:]
+    rows = isinstance(operator(workload.operator), RowOperator) and layout == "k"
+    return "s" if rows or workload.operator.startswith("attention") else layout
+
+
+class CountingDevice(EmulatorDevice):
+    """The emulator; it counts launches, by the digest of their code."""
+
+    def __init__(self, arch: Arch):
+        super().__init__(arch)
+        self.launched = Counter[str]()
+
+    def load(self, code: Code, launches: Any) -> Callable[..., None]:
+        """A launcher that counts."""
+        launch = super().load(code, launches)
+
+        def counted(*arguments: Any) -> None:
+            self.launched[code.digest] += 1
+            launch(*arguments)
+
+        return counted
+
+
+class Served:
+    """The device and library of some tests: `call` runs a function and checks who served it."""
+
+    def __init__(self, arch: str):
+        self.device, self.library = CountingDevice(lookup(arch)), OnePerClass(lookup(arch))
+        self.runtime = Runtime(self.device, self.library)
+        self.families = Counter[str]()
+
+    def call(self, function: Callable[..., Any], *arguments: Any, nothing: bool = False, **keywords: Any) -> Any:
+        """The result; kernels were launched for it, unless there was `nothing` to compute.
+
+        Results of calls that no kernel serves do not exist: the emulated device has no library to fall back to.
+        """
+        before = self.device.launched.total()
+        found = function(*arguments, **keywords)
+        count = self.device.launched.total() - before
+        assert nothing or bool(count) == bool(found.size), f"{function}: {count} launches"
+        return found
+
+    def check(self) -> None:
+        """Everything launched is a kernel generated for its class."""
+        made = {kernel.code.digest: kernel.program.family for each in self.library.made.values() for kernel in each}
+        assert set(self.device.launched) <= set(made)
+        self.families.update(made[digest] for digest in self.device.launched)
+
+
+@contextmanager
+def serving(patch: Any, arch: str = "sm_87") -> Iterator[Served]:
+    """Within it, public functions take NumPy arrays and `Served` counts."""
+    served = Served(arch)
+    patch.setattr(api, "_emulator", lambda name: served.runtime)
+    with gensor_kernels.emulated(arch):
+        yield served
+    served.check()
+
+
+@contextmanager
+def recorded(path: Path) -> Iterator[None]:
+    """Within it, products are recorded; none of them went to a library."""
+    with gensor_kernels.record(path):
+        yield
+    rows = [dict(zip(record_file.COLUMNS, (*cells[:COUNT], count, *cells[COUNT:]), strict=True))
+            for cells, count in record_file.read(path).items()]  # fmt: skip
+    assert rows and all(row["tier"] in ("0", "3") and not row["unsupported"] for row in rows), rows

@@ -1,0 +1,127 @@
+"""einsum and operators of the user's own, drawn: against NumPy's einsum in float64, activations against ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.operators.epilogue import Step
+
+from .counts import CASES
+from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .references import ACTIVATIONS, product_agrees
+from .serving import Served, recorded, serving
+
+DTYPES = (*FLOATS, "int8", "complex64", "complex128")
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    with serving(monkeypatch) as found, recorded(tmp_path / "calls.csv"):
+        yield found
+
+
+class Letters:
+    """Letters of two operands and of the result, in groups, and their extents."""
+
+    def __init__(self, draw: Draw, alone: bool):
+        letters = [str(each) for each in draw.rng.permutation(list("abcdefghij"))]
+        counts = {"batch": [0, 0, 1, 2], "m": [0, 1, 1, 2], "n": [0, 1, 1, 2], "k": [0, 1, 1, 2, 2]}
+        counts |= {"a": [0, 0, 0, 1], "b": [0, 0, 0, 1]} if alone else {"a": [0], "b": [0]}
+        self.groups = {name: [letters.pop() for _ in range(draw.pick(few))] for name, few in counts.items()}
+        g = self.groups
+        self.first = self._mixed(draw, g["batch"] + g["m"] + g["k"] + g["a"])
+        self.second = self._mixed(draw, g["batch"] + g["n"] + g["k"] + g["b"])
+        self.output = self._mixed(draw, g["batch"] + g["m"] + g["n"])
+        self.size = {each: draw.pick([1, 2, 3, 4, 5, 9]) for each in "abcdefghij"}
+        if draw.often(0.08):
+            self.size[draw.pick([*self.first, *self.second, "a"])] = 0
+        draw.traits |= {name for name, held in self._traits().items() if held}
+
+    def _mixed(self, draw: Draw, letters: list[str]) -> list[str]:
+        return [str(each) for each in draw.rng.permutation(letters)] if letters else []
+
+    def _traits(self) -> dict[str, Any]:
+        g = self.groups
+        return {"batch": g["batch"], "summed letter": g["a"] + g["b"], "two k": len(g["k"]) > 1, "no k": not g["k"]}
+
+    def shape(self, letters: list[str]) -> list[int]:
+        return [self.size[each] for each in letters]
+
+    @property
+    def terms(self) -> int:
+        """Products in each sum."""
+        return int(np.prod(self.shape([*self.groups["k"], *self.groups["a"], *self.groups["b"]])))
+
+
+def einsum(draw: Draw, served: Served) -> None:
+    dtype, names = draw.pick(DTYPES), Letters(draw, alone=True)
+    if "summed letter" in draw.traits and draw.special == "inf":
+        draw.special = ""  # inf b1 + inf b2 is not inf (b1 + b2)
+    first, shape, second = names.first, names.shape(names.first), names.shape(names.second)
+    if first and draw.often(0.12):
+        first, shape = [*first, first[0]], [*shape, shape[0]]
+        draw.traits.add("diagonal")
+    if second and second[0] != 0 and draw.often(0.1):
+        second[0] = 1  # broadcast against the other operand's
+    a, b = draw.array(shape, dtype), draw.array(second, dtype)
+    text = f"{''.join(first)},{''.join(names.second)}->{''.join(names.output)}"
+    keywords: dict[str, Any] = {}
+    if dtype.startswith("complex") and draw.often(0.5):
+        keywords["conjugate"] = draw.pick([(0,), (1,), (0, 1)])
+        draw.traits.add("conjugate")
+    alone = names.groups["a"] or names.groups["b"] or second != names.shape(names.second)
+    if dtype == "int8" and not alone and draw.often(0.5):
+        keywords["dtype"] = np.int32  # sums of one operand alone would be int32, and kernels do not multiply these
+    found = served.call(gk.einsum, text, a, b, nothing=names.terms == 0, **keywords)
+    conjugate = keywords.get("conjugate", ())
+    product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, conjugate=conjugate)
+
+
+def define(draw: Draw, served: Served) -> None:
+    dtype, names = draw.pick((*FLOATS, "complex64")), Letters(draw, alone=False)
+    a, b = (draw.array(names.shape(each), dtype) for each in (names.first, names.second))
+    epilogue: list[Any] = []
+    steps: list[Step] = []
+    operands = []
+    for _ in range(draw.pick([0, 1, 2, 3]) if dtype in FLOATS else 0):
+        name = draw.pick(["scale", "bias", "add", "mul", "mask", *ACTIVATIONS])
+        draw.traits.add(name if name not in ACTIVATIONS else "activation")
+        if name == "scale":
+            epilogue.append((name, 0.5))
+            steps.append(Step(name, None, 0.5))
+        elif name in ACTIVATIONS:
+            epilogue.append(name)
+            steps.append(Step(name))
+        else:
+            own = [each for each in draw.rng.permutation(names.output) if draw.often(0.6)] if names.output else []
+            x = draw.array(names.shape(own), dtype, special=False)
+            x = np.asarray(x > 0) if name == "mask" else x
+            epilogue.append((name, " ".join(own), -2.0) if name == "mask" else (name, " ".join(own)))
+            spread = np.einsum(f"{''.join(own)}->{''.join(e for e in names.output if e in own)}", x)
+            places = tuple(slice(None) if each in own else None for each in names.output)
+            steps.append(Step(name, spread[places], -2.0 if name == "mask" else 0.0))
+            operands.append(x)
+    expression = f"{' '.join(names.first)}, {' '.join(names.second)} -> {' '.join(names.output)}"
+    found = served.call(gk.define(expression, epilogue=epilogue), a, b, *operands, nothing=names.terms == 0)
+    text = expression.replace(" ", "")
+    product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, steps=steps)
+
+
+LETTERS = ("batch", "summed letter", "two k", "no k")
+
+
+def test_einsum(served):
+    cases = Cases("einsum", CASES["einsum"])
+    cases.run(lambda draw: einsum(draw, served))
+    cases.require(*ARRAYS, *DTYPES, *LETTERS, "nan", "inf", "diagonal", "conjugate")
+
+
+def test_define(served):
+    cases = Cases("define", CASES["define"])
+    cases.run(lambda draw: define(draw, served))
+    operations = ("scale", "bias", "add", "mul", "mask", "activation")
+    cases.require(*ARRAYS, *FLOATS, "complex64", "nan", "inf", "batch", "two k", "no k", *operations)

@@ -1,0 +1,106 @@
+"""Convolutions, drawn: against ONNX's reference evaluator in float64."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.operators.epilogue import Step
+
+from . import onnx_ops
+from .counts import CASES
+from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .images import LAST, given
+from .references import ACTIVATIONS, product_agrees
+from .serving import Served, serving
+
+
+@pytest.fixture
+def served(monkeypatch):
+    with serving(monkeypatch) as found:
+        yield found
+
+
+def convolution(name: str, draw: Draw, served: Served) -> None:
+    dtype, rank = draw.pick((*FLOATS, "int8")), 3 if name == "conv1d" else 4
+    spatial, last, transposed = rank - 2, draw.often(0.4), name == "conv_transpose2d"
+    draw.traits |= {"channels last"} if last else set()
+    groups = draw.pick([1, 1, 2, 3])
+    c, k = groups * draw.pick([1, 2, 3, 8]), groups * draw.pick([1, 2, 5, 8])
+    taps = [draw.pick([1, 2, 3]) for _ in range(spatial)]
+    steps = [draw.pick([1, 1, 2, 3]) for _ in range(spatial)]
+    # ONNX's evaluator multiplies what lies between the taps by 0, infinities too.
+    holes = [1 if draw.special else draw.pick([1, 1, 2]) for _ in range(spatial)]
+    pads = [(draw.pick([0, 1, 2]), draw.pick([0, 1, 2])) for _ in range(spatial)]
+    sides = [draw.pick([5, 6, 9, 12]) for _ in range(spatial)]
+    n = draw.pick([1, 2, 3, 0]) if draw.often(0.5) else 2
+    # Infinities of weights would meet the zeros of padding, which a scattered sum does not have.
+    x, image = given(draw, (n, c, *sides), dtype, last)
+    shape = (c, k // groups, *taps) if transposed else (k, c // groups, *taps)
+    w, weights = given(draw, shape, dtype, last, special=False)
+    one = rank == 3
+    keywords: dict[str, Any] = {
+        "stride": steps[0] if one else tuple(steps), "dilation": holes[0] if one else tuple(holes), "groups": groups,
+        "layout": ("NWC" if last else "NCW") if one else ("NHWC" if last else "NCHW"),
+    }  # fmt: skip
+    attributes = {"strides": steps, "dilations": holes, "kernel_shape": taps}
+    if one:
+        pads = [(pads[0][0],) * 2]
+        keywords["padding"] = pads[0][0]
+    else:
+        keywords["padding"] = tuple(pads)
+    attributes["pads"] = [p[0] for p in pads] + [p[1] for p in pads]
+    if transposed:
+        extra = [draw.pick([0, step - 1]) for step in steps]
+        keywords["output_padding"], attributes["output_padding"] = tuple(extra), extra
+    f = functools.partial(_onnx, "ConvTranspose" if transposed else "Conv", groups, attributes)
+    result = f(np.zeros(image.shape), np.zeros(weights.shape)).shape
+    over = [result[axis] for axis in LAST[rank]] if last else list(result)
+    epilogue: list[Step] = []
+    if dtype in FLOATS and draw.often(0.5):
+        keywords["bias"] = draw.array((k,), dtype, special=False)
+        epilogue.append(Step("bias", keywords["bias"].reshape(-1, *[1] * spatial)))
+    if dtype in FLOATS and draw.often(0.3):
+        keywords["add"] = draw.array(over, dtype, special=False)
+        epilogue.append(Step("add", keywords["add"].transpose(np.argsort(LAST[rank])) if last else keywords["add"]))
+    if dtype in FLOATS and draw.often(0.4):
+        keywords["activation"] = draw.pick(list(ACTIVATIONS))
+        epilogue.append(Step(keywords["activation"]))
+        draw.traits.add("activation")
+    out = keywords["out"] = draw.out(over, "int32" if dtype == "int8" else dtype)
+    found = served.call(getattr(gk, name), x, w, **keywords)
+    assert out is None or found is out
+    found = found.transpose(np.argsort(LAST[rank])) if last else found
+    terms = (c if transposed else c // groups) * int(np.prod(taps))
+    product_agrees(found, f, image, weights, terms, steps=epilogue)
+
+
+def _onnx(op: str, groups: int, attributes: dict[str, Any], x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Group by group: ONNX's evaluator cuts transposed weights by their other axis."""
+    whole = x.dtype
+    images = np.split(x.astype(np.float64), groups, 1)
+    parts = [
+        onnx_ops.run(op, image, part, **attributes) if x.size else _nothing(op, attributes, image, part)
+        for image, part in zip(images, np.split(w.astype(np.float64), groups, 0), strict=True)
+    ]
+    return np.concatenate(parts, 1).astype(whole)
+
+
+def _nothing(op: str, attributes: dict[str, Any], x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """No images: the shape of one's result."""
+    one = onnx_ops.run(op, np.zeros((1, *x.shape[1:])), w, **attributes)
+    return one[:0]
+
+
+GENERIC = convolution
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose2d"])
+def test_convolutions(name, served):
+    cases = Cases(name, CASES[name])
+    cases.run(lambda draw: convolution(name, draw, served))
+    cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "channels last", "activation")

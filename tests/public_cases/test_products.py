@@ -1,0 +1,143 @@
+"""Products and contractions, drawn: against NumPy in float64 and complex128, activations against ONNX."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.operators.epilogue import Step
+
+from .counts import CASES
+from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .references import ACTIVATIONS, product_agrees
+from .serving import Served, recorded, serving
+
+DTYPES = (*FLOATS, "int8", "complex64", "complex128")
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    with serving(monkeypatch) as found, recorded(tmp_path / "calls.csv"):
+        yield found
+
+
+def run(name: str, served: Served, case: Any, *more: str) -> None:
+    cases = Cases(name, CASES[name])
+    cases.run(lambda draw: case(draw, served))
+    cases.require(*ARRAYS, *DTYPES, "nan", "inf", *more)
+
+
+def activated(draw: Draw, dtype: str) -> tuple[str | None, list[Step]]:
+    """An activation, where the dtype has them, and the steps it is."""
+    name = draw.pick([None, None, *ACTIVATIONS]) if dtype in FLOATS else None
+    draw.traits |= {"activation"} if name else set()
+    return name, [Step(name)] if name else []
+
+
+def matmul(draw: Draw, served: Served) -> None:
+    dtype, lead = draw.pick(DTYPES), draw.pick([(), (), (2,), (3, 1), (0,)])
+    m, n, k = draw.extent(), draw.extent(), draw.extent(draw.pick([40, 300]))
+    a = draw.array((*lead, m, k), dtype)
+    b = draw.array((*draw.pick([(), lead, (*lead[:-1], 1) if lead else ()]), k, n), dtype)
+    if draw.often(0.1):
+        a = draw.array((k,), dtype)
+    shape = np.matmul(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
+    keywords: dict[str, Any] = {}
+    steps: list[Step] = []
+    result = dtype
+    if dtype == "int8" and draw.often(0.6):
+        result = keywords["dtype"] = "int32"
+    if dtype in FLOATS:
+        if draw.often(0.3):
+            keywords["alpha"] = draw.pick([0.5, -2.0])
+            steps.append(Step("scale", None, keywords["alpha"]))
+        for name in ("bias", "add"):
+            if draw.often(0.3):
+                over = shape[len(shape) - 1 if name == "bias" else int(draw.rng.integers(len(shape) + 1)) :]
+                keywords[name] = draw.array(over, dtype, special=False)
+                steps.append(Step(name, keywords[name]))
+        keywords["activation"], last = activated(draw, dtype)
+        steps += last
+    if dtype == "float32" and draw.often(0.3):
+        keywords["precision"] = "tf32"
+        draw.traits.add("tf32")
+    out = draw.out(shape, result)
+    found = served.call(gk.matmul, a, b, out, nothing=not k, **keywords)
+    assert out is None or found is out
+    product_agrees(found, np.matmul, a, b, k, steps=steps, math=keywords.get("precision", "ieee"))
+
+
+def linear(draw: Draw, served: Served) -> None:
+    dtype, m, n, k = draw.pick(DTYPES), draw.extent(), draw.extent(), draw.extent(90)
+    x = draw.array((*draw.pick([(), (m,), (2, m)]), k), dtype)
+    w = draw.array((n, k), dtype)
+    if draw.often(0.1):
+        w = gk.prepack(w, axis=-1, rows=m)
+        draw.traits.add("prepacked")
+    name, steps = activated(draw, dtype)
+    bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
+    if bias is not None:
+        steps.insert(0, Step("bias", bias))
+    found = served.call(gk.linear, x, w, bias, name, nothing=not k)
+    product_agrees(found, lambda a, b: a @ b.T, x, w, k, steps=steps)
+
+
+def tensordot(draw: Draw, served: Served) -> None:
+    dtype = draw.pick(DTYPES)
+    left, inner, right = ([draw.extent(8) for _ in range(draw.pick([0, 1, 2]))] for _ in range(3))
+    order = [int(each) for each in draw.rng.permutation(len(inner))]
+    a, b = draw.array((*left, *inner), dtype), draw.array((*(inner[i] for i in order), *right), dtype)
+    axes: Any = ([len(left) + i for i in order], list(range(len(inner))))
+    if order == sorted(order) and draw.often(0.5):
+        axes = len(inner)
+    terms = int(np.prod(inner))
+    found = served.call(gk.tensordot, a, b, axes, nothing=not terms)
+    product_agrees(found, lambda x, y: np.tensordot(x, y, axes), a, b, terms)
+
+
+def pair(name: str, draw: Draw, served: Served) -> None:
+    """dot, inner, vdot and outer: operands of as many axes as each takes."""
+    dtype, m, n, k = draw.pick(DTYPES), draw.extent(), draw.extent(), draw.extent(90)
+    a, b = {
+        "dot": lambda: draw.pick(
+            [((m, k), (k, n)), ((k,), (k,)), ((m, k), (k,)), ((2, m, k), (3, k, n)), ((), (m, n))]
+        ),
+        "inner": lambda: draw.pick([((m, k), (n, k)), ((k,), (k,)), ((2, m, k), (n, k)), ((m, n), ())]),
+        "vdot": lambda: draw.pick([((k,), (k,)), ((m, k), (m, k)), ((m, k), (k * m,))]),
+        "outer": lambda: draw.pick([((m,), (n,)), ((2, m), (n,)), ((m,), (n, 3))]),
+    }[name]()
+    x, y = draw.array(a, dtype), draw.array(b, dtype)
+    function, numpy = getattr(gk, name), getattr(np, name)
+    terms = 1 if name == "outer" or not a or not b else x.size if name == "vdot" else a[-1]
+    keywords: dict[str, Any] = {}
+    shape = np.asarray(numpy(np.zeros(a), np.zeros(b))).shape
+    if name in ("dot", "outer"):
+        keywords["out"] = draw.out(shape, dtype)
+    found = served.call(function, x, y, nothing=not terms, **keywords)
+    assert keywords.get("out") is None or found is keywords["out"]
+    conjugate = (0,) if name == "vdot" else ()
+    product_agrees(found, lambda u, v: np.asarray(numpy(u, v)), x, y, terms, conjugate=conjugate)
+
+
+GENERIC = pair
+
+
+def test_matmul(served):
+    run("matmul", served, matmul, "out", "tf32", "activation")
+
+
+def test_linear(served):
+    run("linear", served, linear, "activation", "prepacked")
+
+
+def test_tensordot(served):
+    run("tensordot", served, tensordot)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "vdot", "outer"])
+def test_pairs(name, served):
+    run(name, served, functools.partial(pair, name), *["out"] * (name in ("dot", "outer")))
