@@ -36,7 +36,7 @@ TYPES = (
     ("int8", "int8", "ieee"),
 )
 LAYOUTS = ("kn", "kk", "mn", "mk", "ss")  # unit-stride axes of a and b
-CLASS_SIZE = 512
+CLASS_SIZE, SKINNY = 512, 16
 COMPILED_AHEAD = 32
 REHEARSED = {("float16", "kn", "contraction_mma"), ("float32", "kn", "contraction_simt")}
 
@@ -67,28 +67,35 @@ def _candidates(session: Session) -> Iterator[tuple[Any, str, Workload, Candidat
     for order, (types, layout, aligned) in enumerate(itertools.product(TYPES, LAYOUTS, (True, False))):
         if layout == "ss" and aligned:
             continue
-        workload = class_workload(*types, layout, aligned)
-        try:
-            space = Space(workload, session.arch)
-        except UnsupportedError:
-            continue
-        for served in space.families:
-            family = served.family
-            for rank, program in enumerate(family.starters(workload, session.arch)):
-                place = (rank, not aligned, LAYOUTS.index(layout), order, family.name)
-                yield place, layout, workload, candidate(family, program, workload)
+        seen: set[str] = set()
+        # Families that serve products with few rows only get such a one.
+        for rows in (None, SKINNY):
+            workload = class_workload(*types, layout, aligned, rows)
+            try:
+                space = Space(workload, session.arch)
+            except UnsupportedError:
+                continue
+            families = [served.family for served in space.families if served.family.name not in seen]
+            seen |= {family.name for family in families}
+            for family in families:
+                for rank, program in enumerate(family.starters(workload, session.arch)):
+                    place = (rank, not aligned, LAYOUTS.index(layout), order, family.name)
+                    yield place, layout, workload, candidate(family, program, workload)
 
 
-def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool) -> Workload:
-    """A workload of the class: 16-byte aligned, or with single elements only."""
-    size = CLASS_SIZE if aligned else CLASS_SIZE - 1
+def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, rows: int | None = None) -> Workload:
+    """A workload of the class: 16-byte aligned, or with single elements only; square, or of this many rows (one less
+    where single elements are wanted)."""
+    less = 0 if aligned else 1
+    m, n = (rows or CLASS_SIZE) - less, CLASS_SIZE - less
     if layout != "ss":
         return matmul.workload(
-            size, size, size, dtype=dtype, out=out, math=math, trans_a=layout[0] == "m", trans_b=layout[1] == "k"
+            m, n, n, dtype=dtype, out=out, math=math, trans_a=layout[0] == "m", trans_b=layout[1] == "k"
         )
-    stepped = (0, 2 * size, 2)
-    a, b = (View((1, size, size), stepped, dtype) for _ in "ab")
-    return matmul.workload_from_operands(a, b, View((1, size, size), stepped, out), math=math)
+    a, b, c = (
+        View((1, *shape), (0, 2 * n, 2), kind) for shape, kind in (((m, n), dtype), ((n, n), dtype), ((m, n), out))
+    )
+    return matmul.workload_from_operands(a, b, c, math=math)
 
 
 def compiled(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:
