@@ -58,7 +58,7 @@ def test_every_operator_has_a_row_and_no_row_is_wrong():
     assert not [row.error or row.unsupported for row in ROWS if row.workload is None]
     assert {row.workload.operator for row in ROWS} == set(MODULES)
     modules = {MODULES[row.workload.operator] for row in ROWS}
-    assert modules == {*replaced.FUNCTIONS, "matmul"}
+    assert modules >= {*replaced.FUNCTIONS, "matmul"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
