@@ -158,6 +158,11 @@ def test_a_vendor_that_computes_something_else_is_left_out(session, noise, monke
     vendors = Vendors(session)
     good, refused = vendors.agreeing(workload, noise, ours, ("cupy",))
     assert good.keys() == {"cupy"} and not refused
+    later = good["cupy"]
+    assert later(Operands(session.device, workload, noise, 1)) is not None
+    monkeypatch.setattr(Operands, "typed", lambda *given: 1 / 0)
+    assert later(Operands(session.device, workload, noise, 1)) is None
+    monkeypatch.undo()
     real = replaced.apply_steps
     monkeypatch.setattr(replaced, "apply_steps", lambda *given: real(*given) * 1.2)
     wrong, refused = vendors.agreeing(workload, noise, lambda operands: lambda: None, ("cupy",))
