@@ -134,7 +134,10 @@ def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypat
         assert json.loads(verdict.cases)[0]["m"] == 72 and json.loads(verdict.provenance)["checked"] == 1
         times = list(store.rows(Timing, part=ARCH.part))
         assert sorted(row.vendor or "" for row in times) == ["", "cupy.matmul"]
-        assert json.loads(times[0].device)["gpu"] == "Orin" and store.kernel(verdict.kernel_digest).verified == "device"
+        assert (
+            json.loads(times[0].samples)["machine"]["gpu"] == "Orin"
+            and store.kernel(verdict.kernel_digest).verified == "device"
+        )
 
 
 def test_a_large_output_is_compared_in_blocks(gpu, monkeypatch):
