@@ -1,27 +1,21 @@
-"""`warmup`: what a program will need, loaded before it is asked for."""
+"""`warmup`: what a program will need, loaded before it is asked for. Imports little."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import config
-from .dispatch import tiers
 from .dispatch.api import current_runtime
-from .dispatch.problem import Problem
-from .dispatch.stored import records_of
 from .errors import BuildError, GensorError
-from .operators.geometry import Geometry
-from .operators.workload import Workload
-from .programs.families import FAMILIES
 
 if TYPE_CHECKING:
     from .dispatch.library import Kernel
     from .dispatch.runtime import Runtime
+    from .operators.workload import Workload
 
 
 READER = (sys.executable, "-m", "gensor_tuner.shapes")
@@ -47,6 +41,8 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
 
 
 def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
+    from .operators.workload import Workload
+
     if path is None:
         return [Workload.from_json(key) for key in runtime.library.contents.records]
     if not path.is_file():
@@ -54,8 +50,12 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
     with path.open("rb") as file:
         is_database = file.read(16) == b"SQLite format 3\0"
     if is_database:
+        from .dispatch.stored import records_of
+
         assert runtime.device.arch is not None
         return [Workload.from_json(key) for key in records_of(path, runtime.device.arch)]
+    import subprocess
+
     # Shapes files are the tuner's to read, which runs in processes of its own.
     done = subprocess.run([*READER, str(path)], capture_output=True, text=True)
     if done.returncode:
@@ -65,6 +65,10 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
 
 def _kernel(runtime: Runtime, workload: Workload) -> Kernel | None:
     """The kernel that would serve, in a graph or outside of one."""
+    from .dispatch import tiers
+    from .dispatch.problem import Problem
+    from .operators.geometry import Geometry
+
     arch = runtime.device.arch
     assert arch is not None
     problem = Problem(workload, False, Geometry((1, 1, 1)), ())
@@ -73,6 +77,8 @@ def _kernel(runtime: Runtime, workload: Workload) -> Kernel | None:
 
 
 def _load(runtime: Runtime, kernel: Kernel, workload: Workload) -> None:
+    from .programs.families import FAMILIES
+
     try:
         if not runtime.device.emulated and not kernel.code.cubin:
             return

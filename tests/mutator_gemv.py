@@ -26,6 +26,7 @@ def gemv_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("columns, split", across, **columns, split_k=3),
         _made("columns, wide, split", half, **columns, vector=8, threads_k=8, threads_l=4, split_k=3),
         _made("columns, rounds", many, **columns, vector=4, threads_k=16, threads_l=16, small=16, items=1),
+        _made("integers", integers, vector=4),
         _made("compiled epilogue", integers, vector=4, epilogue_fixed=1),
     ]
 

@@ -97,7 +97,7 @@ def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
         # A rehearsal's times are stored under a part that no device has.
         assert {row.part for row in timings} == {f"{ARCH.part}-emulated"}
         assert not {row.kernel_digest for row in bad.values()} & {row.kernel_digest for row in timings}
-        assert all(json.loads(row.device)["emulated"] for row in timings) and timings
+        assert all(json.loads(row.samples)["machine"]["emulated"] for row in timings) and timings
         assert len(list(store.rows(Kernel))) == 6
 
 

@@ -47,6 +47,7 @@ OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.c
 REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
+    ("gemv", "matmul bfloat16 k k "),
     ("rows", "softmax float16 k "),
     ("window", "max_pool2d float16 "),
     ("attention", "attention float16 "),
@@ -82,7 +83,8 @@ def items(session: Session) -> Iterator[Item]:
 
 
 def _candidates(session: Session) -> Iterator[Class]:
-    """Every starter of every class the device is served for."""
+    """Every starter of every class the device is served for; rows of one class may have different families."""
+    seen = set()
     for order, (rank_of_class, named, workload) in enumerate(classes()):
         wanted = [family for family, begins in REHEARSED if named.startswith(begins)]
         if session.emulate and not wanted:
@@ -97,7 +99,9 @@ def _candidates(session: Session) -> Iterator[Class]:
                 continue
             for rank, program in enumerate(family.starters(workload, session.arch)):
                 place = (rank, *rank_of_class, order, family.name)
-                yield Class(place, named, workload, candidate(family, program, workload))
+                if (family.name, named, rank) not in seen:
+                    seen.add((family.name, named, rank))
+                    yield Class(place, named, workload, candidate(family, program, workload))
 
 
 def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
@@ -109,12 +113,9 @@ def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
         kind = "tf32" if workload.math == "tf32" else workload.dtype["a"]
         widths = "/".join(map(str, workload.align.values()))
         yield (not aligned, LAYOUTS.index(layout)), f"{kind}>{workload.dtype['c']} {layout} {widths}", workload
-    seen = set()
     for row in read_shapes(OPERATORS):
-        workload = row.workload
-        if workload is not None and workload.class_key() not in seen:
-            seen.add(workload.class_key())
-            yield (False, 0), class_text(workload), workload
+        if row.workload is not None:
+            yield (False, 0), class_text(row.workload), row.workload
 
 
 def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool) -> Workload:

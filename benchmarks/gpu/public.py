@@ -30,7 +30,7 @@ TYPES = ("float16", "float32", "float64", "int8")
 REHEARSED = (40, 24, 32)
 CALLS = 2000  # per sample of the overhead
 STREAMS = 4
-REHEARSED_CALLS = 4
+REHEARSED_CALLS = 2
 
 
 def items(session: Session) -> Iterator[Item]:

@@ -80,14 +80,15 @@ class Bench:
         """Rows of our kernels and of CuPy's call, which is what dispatch has to choose between."""
         session = self.session
         place = (workload.key(), session.arch.name, session.part)
-        device = json.dumps({**self.machine, "clocks": self.clocks.now()}, sort_keys=True)
+        machine = {**self.machine, "clocks": self.clocks.now()}
+        conditions = session.device.conditions()  # what dispatch compares: see Library.timings
         rows = [
-            Timing(*place, kernel.digest, None, time.median_us, _samples(time), device)
+            Timing(*place, kernel.digest, None, time.median_us, _samples(time, machine), conditions)
             for kernel, time in zip(kernels, times, strict=True)
         ]
         if CUPY in theirs:
-            vendor = theirs[CUPY]
-            rows.append(Timing(*place, None, vendor_name(workload), vendor.median_us, _samples(vendor), device))
+            vendor, name = theirs[CUPY], vendor_name(workload)
+            rows.append(Timing(*place, None, name, vendor.median_us, _samples(vendor, machine), conditions))
         with session.store() as store:
             store.add(*rows)
 
@@ -120,8 +121,10 @@ def _machine(session: Session) -> dict[str, Any]:
     return {name: found[name] for name in kept if name in found} | {"emulated": session.emulate}
 
 
-def _samples(timed: Timed) -> str:
-    return json.dumps({name: value for name, value in asdict(timed).items() if name != "median_us"}, sort_keys=True)
+def _samples(timed: Timed, machine: dict[str, Any]) -> str:
+    """Quartiles and rounds, and the machine as it was."""
+    found = {name: value for name, value in asdict(timed).items() if name != "median_us"}
+    return json.dumps({**found, "machine": machine}, sort_keys=True)
 
 
 def rivals(session: Session, each: Stored, workload: Workload, most: int) -> tuple[list[Stored], list[float]]:

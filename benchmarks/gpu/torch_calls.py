@@ -41,19 +41,17 @@ class Torch:
             setattr(torch.backends.cuda.matmul, name, False)
 
     def call(self, operands: Operands, compiled: bool = False) -> Callable[[], Any] | None:
-        """The call for these operands; None where PyTorch has none, or refuses them."""
+        """The call for these operands; None where PyTorch has none. Raises what PyTorch raises for ones it refuses."""
         torch, workload = self.torch, operands.workload
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
-        arrays = {name: self.tensor(block) for name, block in operands.blocks.items() if block is not operands.out}
-        extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
         try:
             made = self._compiled(operands) if compiled else self.function(operands)
-            made(*arrays.values(), *extras)  # what it refuses, it refuses here
-        except (NoCallError, RuntimeError, NotImplementedError, TypeError, ValueError):
-            if not compiled:
-                return None
-            raise
-        return lambda: made(*arrays.values(), *extras)
+        except NoCallError:
+            return None
+        arrays = [self.tensor(block) for block in operands.inputs]
+        extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
+        made(*arrays, *extras)  # what it refuses, it refuses here
+        return lambda: made(*arrays, *extras)
 
     def _compiled(self, operands: Operands) -> Function:
         """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would copy

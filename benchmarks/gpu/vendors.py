@@ -56,10 +56,18 @@ class Vendors:
                 self.session.is_fault(error)
                 refusal = f"{type(error).__name__}: {error}"[:300]
             if refusal is None:
-                good[name] = vendor
+                good[name] = partial(self._or_none, vendor)
             else:
                 refused[name] = refusal
         return good, refused
+
+    def _or_none(self, vendor: Vendor, operands: Operands) -> Callable[[], Any] | None:
+        """A call that was good for other operands; None where these are too much for it: ours is timed anyway."""
+        try:
+            return vendor(operands)
+        except Exception as error:
+            self.session.is_fault(error)
+            return None
 
     def _refusal(self, operands: Operands, launch: Callable[[], None], name: str, vendor: Vendor) -> str | None:
         call = vendor(operands)

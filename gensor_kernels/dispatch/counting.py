@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .plan import Plan, Steps
     from .runtime import Runtime
 
-_rows: WeakKeyDictionary[Any, Cells] = WeakKeyDictionary()
+#: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
+_rows: WeakKeyDictionary[Any, dict[int, Cells]] = WeakKeyDictionary()
 
 
 def run(runtime: Runtime, plan: Plan, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
@@ -51,10 +52,10 @@ def serve(plan: Any, inputs: Any, out: Any, steps: Steps) -> Any:
 def count(plan: Any, describe: Callable[[], Cells]) -> None:
     """Counts a call that a Plan has served, by the row that `describe` gives the first time."""
     try:
-        row = _rows.get(plan)
-        if row is None:
-            row = _rows[plan] = describe()
-        recording.count(row)
+        rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
+        if tier not in rows:
+            rows[tier] = describe()
+        recording.count(rows[tier])
     except Exception as error:  # the call is served; that is what counts
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 
