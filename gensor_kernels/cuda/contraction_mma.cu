@@ -37,6 +37,12 @@
 #ifndef IN_TYPE
 #define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
 #endif
+#ifndef A_STORED
+#define A_STORED IN_TYPE // elements of A in memory: IN_TYPE, or widened to it: e4m3_t, e5m2_t, i8
+#endif
+#ifndef B_STORED
+#define B_STORED IN_TYPE // the same for B
+#endif
 #ifndef OUT_TYPE
 #define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
 #endif
@@ -125,7 +131,9 @@ static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragmen
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
 static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(BLOCK_K * NARROW % 32 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(NARROW == ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
+              "Fragments are widened only where both operands are K-contiguous.");
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
 static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");

@@ -1,15 +1,17 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
 #include "contraction.cuh"
-#include "mma_fragments.cuh"
+#include "mma_widen.cuh"
 #include "unrolled.cuh"
 
-using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR>;
-using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR>;
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR, B_STORED>;
+using LoadA = LoaderOf<TileA, FRAGMENTS_M, 4>;
+using LoadB = LoaderOf<TileB, FRAGMENTS_N, 2>;
 constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
 
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
-constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + 2 * FRAGMENTS_N;
+constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + LoadB::WORDS * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
 constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 
@@ -17,7 +19,7 @@ using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 constexpr int AHEAD = ASYNC ? STAGES - 1 : 1;
 
 struct Fragments {
-    u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
+    u32 a[FRAGMENTS_M][LoadA::WORDS], b[FRAGMENTS_N][LoadB::WORDS];
 };
 
 // Copying of both operands, stage by stage. AHEAD steps are on their way while one is computed.
@@ -27,9 +29,9 @@ struct Pipeline {
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(params, gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
+        : a(params, gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, params.m, params.a_m,
             tile.k_begin, params.a_k),
-          b(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
+          b(params, gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
             params.b_n, tile.k_begin, params.b_k),
           k_left(tile.k_end - tile.k_begin), write(0) {}
 
@@ -62,8 +64,8 @@ struct Pipeline {
 
 // One warp's share of the math.
 struct WarpMath {
-    FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
-    FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
+    LoadA::Type load_a;
+    LoadB::Type load_b;
     Accumulators accumulators;
     Fragments fragments[2];
     int read; // byte offset of the stage being computed
@@ -74,9 +76,27 @@ struct WarpMath {
         load_a.load(fragments[buffer].a, shared_base() + read, k);
         load_b.load(fragments[buffer].b, shared_base() + (read + TileA::BYTES), k);
     }
-    MEMBER void multiply_all(int buffer) {
-        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-            multiply(accumulators[i][j], fragments[buffer].a[i], fragments[buffer].b[j]);
+    MEMBER void multiply_all(int buffer) { multiply_read(fragments[buffer]); }
+
+    template <class Read>
+    MEMBER void multiply_read(const Read &read) {
+        if constexpr (NARROW < ELEMENT) {
+            UNROLL for (int part = 0; part < PART_COUNT; ++part) multiply_part(read, part);
+        } else {
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                multiply(accumulators[i][j], read.a[i], read.b[j]);
+        }
+    }
+    // One fragment along k of a step that is widened.
+    template <class Read>
+    MEMBER void multiply_part(const Read &read, int part) {
+        u32 b[FRAGMENTS_N][2];
+        UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) take_part<TileB>(b[j], read.b[j], part);
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
+            u32 a[4];
+            take_part<TileA>(a, read.a[i], part);
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply(accumulators[i][j], a, b[j]);
+        }
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one.

@@ -3,9 +3,18 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
+#include "widen.cuh"
 #include "window_walk.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
+
+// Where an operand is stored narrower than it is multiplied (widen.cuh), ASYNC 1 copies it as it is, and the fragments
+// are widened; ASYNC 0 widens it on its way into shared memory. NARROW: bytes of the narrowest element there.
+#if defined(A_STORED) && ASYNC
+constexpr int NARROW = minimum((int)sizeof(A_STORED), (int)sizeof(B_STORED));
+#else
+constexpr int NARROW = ELEMENT;
+#endif
 
 DEVICE constexpr int power_of_two_in(int value) {
     return value & -value;
@@ -55,28 +64,33 @@ struct SharedRows {
 
 // One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
 // PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
-template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_>
+template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE>
 struct OperandTile {
+    using Source = SOURCE_; // its elements in global memory
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / ELEMENT;
+    static constexpr int STORED = (int)sizeof(Source), HELD = ASYNC ? STORED : ELEMENT; // bytes of one, there and here
+    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / STORED, PIECE = EACH * HELD;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
-    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * ELEMENT;
+    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * HELD;
     static constexpr int BYTES = ROWS * ROW_BYTES;
+    static constexpr bool SPREAD = HELD > NARROW; // read in the order of k in which the other operand is
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
+                                        : SPREAD                       ? SWIZZLE_WORDS
                                         : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
                                         : ELEMENT == 4                 ? SWIZZLE_WORDS
                                                                        : SWIZZLE_BYTES;
     using Rows = SharedRows<KIND, ROW_BYTES>;
 
-    static constexpr int PIECES = ROW_BYTES / VECTOR;
+    static constexpr int PIECES = ROW_BYTES / PIECE;
     static constexpr int LANES = power_of_two_in(PIECES | THREADS);
     static constexpr int LINES = THREADS / LANES; // rows per pass
     static constexpr int PASSES = divide_up(ROWS, LINES), COLUMNS = PIECES / LANES;
     static constexpr int PIECES_PER_THREAD = PASSES * COLUMNS;
 
-    static_assert(VECTOR >= ELEMENT, "A global access must hold at least one element.");
-    static_assert(UNIT || VECTOR == ELEMENT, "Without a unit stride, elements are copied one by one.");
+    static_assert(VECTOR >= STORED, "A global access must hold at least one element.");
+    static_assert(UNIT || VECTOR == STORED, "Without a unit stride, elements are copied one by one.");
+    static_assert(HELD == ELEMENT || (K_CONTIGUOUS && UNIT), "Fragments are widened of K-contiguous operands only.");
     static_assert(PIECES_PER_THREAD <= 64,
                   "More than 64 copies per thread and step: use wider accesses or more warps.");
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
@@ -86,12 +100,13 @@ struct OperandTile {
 // constructor; a step costs one 64-bit addition per row.
 template <class Shape>
 struct MatrixPieces {
-    gptr<IN_TYPE> source; // this thread's first element of the next step
+    using Source = typename Shape::Source;
+    gptr<Source> source; // this thread's first element of the next step
     i64 row_step, column_step, advance;
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of its rows of A or columns of B, and
     // at k_begin; this thread at `start` and `k`.
-    MEMBER MatrixPieces(const Params &, gptr<IN_TYPE> operand, int start, int k, i64 stride, i64 k_stride) {
+    MEMBER MatrixPieces(const Params &, gptr<Source> operand, int start, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
@@ -103,7 +118,7 @@ struct MatrixPieces {
     // Calls visit(pass, column, address, predicate) for each piece of a step, and goes on to the next.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
-        gptr<IN_TYPE> row = source;
+        gptr<Source> row = source;
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
                 visit(pass, column, row + column * column_step, true);
@@ -144,6 +159,7 @@ struct PiecesOf<Shape, true> {
 // A thread's place in the copying of one operand.
 template <class Shape>
 struct TileCopy {
+    using Source = typename Shape::Source;
     int line, k_first; // its first row in the tile, and its first k within a step
     typename PiecesOf<Shape>::Type pieces;
     u32 inside; // bit per piece along M or N: not past the operand's edge
@@ -155,26 +171,26 @@ struct TileCopy {
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
     // B, and at k_begin.
-    MEMBER TileCopy(const Params &params, gptr<IN_TYPE> operand, int first, int extent, i64 stride, int k_begin,
+    MEMBER TileCopy(const Params &params, gptr<Source> operand, int first, int extent, i64 stride, int k_begin,
                     i64 k_stride)
         : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
           pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), k_begin + k_first, stride,
                  k_stride) {
         const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
-        target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::VECTOR);
+        target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
         inside = 0;
         UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
             (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), extent) << i;
     }
 
-    // Where a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
-    MEMBER int place(int pass, int column) const {
-        constexpr int WIDTH = Shape::LANES * Shape::VECTOR; // bytes from column to column
-        if constexpr (Shape::LINES % Shape::Rows::PERIOD == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
+    // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
+    MEMBER int place(int pass, int column, int chunk = 0) const {
+        constexpr int WIDTH = Shape::LANES * Shape::PIECE; // bytes from column to column
+        if constexpr (Shape::PIECE <= 16 && Shape::LINES % Shape::Rows::PERIOD == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
             return (int)target + pass * (Shape::LINES * Shape::ROW_BYTES) + column * WIDTH;
         else
             return Shape::Rows::offset(line + pass * Shape::LINES,
-                                       thread_index() % Shape::LANES * Shape::VECTOR + column * WIDTH);
+                                       thread_index() % Shape::LANES * Shape::PIECE + column * WIDTH + chunk * 16);
     }
 
     MEMBER bool in_tile(int pass) const {
@@ -186,7 +202,7 @@ struct TileCopy {
     // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
-        pieces.for_each(params, [&](int pass, int column, gptr<IN_TYPE> from, bool in_image) {
+        pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image) {
             const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
             const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
             move(pass, column, from, in_extent && within(k, k_left) && in_image);
@@ -195,14 +211,14 @@ struct TileCopy {
 
     // ASYNC 1: starts the copies of a step into the shared tile.
     MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
             if (in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
         });
     }
     // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
     MEMBER void load(const Params &params, int k_left) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
             staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
         });
     }
@@ -210,8 +226,17 @@ struct TileCopy {
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             if (in_tile(pass)) {
                 UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
-                    store_shared(tile + place(pass, column), staged[pass * Shape::COLUMNS + column]);
+                    store_piece(tile, pass, column, staged[pass * Shape::COLUMNS + column]);
             }
+        }
+    }
+    MEMBER void store_piece(sptr<u8> tile, int pass, int column, const Vec<Shape::VECTOR> &piece) const {
+        if constexpr (Shape::STORED == Shape::HELD) {
+            store_shared(tile + place(pass, column), piece);
+        } else {
+            constexpr int BYTES = minimum(16, Shape::PIECE);
+            UNROLL for (int chunk = 0; chunk < Shape::PIECE / BYTES; ++chunk)
+                store_shared(tile + place(pass, column, chunk), widened<BYTES, Source, IN_TYPE>(piece, chunk));
         }
     }
 };

@@ -186,6 +186,10 @@ class Operator:
         """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
         return []
 
+    def multiplied(self, workload: Workload) -> str:
+        """The element type whose peak rate bounds this Workload, as Arch.peak names it."""
+        return workload.dtype[self.names[0]]
+
     def empty(self, workload: Workload) -> bool:
         """Whether there is no output to compute."""
         return 0 in self.operands(workload)[-1].shape

@@ -28,7 +28,8 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
         codes = codes or EPILOGUE_NONE
     return {
-        "IN_TYPE": macro_token(e.dtype["a"]),
+        "IN_TYPE": macro_token(e.multiplied),
+        **{f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied},
         "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "MATH_TF32": int(workload.math == "tf32"),

@@ -20,6 +20,7 @@ from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
+from .widening import by_fragment, word_issue
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -49,19 +50,20 @@ class ContractionMma(ContractionFamily):
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
-        types = extents(workload).dtype
-        kind, out = parts.kind(workload), types["c"]
+        e = extents(workload)
+        kind, out = parts.kind(workload), e.dtype["c"]
         if kind is None:
-            return f"no tensor-core instruction for {types['a']} with math {workload.math}"
+            return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not parts.instructions(kind, arch):
             return f"{arch.name} has no {kind} tensor-core instruction"
-        if out not in OUTPUTS.get(types["a"], FLOAT_OUTPUTS):
-            return f"no tensor-core kernel writes {out} from {types['a']}"
+        if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
+            return f"no tensor-core kernel writes {out} from {e.multiplied}"
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
-        element = extents(workload).bytes_a
+        e = extents(workload)
+        element = min(e.bytes_a, e.bytes_b)
         codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
@@ -79,9 +81,9 @@ class ContractionMma(ContractionFamily):
 
     @staticmethod
     def _asynchronous(workload: Workload, arch: Arch) -> bool:
-        """cp.async moves 4 bytes or more."""
+        """cp.async moves 4 bytes or more, as they are."""
         align = extents(workload).align
-        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4
+        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4 and by_fragment(workload)
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
@@ -102,8 +104,9 @@ class ContractionMma(ContractionFamily):
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
         m, n = columns["block_m"], columns["block_n"]
         like = np.ones_like(m)
-        stage = columns["block_k"] * (m + n) * extents(workload).bytes_a
         asynchronous = self._asynchronous(workload, arch)
+        one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
+        stage = parts.ring_bytes(one, workload)
         tiles = default_tiles.default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
@@ -160,6 +163,8 @@ class ContractionMma(ContractionFamily):
             copies = passes * pieces
             # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
+            if word_issue(workload, operand, arch):
+                issue = issue + copies * c[f"piece_issue_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
             scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
@@ -194,7 +199,7 @@ class ContractionMma(ContractionFamily):
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
         choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
         needed = next(each.needed for each in choices if each.code == program["instruction"])
-        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).bytes_a // (16 * 8 * 32)
+        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).element // (16 * 8 * 32)
         return frozenset({"HMMA", "IMMA"}), units * needed
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:

@@ -21,6 +21,7 @@ from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble, window_issue, window_registers
+from .widening import stored
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -113,7 +114,7 @@ class ContractionSimt(ContractionFamily):
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
-            inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * e.bytes_a
+            inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * stored(e, operand)
             widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,

@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..operators import operator
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
+from ..operators.storage import product_type
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -24,7 +25,8 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are, ``is_complex`` what all of them are.
+    ``conjugated`` says which operands are, ``is_complex`` what all of them are.  ``multiplied`` is the type in which
+    the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored narrower.
     """
 
     batch: int
@@ -46,6 +48,13 @@ class Extents:
     order: int
     conjugated: Mapping[str, bool]
     is_complex: bool
+    multiplied: str
+    element: int
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether an operand is stored narrower than it is multiplied."""
+        return self.element != min(self.bytes_a, self.bytes_b)
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +66,7 @@ def extents(workload: Workload) -> Extents:
     sides = {"a": p.a, "b": p.b, "c": p.c}
     width = {name: facts(side.dtype).itemsize for name, side in sides.items()}
     batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
-    extra = 0
+    multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else width["c"])
@@ -74,6 +83,8 @@ def extents(workload: Workload) -> Extents:
         order=p.order,
         conjugated={name: side.conjugated for name, side in sides.items()},
         is_complex=facts(workload.accumulator).is_complex,
+        multiplied=multiplied,
+        element=facts(multiplied).itemsize,
     )
 
 

@@ -176,6 +176,8 @@ _TOKENS = {
     "float32": "float",
     "float16": "half_t",
     "bfloat16": "bfloat16_t",
+    "float8_e4m3fn": "e4m3_t",
+    "float8_e5m2": "e5m2_t",
     "int8": "i8",
     "int32": "i32",
     "int64": "i64",

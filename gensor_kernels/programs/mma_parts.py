@@ -13,6 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .widening import held, spread, stored, word_issue
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -54,7 +55,7 @@ INSTRUCTIONS = {
 
 def kind(workload: Workload) -> str | None:
     """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    dtype = extents(workload).dtype["a"]
+    dtype = extents(workload).multiplied
     if dtype == "float32" and workload.math == "tf32":
         return "tf32"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
@@ -73,7 +74,8 @@ def k_contiguous(workload: Workload, operand: str) -> bool:
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
-    return v["stages"] * v["block_k"] * (v["block_m"] + v["block_n"]) * extents(workload).bytes_a
+    e, copy = extents(workload), v["copy"]
+    return v["stages"] * v["block_k"] * (v["block_m"] * held(e, "a", copy) + v["block_n"] * held(e, "b", copy))
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
@@ -86,7 +88,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
 
     def ring(v: Values) -> dict[str, np.ndarray]:
-        return {"ring": ring_bytes(v, workload)}
+        return {"ring": ring_bytes({"copy": 1, **v}, workload)}
 
     def copy(v: Values) -> dict[str, np.ndarray]:
         through = v["copy"] == 0
@@ -124,11 +126,11 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _warps(e.m, "m"),
         _warps(e.n, "n"),
         _multiply(workload, arch),
-        _copies(workload, "a"),
-        _copies(workload, "b"),
-        _read(workload, "a"),
-        _read(workload, "b"),
-        Part(("stages", "block_k", "block_m", "block_n"), ring),
+        _copies(workload, "a", arch),
+        _copies(workload, "b", arch),
+        _read(workload, "a", arch),
+        _read(workload, "b", arch),
+        Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring),
         Part(("copy", "stages", "vector_a", "vector_b"), copy),
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
         Part(("warp_m", "epilogue_staged"), rows),
@@ -156,31 +158,34 @@ def _warps(extent: int, axis: str) -> Part:
 def _multiply(workload: Workload, arch: Arch) -> Part:
     """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
     choices = instructions(kind(workload) or "", arch)
-    element = extents(workload).bytes_a
+    e = extents(workload)
+    element, narrow = e.element, min(e.bytes_a, e.bytes_b)
     counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate)
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
+        reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32
         outputs = v["warp_m"] * v["warp_n"]
         count = np.array([counts[int(code)] for code in v["instruction"]])
         # Small instructions do not reach the full rate on parts that have the large one.
         math = outputs * steps * clocks * np.where(count == choices[0].needed, 1, 2)
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
-        fragments = (v["warp_m"] + v["warp_n"]) / 4
+        fragments = sum(v[f"warp_{n}"] * (1 + spread(e, x, v["copy"])) for x, n in (("a", "m"), ("b", "n"))) / 4
+        widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
         # With two sets of fragments the next ones are read during the math, across the barrier too where the
         # steps come in pairs; with one set every k step waits for its own.
-        paired = (steps % 2 == 0) & (v["copy"] == 1)
+        paired = (reads % 2 == 0) & (v["copy"] == 1)
         double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
         return {
             "math": math,
-            "chain": latency + BARRIER + READ_LATENCY * steps,
-            "chain_saved": BARRIER + READ_LATENCY * steps - double,
+            "chain": latency + BARRIER + READ_LATENCY * reads,
+            "chain_saved": BARRIER + READ_LATENCY * reads - double,
             "multiplies": outputs * steps / 128 * count,
-            "step_issue": steps + 9,
+            "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
             "double_needs": outputs / 32 + 2 * fragments + 48,
-            "base_registers": outputs / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),
+            "base_registers": outputs / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0) + widened,
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
@@ -190,24 +195,32 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
 
 
-def _copies(workload: Workload, operand: str) -> Part:
-    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh)."""
-    element = extents(workload).bytes_a
+def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
+    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and what widening one costs."""
+    e, cost = extents(workload), word_issue(workload, operand, arch)
     axis = {"a": "m", "b": "n"}[operand]
     along_k = k_contiguous(workload, operand)
+    element = stored(e, operand)
 
     def function(v: Values) -> dict[str, np.ndarray]:
         block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
         pieces = (v["block_k"] if along_k else block) * element // width
-        return {
+        outputs = {
             f"rows_{operand}": block if along_k else v["block_k"],
             f"pieces_{operand}": pieces,
             f"pieces_power_{operand}": power_of_two_in(pieces),
             f"piece_clocks_{operand}": np.maximum(width / 4, 1) + 1,
             f"piece_lines_{operand}": width * 32 / 128,
         }
+        if cost:
+            # What is widened here is stored in 16-byte chunks, which every other lane has in the same banks.
+            words = held(e, operand, v["copy"]) / element * width / 4
+            outputs[f"piece_clocks_{operand}"] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
+            outputs[f"piece_issue_{operand}"] = (v["copy"] == 0) * (np.maximum(width / 4, 1) * cost + words / 4 - 1)
+        return outputs
 
-    return Part((f"block_{axis}", "block_k", f"vector_{operand}"), function)
+    names = (f"block_{axis}", "block_k", f"vector_{operand}")
+    return Part((*names, "copy") if cost else names, function)
 
 
 @lru_cache(maxsize=512)
@@ -222,28 +235,30 @@ def plain_degree(row_bytes: int) -> int:
     return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
 
 
-def _read(workload: Workload, operand: str) -> Part:
+def _read(workload: Workload, operand: str, arch: Arch) -> Part:
     """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
-    element = extents(workload).bytes_a
+    e, cost = extents(workload), word_issue(workload, operand, arch)
+    element = e.element
     along_k = k_contiguous(workload, operand)
     rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        count = v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
-        row = v["block_k" if along_k else f"block_{axis}"] * element
+        bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
+        count = v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
+        row = bytes_k if along_k else v[f"block_{axis}"] * element
         by_matrix = along_k or element == 2
         plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
         if by_matrix:
-            return {f"read_issue_{operand}": count * (1 + rounding), f"read_clocks_{operand}": count * 4 * degree}
+            widened = (v["copy"] == 1) * v[f"warp_{axis}"] * v["block_k"] / 128 * cost if cost else 0
+            reads = count * (1 + rounding + spread(e, operand, v.get("copy", 1)))
+            return {f"read_issue_{operand}": reads + widened, f"read_clocks_{operand}": count * 4 * degree}
         if element == 4:
             return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
         # Bytes across rows: sixteen byte loads and their packing.
         degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
         return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}
 
-    names = (
-        (f"warp_{axis}", "block_k", "swizzle") if along_k else (f"warp_{axis}", "block_k", f"block_{axis}", "swizzle")
-    )
-    return Part(names, function)
+    names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
+    return Part((*names, "copy") if e.is_widened else names, function)

@@ -183,3 +183,19 @@ DEVICE u32 pack_pair(float low, float high, half_t) {
 DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
     return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
 }
+template <class T>
+DEVICE u32 fma_pair(u32 a, u32 b, u32 c, T) {
+    u32 result = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        const double x = to_float(T{(u16)(a >> shift)}), y = to_float(T{(u16)(b >> shift)});
+        result |= (u32)convert<T>(x * y + to_float(T{(u16)(c >> shift)})).bits << shift;
+    }
+    return result;
+}
+DEVICE u32 byte_permute(u32 low, u32 high, u32 selector) {
+    const u64 bytes = (u64)high << 32 | low;
+    u32 result = 0;
+    for (int i = 0; i < 4; ++i)
+        result |= (u32)(u8)(bytes >> 8 * (selector >> 4 * i & 7)) << 8 * i;
+    return result;
+}
