@@ -13,7 +13,7 @@ from gensor_kernels.operators.workload import Workload
 
 from . import layouts
 from .cells import Line
-from .row_cells import Element, Read, element, steps
+from .row_cells import Element, Read, element, second, steps
 
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 #: Element-wise operators: an epilogue over a plain copy.
@@ -32,14 +32,16 @@ def matrix(line: Line) -> Read:
     if line.text("op").lower() == "gemv" and 1 not in (m, n):
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {m}, n = {n}")
     trans_a, trans_b = (line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b"))
+    types = element(line)
+    dtype, dtype_b = types.dtype, second(line, types)
     if line.choice("order", ("row", "col"), "row") == "col":
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
-        m, n, trans_a, trans_b = n, m, trans_b, trans_a
-    types = element(line)
+        m, n, trans_a, trans_b, dtype, dtype_b = n, m, trans_b, trans_a, dtype_b, dtype
     workload = matmul.workload(
         *(m, n, k),
         batch=batch,
-        dtype=types.dtype,
+        dtype=dtype,
+        dtype_b=dtype_b,
         out=types.out,
         math=types.math,
         trans_a=trans_a,

@@ -155,13 +155,13 @@ static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must 
 static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
 static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
 static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
-static_assert(A_UNIT || A_VECTOR == sizeof(A_STORED), "Without a unit stride, A is loaded element by element.");
-static_assert(B_UNIT || B_VECTOR == sizeof(B_STORED), "Without a unit stride, B is loaded element by element.");
 static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
               "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
 
+static_assert(A_UNIT || A_VECTOR == sizeof(A_STORED), "Without a unit stride, A is loaded element by element.");
+static_assert(B_UNIT || B_VECTOR == sizeof(B_STORED), "Without a unit stride, B is loaded element by element.");
 static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // sums += the product over the tile's range of k. With two buffers the next step is stored while slower warps

@@ -20,7 +20,7 @@ from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
-from .widening import by_fragment, word_issue
+from .widening import by_fragment, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -157,14 +157,15 @@ class ContractionMma(ContractionFamily):
         c = columns
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
-        issue, clocks, held = c["step_issue"], 0.0, 0.0
+        issue, clocks, held, widening = c["step_issue"], 0.0, 0.0, np.zeros_like(warps)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces
             # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
-            if word_issue(workload, operand, arch):
+            if word_costs(workload, operand, arch):
                 issue = issue + copies * c[f"piece_issue_{operand}"]
+                widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
             scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
@@ -174,7 +175,7 @@ class ContractionMma(ContractionFamily):
                 issue, held = issue + window_issue(*own), held + window_registers(*own)
         loop = Loop(
             warps=warps,
-            math=c["math"],
+            math=np.maximum(c["math"], widening),
             multiplies=c["multiplies"],
             issue=issue,
             wavefronts=clocks * warps,
@@ -211,7 +212,7 @@ class ContractionMma(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps)
+        memory = int(max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps))
         return class_launches(program, workload, self.name, 32 * warps, memory)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
+from ..operators.storage import EIGHT_BIT_FLOATS
 from . import contraction as shared
 from . import default_tiles, simt_forms
 from . import simt_parts as parts
@@ -53,7 +54,10 @@ class ContractionSimt(ContractionFamily):
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        return None if is_product(workload) else f"{workload.operator} is no matrix product"
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        out = extents(workload).dtype["c"]
+        return f"no kernel writes {out}" if out in EIGHT_BIT_FLOATS else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""

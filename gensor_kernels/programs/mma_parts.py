@@ -13,7 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
-from .widening import held, spread, stored, word_issue
+from .widening import SPREAD_ISSUE, held, spread, stored, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -197,7 +197,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
     """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and what widening one costs."""
-    e, cost = extents(workload), word_issue(workload, operand, arch)
+    e, cost = extents(workload), word_costs(workload, operand, arch)
     axis = {"a": "m", "b": "n"}[operand]
     along_k = k_contiguous(workload, operand)
     element = stored(e, operand)
@@ -216,7 +216,9 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
             # What is widened here is stored in 16-byte chunks, which every other lane has in the same banks.
             words = held(e, operand, v["copy"]) / element * width / 4
             outputs[f"piece_clocks_{operand}"] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
-            outputs[f"piece_issue_{operand}"] = (v["copy"] == 0) * (np.maximum(width / 4, 1) * cost + words / 4 - 1)
+            own = (v["copy"] == 0) * np.maximum(width / 4, 1)
+            outputs[f"piece_issue_{operand}"] = own * cost[0] + np.maximum(words / 4 - 1, 0)
+            outputs[f"piece_widening_{operand}"] = own * cost[1]
         return outputs
 
     names = (f"block_{axis}", "block_k", f"vector_{operand}")
@@ -238,7 +240,7 @@ def plain_degree(row_bytes: int) -> int:
 def _read(workload: Workload, operand: str, arch: Arch) -> Part:
     """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
-    e, cost = extents(workload), word_issue(workload, operand, arch)
+    e, cost = extents(workload), word_costs(workload, operand, arch)
     element = e.element
     along_k = k_contiguous(workload, operand)
     rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
@@ -251,9 +253,13 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
         plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
         if by_matrix:
-            widened = (v["copy"] == 1) * v[f"warp_{axis}"] * v["block_k"] / 128 * cost if cost else 0
-            reads = count * (1 + rounding + spread(e, operand, v.get("copy", 1)))
-            return {f"read_issue_{operand}": reads + widened, f"read_clocks_{operand}": count * 4 * degree}
+            reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
+            outputs = {f"read_issue_{operand}": reads, f"read_clocks_{operand}": count * 4 * degree}
+            if cost:
+                words = (v["copy"] == 1) * v[f"warp_{axis}"] * v["block_k"] / 128
+                outputs[f"read_issue_{operand}"] = reads + words * cost[0]
+                outputs[f"read_widening_{operand}"] = words * cost[1]
+            return outputs
         if element == 4:
             return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
         # Bytes across rows: sixteen byte loads and their packing.

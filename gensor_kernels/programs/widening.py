@@ -17,18 +17,20 @@ from .extents import Extents, extents
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-#: Issue slots of widening four bytes into two pairs: SASS instructions, those of the integer pipe and conversions
-#: counted twice, because these run at half the rate of others.
-WORD_ISSUE = {
-    ("float8_e4m3fn", "float16"): 26.0,
-    ("float8_e5m2", "float16"): 4.0,
-    ("int8", "float16"): 8.0,
-    ("float8_e4m3fn", "bfloat16"): 38.0,
-    ("float8_e5m2", "bfloat16"): 16.0,
-    ("int8", "bfloat16"): 18.0,
+#: Widening four bytes into two pairs: SASS instructions, and clocks of the pipe that permutes, shifts and converts,
+#: which takes an instruction every other clock.
+WORD_COSTS = {
+    ("float8_e4m3fn", "float16"): (14.0, 24.0),
+    ("float8_e5m2", "float16"): (2.0, 4.0),
+    ("int8", "float16"): (5.0, 6.0),
+    ("float8_e4m3fn", "bfloat16"): (20.0, 28.0),
+    ("float8_e5m2", "bfloat16"): (8.0, 8.0),
+    ("int8", "bfloat16"): (11.0, 14.0),
 }
 #: The same where an instruction converts two e4m3 numbers (sm_89).
-CONVERTED_ISSUE = {("float8_e4m3fn", "float16"): 5.0, ("float8_e4m3fn", "bfloat16"): 17.0}
+CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
+#: Instructions of reading a fragment in another's order of k, beyond ldmatrix: a second load, four moves.
+SPREAD_ISSUE = 5
 #: Instructions of converting one element to the accumulator's type, on the CUDA cores.
 ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
@@ -55,13 +57,13 @@ def by_fragment(workload: Workload) -> bool:
     return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
 
 
-def word_issue(workload: Workload, operand: str, arch: Arch) -> float:
-    """Issue slots of widening four bytes of an operand; 0 where it is not."""
+def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
+    """(Instructions, clocks of their pipe) of widening four bytes of an operand; None where it is not."""
     e = extents(workload)
     types = e.dtype[operand], e.multiplied
     if stored(e, operand) == e.element:
-        return 0.0
-    return CONVERTED_ISSUE.get(types, WORD_ISSUE[types]) if arch.capability >= (8, 9) else WORD_ISSUE[types]
+        return None
+    return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
 
 
 def spread(e: Extents, operand: str, copy: Any) -> Any:
