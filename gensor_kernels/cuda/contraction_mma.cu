@@ -43,6 +43,12 @@
 #ifndef B_STORED
 #define B_STORED IN_TYPE // the same for B
 #endif
+#ifndef SCALED
+#define SCALED 0 // 1: columns of B have scales (Params::d), one per group of k; 2: and zeros (Params::groups)
+#endif
+#ifndef GROUP
+#define GROUP 0 // elements of k that share a scale; 0: all
+#endif
 #ifndef OUT_TYPE
 #define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
 #endif
@@ -131,8 +137,8 @@ static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragmen
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
 static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * NARROW % 32 == 0, "A step of k is whole fragments of 32 bytes.");
-static_assert(NARROW == ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
+static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
               "Fragments are widened only where both operands are K-contiguous.");
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
 static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
@@ -150,7 +156,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);
-    WarpMath math(row, column);
+    WarpMath math(params, tile, row, column);
     ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
     pipeline.receive();
     math.load(0, 0);
@@ -162,6 +168,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
         pipeline.request(params);
         math.compute(pipeline);
     }
+    math.scaling.finish(math.accumulators);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     if constexpr (ASYNC && STAGES > 2)
         copy_async_wait<0>();

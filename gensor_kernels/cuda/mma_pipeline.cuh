@@ -1,7 +1,7 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
 #include "contraction.cuh"
-#include "mma_widen.cuh"
+#include "mma_scales.cuh"
 #include "unrolled.cuh"
 
 using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED>;
@@ -15,7 +15,6 @@ constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + LoadB::WORDS * F
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
 constexpr bool DOUBLE_FRAGMENTS = 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 
-using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 constexpr int AHEAD = ASYNC ? STAGES - 1 : 1;
 
 struct Fragments {
@@ -68,35 +67,42 @@ struct WarpMath {
     LoadB::Type load_b;
     Accumulators accumulators;
     Fragments fragments[2];
+    Scaling scaling;
     int read; // byte offset of the stage being computed
 
-    MEMBER WarpMath(int row, int column) : load_a(row), load_b(column), accumulators{}, read(0) {}
+    MEMBER WarpMath(const Params &params, const Tile &tile, int row, int column)
+        : load_a(row), load_b(column), accumulators{}, scaling(params, tile, tile.column + column), read(0) {}
 
     MEMBER void load(int buffer, int k) {
         load_a.load(fragments[buffer].a, shared_base() + read, k);
         load_b.load(fragments[buffer].b, shared_base() + (read + TileA::BYTES), k);
     }
-    MEMBER void multiply_all(int buffer) { multiply_read(fragments[buffer]); }
+    // Multiplies the fragments of step `k` of the stage.
+    MEMBER void multiply_all(int buffer, int k) { multiply_read(fragments[buffer], k); }
 
     template <class Read>
-    MEMBER void multiply_read(const Read &read) {
-        if constexpr (NARROW < ELEMENT) {
-            UNROLL for (int part = 0; part < PART_COUNT; ++part) multiply_part(read, part);
-        } else {
-            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-                multiply(accumulators[i][j], read.a[i], read.b[j]);
+    MEMBER void multiply_read(const Read &read, int k) {
+        UNROLL for (int part = 0; part < PART_COUNT; ++part) {
+            if constexpr (NARROW < 8 * ELEMENT) {
+                multiply_part(read, part);
+            } else {
+                UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                    multiply(accumulators[i][j], read.a[i], read.b[j]);
+                scaling.add(read.a);
+            }
+            scaling.pass(accumulators, k * PART_COUNT + part + 1);
         }
     }
     // One fragment along k of a step that is widened.
     template <class Read>
     MEMBER void multiply_part(const Read &read, int part) {
-        u32 b[FRAGMENTS_N][2];
+        u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
         UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) take_part<TileB>(b[j], read.b[j], part);
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
-            u32 a[4];
-            take_part<TileA>(a, read.a[i], part);
-            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply(accumulators[i][j], a, b[j]);
+            take_part<TileA>(a[i], read.a[i], part);
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply(accumulators[i][j], a[i], b[j]);
         }
+        scaling.add(a);
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one.
@@ -108,14 +114,14 @@ struct WarpMath {
             const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && K_STEPS % 2 == 0));
             const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
             if (!ahead)
-                multiply_all(now);
+                multiply_all(now, k);
             if (last) {
                 pipeline.receive();
                 read = Pipeline::next_stage(read);
             }
             load(next, last ? 0 : k + 1);
             if (ahead)
-                multiply_all(now);
+                multiply_all(now, k);
         });
     }
 };

@@ -9,11 +9,13 @@
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 
 // Where an operand is stored narrower than it is multiplied (widen.cuh), ASYNC 1 copies it as it is, and the fragments
-// are widened; ASYNC 0 widens it on its way into shared memory. NARROW: bytes of the narrowest element there.
-#if defined(A_STORED) && ASYNC
-constexpr int NARROW = minimum((int)sizeof(A_STORED), (int)sizeof(B_STORED));
+// are widened; ASYNC 0 widens it on its way into shared memory. NARROW: bits of the narrowest element there.
+template <class Source>
+constexpr int held_bits = ASYNC ? 8 * (int)sizeof(Source) / per_unit<Source> : 8 * ELEMENT;
+#ifdef A_STORED
+constexpr int NARROW = minimum(held_bits<A_STORED>, held_bits<B_STORED>);
 #else
-constexpr int NARROW = ELEMENT;
+constexpr int NARROW = held_bits<IN_TYPE>;
 #endif
 
 DEVICE constexpr int power_of_two_in(int value) {
@@ -32,7 +34,8 @@ DEVICE constexpr int divide_up(int a, int b) {
 //   SWIZZLE_BYTES     every fourth row of 16, half a chunk of each (i8 read across its rows)
 // flip stays below the largest power of two that divides C, so a permuted chunk stays in its row, and copies of
 // consecutive chunks stay conflict-free: each aligned group of them is only permuted.
-enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_NONE };
+//   SWIZZLE_QUADS     2 consecutive rows, four adjacent chunks of each (16 bytes per lane), rows of 8 chunks or a multiple
+enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_QUADS, SWIZZLE_NONE };
 
 template <SwizzleKind KIND, int ROW_BYTES_>
 struct SharedRows {
@@ -44,14 +47,16 @@ struct SharedRows {
                                                             : FREE == 2 ? 2
                                                                         : 3)
                                  : KIND == SWIZZLE_WORDS ? (FREE == 8 ? 0 : 1)
+                                 : KIND == SWIZZLE_QUADS ? 0
                                                          : 2;
     static constexpr int VALUES = KIND == SWIZZLE_MATRIX  ? FREE
                                   : KIND == SWIZZLE_WORDS ? (FREE == 8   ? 4
                                                              : FREE == 4 ? 2
                                                                          : 1)
                                   : KIND == SWIZZLE_BYTES ? (FREE < 4 ? FREE : 4)
+                                 : KIND == SWIZZLE_QUADS ? (FREE == 8 ? 2 : 1)
                                                           : 1;
-    static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : 1;
+    static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : KIND == SWIZZLE_QUADS ? 4 : 1;
     static constexpr int SPAN = VALUES * SCALE;    // flips only move chunks within aligned groups of SPAN
     static constexpr int PERIOD = VALUES << SHIFT; // rows after which flips repeat
 
@@ -69,14 +74,15 @@ struct OperandTile {
     using Source = SOURCE_; // its elements in global memory
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    static constexpr int STORED = (int)sizeof(Source), HELD = ASYNC ? STORED : ELEMENT; // bytes of one, there and here
-    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / STORED, PIECE = EACH * HELD;
+    // Elements lie in units of STORED bytes, PER_UNIT in each, whose strides Params has; here they take HELD bits each.
+    static constexpr int STORED = (int)sizeof(Source), PER_UNIT = per_unit<Source>, HELD = held_bits<Source>;
+    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / STORED * PER_UNIT, PIECE = EACH * HELD / 8;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
-    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * HELD;
+    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * HELD / 8;
     static constexpr int BYTES = ROWS * ROW_BYTES;
     static constexpr bool SPREAD = HELD > NARROW; // read in the order of k in which the other operand is
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
-                                        : SPREAD                       ? SWIZZLE_WORDS
+                                        : SPREAD                       ? (NARROW == 4 ? SWIZZLE_QUADS : SWIZZLE_WORDS)
                                         : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
                                         : ELEMENT == 4                 ? SWIZZLE_WORDS
                                                                        : SWIZZLE_BYTES;
@@ -90,7 +96,8 @@ struct OperandTile {
 
     static_assert(VECTOR >= STORED, "A global access must hold at least one element.");
     static_assert(UNIT || VECTOR == STORED, "Without a unit stride, elements are copied one by one.");
-    static_assert(HELD == ELEMENT || (K_CONTIGUOUS && UNIT), "Fragments are widened of K-contiguous operands only.");
+    static_assert((HELD == 8 * ELEMENT && PER_UNIT == 1) || (K_CONTIGUOUS && UNIT),
+                  "Fragments, and several elements in a byte, are widened of K-contiguous operands only.");
     static_assert(PIECES_PER_THREAD <= 64,
                   "More than 64 copies per thread and step: use wider accesses or more warps.");
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
@@ -110,10 +117,10 @@ struct MatrixPieces {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
-        source = operand + (row * row_stride + column * column_stride);
+        source = operand + (row * row_stride + column / Shape::PER_UNIT * column_stride);
         row_step = Shape::LINES * row_stride;
-        column_step = Shape::LANES * Shape::EACH * column_stride;
-        advance = BLOCK_K * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
+        column_step = Shape::LANES * Shape::EACH / Shape::PER_UNIT * column_stride;
+        advance = BLOCK_K / Shape::PER_UNIT * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
     }
     // Calls visit(pass, column, address, predicate) for each piece of a step, and goes on to the next.
     template <class Visit>
@@ -231,7 +238,7 @@ struct TileCopy {
         }
     }
     MEMBER void store_piece(sptr<u8> tile, int pass, int column, const Vec<Shape::VECTOR> &piece) const {
-        if constexpr (Shape::STORED == Shape::HELD) {
+        if constexpr (same_type<Source, IN_TYPE>) {
             store_shared(tile + place(pass, column), piece);
         } else {
             constexpr int BYTES = minimum(16, Shape::PIECE);

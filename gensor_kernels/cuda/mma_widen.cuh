@@ -6,30 +6,41 @@
 #pragma once
 #include "mma_fragments.cuh"
 
-constexpr int PART_COUNT = ELEMENT / NARROW; // fragments along k in a step of K_STEP
+constexpr int PART_COUNT = 8 * ELEMENT / NARROW; // fragments along k in a step of K_STEP
+constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1; // of those, in the elements of four bytes
 
-// A read of 8 bytes per lane takes 2 chunks along 4 rows.
+// A read of 4 * PART_COUNT bytes per lane takes as many chunks along the rows as PART_COUNT.
 template <class Shape, int COUNT, int REGISTERS>
 struct SpreadLoader {
     using Rows = typename Shape::Rows;
     static constexpr int WORDS = REGISTERS * PART_COUNT, HALVES = REGISTERS / 2; // halves: 8 rows of A or columns of B
-    static constexpr int UNITS = Rows::ROW_BYTES / 32, ALIKE = Rows::SPAN / 2 > 1 ? Rows::SPAN / 2 : 1;
+    static constexpr int LANE_BYTES = 4 * PART_COUNT, UNIT_BYTES = 4 * LANE_BYTES;
+    static constexpr int UNITS = Rows::ROW_BYTES / UNIT_BYTES,
+                         ALIKE = Rows::SPAN > PART_COUNT ? Rows::SPAN / PART_COUNT : 1;
     static constexpr int PERIOD = ALIKE < UNITS ? ALIKE : UNITS; // reads along k after which offsets repeat
     int base[PERIOD];
 
     MEMBER explicit SpreadLoader(int first) {
         const int lane = thread_index() & 31;
-        UNROLL for (int i = 0; i < PERIOD; ++i) base[i] = Rows::offset(first + (lane >> 2), i * 32 + (lane & 3) * 8);
+        UNROLL for (int i = 0; i < PERIOD; ++i) base[i] =
+            Rows::offset(first + (lane >> 2), i * UNIT_BYTES + (lane & 3) * LANE_BYTES);
     }
     MEMBER void load(u32 (&words)[COUNT][WORDS], sptr<u8> tile, int step) const {
-        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int part = 0; part < PART_COUNT; ++part)
-            UNROLL for (int half = 0; half < HALVES; ++half) {
-                const int unit = step * PART_COUNT + part, row = i * HALVES * 8 + half * 8;
-                const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * 32 + row * Rows::ROW_BYTES;
-                const Vec<8> pair = load_shared<8>(tile + at);
-                words[i][(part * 2 + 0) * HALVES + half] = pair.word[0];
-                words[i][(part * 2 + 1) * HALVES + half] = pair.word[1];
+        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int half = 0; half < HALVES; ++half)
+            UNROLL for (int read = 0; read < 2; ++read) {
+                const int unit = step * 2 + read, row = i * HALVES * 8 + half * 8;
+                const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
+                const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
+                UNROLL for (int w = 0; w < PART_COUNT; ++w)
+                    words[i][(read * PART_COUNT + w) * HALVES + half] = in_order(loaded, w);
             }
+    }
+    // Word w in the order in which words of the narrow operand are widened.
+    static MEMBER u32 in_order(const Vec<LANE_BYTES> &loaded, int w) {
+        if constexpr (PART_COUNT == 2)
+            return loaded.word[w];
+        else
+            return byte_permute(loaded.word[w / 2], loaded.word[2 + w / 2], w % 2 == 0 ? 0x5410 : 0x7632);
     }
 };
 
@@ -52,9 +63,9 @@ DEVICE void take_part(u32 (&fragment)[REGISTERS], const u32 (&words)[WORDS], int
         if constexpr (Shape::SPREAD) {
             UNROLL for (int i = 0; i < 2; ++i) fragment[i * HALVES + half] = words[(part * 2 + i) * HALVES + half];
         } else {
-            u32 pairs[2];
-            widen_word(words[part * HALVES + half], pairs, typename Shape::Source{}, IN_TYPE{});
-            UNROLL for (int i = 0; i < 2; ++i) fragment[i * HALVES + half] = pairs[i];
+            u32 pairs[2 * WORD_PARTS];
+            widen_word(words[part / WORD_PARTS * HALVES + half], pairs, typename Shape::Source{}, IN_TYPE{});
+            UNROLL for (int i = 0; i < 2; ++i) fragment[i * HALVES + half] = pairs[part % WORD_PARTS * 2 + i];
         }
     }
 }

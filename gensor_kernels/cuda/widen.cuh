@@ -14,6 +14,15 @@ struct e5m2_t {
     u8 bits;
 };
 
+// Two numbers of 0 to 15 in a byte, the first in its lower half; they stand for themselves less 8.
+struct u4x2_t {
+    u8 bits;
+};
+template <class T>
+constexpr int per_unit = 1; // elements in a T
+template <>
+constexpr int per_unit<u4x2_t> = 2;
+
 template <class T>
 constexpr bool is_eight_bit_float = same_type<T, e4m3_t> || same_type<T, e5m2_t>;
 
@@ -79,16 +88,41 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[2], T, bfloat16_t) {
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] = half_to_bfloat16(pairs[i]);
 }
 
-// BYTES bytes of To elements, chunk `chunk` of those a piece of 8-bit elements becomes.
+// ---- four bytes of u4x2_t -> four pairs. In 16 bits that are 1024 (bfloat16_t: 128) a number of 4 bits is added to it.
+
+template <class To>
+DEVICE u32 centred(u32 pair) {
+    constexpr bool HALF = same_type<To, half_t>;
+    const u32 number = (pair & 0x000f000fu) | (HALF ? 0x64006400u : 0x43004300u);
+    return fma_pair(number, HALF ? 0x3c003c00u : 0x3f803f80u, HALF ? 0xe408e408u : 0xc308c308u, To{});
+}
+// Elements (0, 4), (1, 5), (2, 6), (3, 7): the order in which they are had for a shift.
+template <class To>
+DEVICE void widen_word(u32 word, u32 (&pairs)[4], u4x2_t, To) {
+    UNROLL for (int i = 0; i < 4; ++i) pairs[i] = centred<To>(word >> 4 * i);
+}
+// A word of u4x2_t in order.
+template <class To>
+DEVICE void widen_in_order(u32 word, u32 (&pairs)[4]) {
+    UNROLL for (int i = 0; i < 4; ++i) pairs[i] = centred<To>(byte_permute(word, word >> 4, 0x0400 | i << 8 | i));
+}
+
+// BYTES bytes of To elements, chunk `chunk` of those a piece becomes.
 template <int BYTES, class From, class To, int VECTOR>
 DEVICE Vec<BYTES> widened(const Vec<VECTOR> &piece, int chunk) {
     Vec<BYTES> result;
-    UNROLL for (int w = 0; w < (BYTES + 7) / 8; ++w) {
-        u32 pairs[2];
-        widen_word(piece.word[chunk * (BYTES / 8) + w], pairs, From{}, To{});
-        result.word[2 * w] = pairs[0];
-        if (BYTES > 4)
-            result.word[2 * w + 1] = pairs[1];
+    if constexpr (per_unit<From> == 2) {
+        u32 pairs[4];
+        widen_in_order<To>(piece.word[chunk], pairs);
+        UNROLL for (int w = 0; w < BYTES / 4; ++w) result.word[w] = pairs[w];
+    } else {
+        UNROLL for (int w = 0; w < (BYTES + 7) / 8; ++w) {
+            u32 pairs[2];
+            widen_word(piece.word[chunk * (BYTES / 8) + w], pairs, From{}, To{});
+            result.word[2 * w] = pairs[0];
+            if (BYTES > 4)
+                result.word[2 * w + 1] = pairs[1];
+        }
     }
     return result;
 }

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 #: by name, or OPERATOR its only one; it is imported at first use.
 MODULES: dict[str, str] = {
     "matmul": "matmul",
+    "matmul_int8": "quantised",
+    "matmul_int8_zeros": "quantised",
+    "matmul_int4": "quantised",
+    "matmul_int4_zeros": "quantised",
     "attention": "attention",
     "attention_masked": "attention",
     "attention_biased": "attention",

@@ -20,7 +20,7 @@ class DType(NamedTuple):
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
     8-bit floats: OCP 8-bit Floating Point Specification, table 1.
-    A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    "uint4x2" is a byte that holds two numbers of 4 bits (quantised.py).  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int
@@ -58,6 +58,7 @@ DTYPES: dict[str, DType] = {
     "float8_e4m3fn": DType(1, 4, -6, 448.0),
     "float8_e5m2": DType(1, 3, -14, 57344.0),
     "int8": DType(1, 0, 0, 127.0),
+    "uint4x2": DType(1, 0, 0, 255.0),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),
     "complex64": DType(8, 24, -126, float(np.finfo(np.float32).max), "float32"),
@@ -134,6 +135,8 @@ def encode(name: str, values: np.ndarray) -> np.ndarray:
         from .storage import float8_bits
 
         return float8_bits(name, rounded)
+    if name == "uint4x2":
+        return rounded.astype(np.int64).astype(np.uint8)
     if name == "bfloat16":
         return (rounded.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return rounded.astype(name)

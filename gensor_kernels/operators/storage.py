@@ -17,6 +17,13 @@ from .dtypes import ACCUMULATORS, DType, facts
 EIGHT_BIT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 #: What is widened beside a wider operand, and what that may be.
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
+#: Bytes of the elements that a byte holds several of.
+PACKED = {"uint4x2": 0.5}
+
+
+def element_bytes(name: str) -> float:
+    """Bytes of one element: a whole number but for packed ones."""
+    return PACKED.get(name) or facts(name).itemsize
 
 
 def product_type(a: str, b: str) -> str:
@@ -26,7 +33,7 @@ def product_type(a: str, b: str) -> str:
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return "float16"
     wide, narrow = (a, b) if a in WIDE else (b, a)
-    if wide in WIDE and narrow in WIDENED:
+    if wide in WIDE and (narrow in WIDENED or (narrow in PACKED and wide != "float32")):
         return wide
     stored = f"{' or '.join(WIDE)} with one of {', '.join(WIDENED)}, two of {', '.join(EIGHT_BIT_FLOATS)}"
     raise UnsupportedError(f"products of {a} and {b}: expected one of {', '.join(ACCUMULATORS)} twice, {stored}")

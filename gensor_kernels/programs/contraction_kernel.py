@@ -30,6 +30,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
     return {
         "IN_TYPE": macro_token(e.multiplied),
         **{f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied},
+        **({"SCALED": e.scaled, "GROUP": e.group} if e.scaled else {}),
         "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "MATH_TF32": int(workload.math == "tf32"),

@@ -63,11 +63,11 @@ class ContractionMma(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
-        element = min(e.bytes_a, e.bytes_b)
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) for b in parts.STEP_BYTES]
         codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(parts.BLOCKS, parts.BLOCKS, [b // element for b in parts.STEP_BYTES]),
+            *shared.grid_coordinates(parts.BLOCKS, parts.BLOCKS, steps),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             shared.vector_coordinate(workload, "a", 1),
@@ -93,7 +93,7 @@ class ContractionMma(ContractionFamily):
         """The rules of contraction_mma.cu, and at least one block per SM."""
         c = columns
         warps = c["down"] * c["across"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"]) > 0
+        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)) > 0
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
             along = passes if parts.k_contiguous(workload, operand) else pieces
@@ -145,6 +145,7 @@ class ContractionMma(ContractionFamily):
             held = held + passes * pieces * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 held = held + window_registers(*_entries(workload, operand, passes, pieces))
+        held = held + c.get("scale_registers", 0.0)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -173,16 +174,17 @@ class ContractionMma(ContractionFamily):
             if operand == extents(workload).window:
                 own = _entries(workload, operand, passes, pieces)
                 issue, held = issue + window_issue(*own), held + window_registers(*own)
+        more = c.get("scale_multiplies", np.zeros_like(warps))
         loop = Loop(
             warps=warps,
-            math=np.maximum(c["math"], widening),
-            multiplies=c["multiplies"],
-            issue=issue,
+            math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening),
+            multiplies=c["multiplies"] + more,
+            issue=issue + c.get("scale_issue", 0.0),
             wavefronts=clocks * warps,
             chain=c["chain"] - doubled * c["chain_saved"],
             in_flight=c["in_flight"],
             exposed=c["exposed"],
-            registers=c["base_registers"] + doubled * c["second_fragments"] + held,
+            registers=c["base_registers"] + doubled * c["second_fragments"] + held + c.get("scale_registers", 0.0),
             memory=self._memory(c, warps),
             outputs=c["outputs"],
             touched=c["k_steps"],
@@ -200,7 +202,8 @@ class ContractionMma(ContractionFamily):
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
         choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
         needed = next(each.needed for each in choices if each.code == program["instruction"])
-        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).element // (16 * 8 * 32)
+        e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
+        units = program["warp_m"] * columns * program["block_k"] * e.element // (16 * 8 * 32)
         return frozenset({"HMMA", "IMMA"}), units * needed
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:

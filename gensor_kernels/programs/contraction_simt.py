@@ -56,6 +56,8 @@ class ContractionSimt(ContractionFamily):
         """Every matmul: any dtype, any strides."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
+        if extents(workload).scaled:
+            return "scales of quantised weights need tensor cores"
         out = extents(workload).dtype["c"]
         return f"no kernel writes {out}" if out in EIGHT_BIT_FLOATS else None
 

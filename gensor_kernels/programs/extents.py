@@ -13,7 +13,7 @@ from ..errors import UnsupportedError
 from ..operators import operator
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
-from ..operators.storage import product_type
+from ..operators.storage import element_bytes, product_type
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -27,14 +27,15 @@ class Extents:
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
     ``conjugated`` says which operands are, ``is_complex`` what all of them are.  ``multiplied`` is the type in which
     the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored narrower.
+    ``scaled`` and ``group``: see operators' Side.
     """
 
     batch: int
     m: int
     n: int
     k: int
-    bytes_a: int
-    bytes_b: int
+    bytes_a: float
+    bytes_b: float
     bytes_c: int
     bytes_acc: int
     extra: int
@@ -50,6 +51,13 @@ class Extents:
     is_complex: bool
     multiplied: str
     element: int
+    scaled: int
+    group: int
+
+    @property
+    def moved_b(self) -> float:
+        """Bytes of b per element, with its share of scales and zeros."""
+        return self.bytes_b + (1 + self.scaled) / self.group if self.group else self.bytes_b
 
     @property
     def is_widened(self) -> bool:
@@ -64,18 +72,19 @@ def extents(workload: Workload) -> Extents:
     if p is None:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
     sides = {"a": p.a, "b": p.b, "c": p.c}
-    width = {name: facts(side.dtype).itemsize for name, side in sides.items()}
+    width = {name: element_bytes(side.dtype) for name, side in sides.items()}
     batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
     multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
-        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else width["c"])
+        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
+    scales = (1.0 + p.b.scaled) / p.b.group if p.b.group else 0.0
     return Extents(
-        *(batch, m, n, k, width["a"], width["b"], width["c"], facts(workload.accumulator).itemsize),
+        *(batch, m, n, k, width["a"], width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
         extra=extra,
         steps=len(workload.epilogue),
         whole_a=float(m * k if p.a.elements is None else p.a.elements / batch) * width["a"],
-        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * width["b"],
+        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * (width["b"] + scales),
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
         dtype={name: side.dtype for name, side in sides.items()},
@@ -85,6 +94,8 @@ def extents(workload: Workload) -> Extents:
         is_complex=facts(workload.accumulator).is_complex,
         multiplied=multiplied,
         element=facts(multiplied).itemsize,
+        scaled=p.b.scaled,
+        group=p.b.group,
     )
 
 

@@ -179,6 +179,7 @@ _TOKENS = {
     "float8_e4m3fn": "e4m3_t",
     "float8_e5m2": "e5m2_t",
     "int8": "i8",
+    "uint4x2": "u4x2_t",
     "int32": "i32",
     "int64": "i64",
     "complex64": "c64",

@@ -13,7 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
-from .widening import SPREAD_ISSUE, held, spread, stored, word_costs
+from .widening import SPREAD_ISSUE, held, scale_parts, spread, stored, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -134,6 +134,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("copy", "stages", "vector_a", "vector_b"), copy),
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
         Part(("warp_m", "epilogue_staged"), rows),
+        *scale_parts(e),
     )
 
 
@@ -204,7 +205,7 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[str, np.ndarray]:
         block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
-        pieces = (v["block_k"] if along_k else block) * element // width
+        pieces = ((v["block_k"] if along_k else block) * element).astype(np.int64) // width
         outputs = {
             f"rows_{operand}": block if along_k else v["block_k"],
             f"pieces_{operand}": pieces,
@@ -256,7 +257,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
             reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
             outputs = {f"read_issue_{operand}": reads, f"read_clocks_{operand}": count * 4 * degree}
             if cost:
-                words = (v["copy"] == 1) * v[f"warp_{axis}"] * v["block_k"] / 128
+                words = (v["copy"] == 1) * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
                 outputs[f"read_issue_{operand}"] = reads + words * cost[0]
                 outputs[f"read_widening_{operand}"] = words * cost[1]
             return outputs

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from .extents import Extents, extents
+from .family import Part, Values
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -26,6 +27,8 @@ WORD_COSTS = {
     ("float8_e4m3fn", "bfloat16"): (20.0, 28.0),
     ("float8_e5m2", "bfloat16"): (8.0, 8.0),
     ("int8", "bfloat16"): (11.0, 14.0),
+    ("uint4x2", "float16"): (11.0, 14.0),
+    ("uint4x2", "bfloat16"): (11.0, 14.0),
 }
 #: The same where an instruction converts two e4m3 numbers (sm_89).
 CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
@@ -35,7 +38,7 @@ SPREAD_ISSUE = 5
 ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
 
-def stored(e: Extents, operand: str) -> int:
+def stored(e: Extents, operand: str) -> float:
     """Bytes of an element of operand "a" or "b" in global memory."""
     return e.bytes_a if operand == "a" else e.bytes_b
 
@@ -70,3 +73,23 @@ def spread(e: Extents, operand: str, copy: Any) -> Any:
     """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
     wide = e.is_widened and stored(e, operand) == e.element
     return np.where(copy == 1, 1, 0) if wide else 0
+
+
+def scale_parts(e: Extents) -> tuple[Part, ...]:
+    """What scales of b's columns cost a warp's iteration (cuda/mma_scales.cuh)."""
+    zeros = e.scaled - 1
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        down, across = v["warp_m"] / 16, v["warp_n"] / 8
+        ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
+        fits = (v["block_k"] % e.group == 0) | (e.group % v["block_k"] == 0) if e.group else True
+        # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
+        each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
+        return {
+            "scale_issue": ends * each,
+            "scale_multiplies": zeros * down * v["block_k"] / 16,
+            "scale_registers": (down * across * 4 if e.group else 0) + across * (1 + 2 * zeros) + down * 4 * zeros + 14,
+            "fits_scales": fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
+        }
+
+    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()

@@ -199,3 +199,14 @@ DEVICE u32 byte_permute(u32 low, u32 high, u32 selector) {
         result |= (u32)(u8)(bytes >> 8 * (selector >> 4 * i & 7)) << 8 * i;
     return result;
 }
+DEVICE u32 convert_e4m3_pair(u16 bytes) {
+    u32 pair = 0;
+    for (int shift = 0; shift < 16; shift += 8) {
+        const u32 magnitude = bytes >> shift & 0x7f, sign = bytes >> shift & 0x80;
+        const float value = (float)(magnitude >> 3 ? magnitude & 7 | 8 : magnitude & 7) *
+                            bit_cast<float>((127 - 10 + (magnitude >> 3 ? magnitude >> 3 : 1)) << 23);
+        const u32 half = magnitude == 0x7f ? 0x7fff : half_from_float(value).bits;
+        pair |= (half | sign << 8) << 2 * shift;
+    }
+    return pair;
+}
