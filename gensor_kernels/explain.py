@@ -154,7 +154,11 @@ def _matmul(
     return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
 
 
-def _linear(runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Explanation:
+def _linear(
+    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **quantised: Any
+) -> Explanation:
+    if quantised:
+        return _asked(linear, (x, w, bias, activation), quantised)
     runtime.check(x, w, None, (), None)
     return _matmul(runtime, x, transposed(w), bias=bias, activation=activation)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
 
@@ -43,7 +44,7 @@ def _rows(name: str, workload: Workload, **values: int) -> Configuration:
 
 
 def _vectors(workload: Workload) -> dict[str, int]:
-    return {f"vector_{operand}": width for operand, width in workload.alignment}
+    return {f"vector_{operand}": width for operand, width in workload.alignment if operand in "abc"}
 
 
 def configurations() -> list[Configuration]:
@@ -134,6 +135,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+        mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
     ]
 
 

@@ -6,7 +6,7 @@ import re
 
 from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, depthwise, matmul, operator, pooling
+from gensor_kernels.operators import attention, conv, depthwise, matmul, operator, pooling, quantised
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -33,6 +33,8 @@ def matrix(line: Line) -> Read:
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {m}, n = {n}")
     trans_a, trans_b = (line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b"))
     types = element(line)
+    if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
+        return quantised_weights(line, types)
     dtype, dtype_b = types.dtype, second(line, types)
     if line.choice("order", ("row", "col"), "row") == "col":
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
@@ -49,6 +51,24 @@ def matrix(line: Line) -> Read:
         epilogue=steps(line),
     )
     return Read(layouts.laid_out(line, types.accumulated(workload)))
+
+
+def quantised_weights(line: Line, types: Element) -> Read:
+    """A product with weights (n, k) of dtype_b int8 or int4: scales per `group` of k (0: per row), perhaps `zeros`."""
+    for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
+        if line.text(column, only).lower() != only:
+            raise line.fail(column, f"quantised weights need {only} here")
+    group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
+    workload = quantised.workload(
+        *(line.integer(axis) for axis in "mnk"),
+        bits=int(line.choice("dtype_b", ("int8", "int4"), None).removeprefix("int")),
+        group=group,
+        zeros=line.choice("zeros", "01", "0") == "1",
+        dtype=types.dtype,
+        out=types.out,
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
 
 
 def recurrent(line: Line) -> Read:

@@ -14,13 +14,14 @@ static_assert(GROUP == 0 || WARP_M * WARP_N <= 2560, "A group's sums and those o
 
 struct Scaling {
     static constexpr bool ZEROS = SCALED == 2;
+    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f; // what numbers stand less when widened
     static constexpr int UNIT = GROUP == 0 ? BLOCK_K : minimum(GROUP, BLOCK_K); // k after which a group may end
     static constexpr int PARTS = UNIT * ELEMENT / K_STEP_BYTES;                 // fragments along k in it
     gptr<IN_TYPE> scales; // of this lane's first column
     gptr<i8> zeros;
     i64 scale_n, scale_group, zero_n, zero_group; // elements from column to column, and from group to group
-    int columns, k_left;                          // columns of B from the lane's first on; k from the group on
-    int left;                                     // k of the group not yet summed
+    int columns, groups; // columns of B from the lane's first on; groups from this one on
+    int left;            // k of the group not yet summed
     u32 scale[FRAGMENTS_N];                       // two columns of a fragment
     float zero[ZEROS ? FRAGMENTS_N : 1][2];
     float sums[ZEROS ? FRAGMENTS_M : 1][4]; // of rows of A
@@ -32,7 +33,7 @@ struct Scaling {
         zero_n = params.groups.zero_n, zero_group = params.groups.zero_group;
         scales = gptr<IN_TYPE>(params.d) + (first * scale_n + group * scale_group);
         zeros = gptr<i8>(params.groups.zeros) + (first * zero_n + group * zero_group);
-        columns = params.n - first, k_left = params.k - group * GROUP;
+        columns = params.n - first, groups = (GROUP ? divide_up(params.k, GROUP ? GROUP : 1) : 1) - group;
         left = GROUP - (tile.k_begin - group * GROUP);
         load();
     }
@@ -42,10 +43,11 @@ struct Scaling {
         UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
             Vec<4> pair = Vec<4>::zero();
             UNROLL for (int i = 0; i < 2; ++i) {
-                const bool inside = within(j * 8 + i, columns) && within(0, k_left);
+                const bool inside = within(j * 8 + i, columns) && within(0, groups);
                 pair.set(i, load_global<2>(scales + (j * 8 + i) * scale_n, inside).template get<IN_TYPE>(0));
                 if (ZEROS)
-                    zero[j][i] = (float)load_global<1>(zeros + (j * 8 + i) * zero_n, inside).template get<i8>(0);
+                    zero[j][i] =
+                        (float)load_global<1>(zeros + (j * 8 + i) * zero_n, inside).template get<i8>(0) - CENTRE;
             }
             scale[j] = pair.word[0];
         }
@@ -66,7 +68,7 @@ struct Scaling {
             return;
         cover("group");
         end(group);
-        left = GROUP, k_left -= GROUP;
+        left = GROUP, --groups;
         scales = scales + scale_group, zeros = zeros + zero_group;
         load();
     }

@@ -1,8 +1,8 @@
 """Products with quantised weights: C[m, n] = sum over k of A[m, k] (B[n, k] - zero[n, g]) scale[n, g], g = k // group.
 
-B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, that of the even k in the lower half, each standing for
-itself less 8. A ``group`` of 0 means one scale (and zero) per row of B for all of k. Zeros are int8; for uint4x2
-they, too, are counted from 8.
+B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, that of the even k in the lower half. Zeros are int8, of the
+same range; where there are none, they are 0, and 8 for uint4x2. A ``group`` of 0 means one scale (and zero) per row of
+B for all of k.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ _ZEROS = struct.Struct("<Q 2q")
 def groups_of(k: int, group: int) -> int:
     """How many groups of ``group`` there are in ``k``."""
     return -(-k // group) if group else 1
+
+
+def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
+    """The numbers of b, (..., k) float64, from its bytes."""
+    if bits == 8:
+        return stored.astype(np.float64)
+    halves = np.stack([stored & 15, stored >> 4], axis=-1)
+    return halves.reshape(*stored.shape[:-1], 2 * stored.shape[-1]).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class Quantised(Operator):
         if name == "d":
             return rng.uniform(0.25, 1.75, shape) / 16
         if name == "e" and self.bits == 4:
-            return rng.integers(-8, 8, shape).astype(np.float64)
+            return rng.integers(0, 16, shape).astype(np.float64)
         return None
 
     def expect(
@@ -116,7 +124,9 @@ class Quantised(Operator):
         from .matmul_reference import magnitude, reference
 
         a = decode(workload.dtype["a"], arrays["a"])
-        number, zero = self.numbers(arrays["b"]), self.spread(workload, arrays.get("e"))
+        centre = 8.0 if self.bits == 4 else 0.0  # kernels sum numbers less this
+        number, zero = numbers(self.bits, arrays["b"]) - centre, self.spread(workload, arrays.get("e"))
+        zero = zero - centre if self.zeros else zero
         scale = self.spread(workload, decode(workload.dtype["d"], arrays["d"]))
         product = reference(a, ((number - zero) * scale).T)
         size = [magnitude(a, (each * scale).T) for each in (number, zero)]
@@ -140,13 +150,6 @@ class Quantised(Operator):
             integer_steps=integer_steps,
         )
 
-    def numbers(self, stored: np.ndarray) -> np.ndarray:
-        """The numbers of b, (n, k) float64, from its bytes."""
-        if self.bits == 8:
-            return stored.astype(np.float64)
-        halves = np.stack([stored & 15, stored >> 4], axis=-1)
-        return halves.reshape(*stored.shape[:-1], -1).astype(np.float64) - 8.0
-
     def spread(self, workload: Workload, per_group: np.ndarray | None) -> np.ndarray:
         """Values (n, groups) per element of k; zeros where there are none."""
         k, group = workload.size["k"], workload.size["group"]
@@ -166,7 +169,8 @@ def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
         number, place = tensor("b", n, inner)[n, inner], inner
     else:
         pair, half = Axis("pair", k // 2), Axis("half", 2)
-        number, place = nibble(tensor("b", n, pair)[n, pair], index(half)) - 8.0, 2 * pair + half
+        number, place = nibble(tensor("b", n, pair)[n, pair], index(half)), 2 * pair + half
+        number = number if zeros else number - 8.0
     which = place // group if group else 0
     weight = number * tensor("d", n, groups)[n, which]
     if zeros:
