@@ -11,12 +11,12 @@ DTYPES = {
     "fp16": ("float16", "ieee"),
     "bf16": ("bfloat16", "ieee"),
     "int8": ("int8", "ieee"),
-    "fp8_e4m3": ("float8_e4m3fn", "ieee"),
-    "fp8_e5m2": ("float8_e5m2", "ieee"),
     "complex64": ("complex64", "ieee"),
     "complex128": ("complex128", "ieee"),
     "complex64_3m": ("complex64", "3m"),
     "complex128_3m": ("complex128", "3m"),
+    "fp8_e4m3": ("float8_e4m3fn", "ieee"),
+    "fp8_e5m2": ("float8_e5m2", "ieee"),
 }
 #: Names of element types that no family serves.
 FOREIGN = frozenset({"fp4_e2m1", "int4"})

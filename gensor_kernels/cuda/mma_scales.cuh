@@ -1,6 +1,6 @@
-// Scales of a quantised B: element (k, n) stands for its number less a zero, times a scale, both one per column and GROUP
-// elements of k. Scaling is put off: a group is summed as it is, and its sum is scaled. The zero of a group times the sum
-// of its elements of A is subtracted then; these sums are the product of A's fragments and ones.
+// Scales of a quantised B: element (k, n) stands for its number less a zero, times a scale, both one per column and
+// GROUP elements of k. Scaling is put off: a group is summed as it is, and its sum is scaled. The zero of a group times
+// the sum of its elements of A is subtracted then; these sums are the product of A's fragments and ones.
 #pragma once
 #include "contraction.cuh"
 #include "mma_widen.cuh"
@@ -14,14 +14,14 @@ static_assert(GROUP == 0 || WARP_M * WARP_N <= 2560, "A group's sums and those o
 
 struct Scaling {
     static constexpr bool ZEROS = SCALED == 2;
-    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f; // what numbers stand less when widened
+    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f;      // what numbers stand less when widened
     static constexpr int UNIT = GROUP == 0 ? BLOCK_K : minimum(GROUP, BLOCK_K); // k after which a group may end
     static constexpr int PARTS = UNIT * ELEMENT / K_STEP_BYTES;                 // fragments along k in it
-    gptr<IN_TYPE> scales; // of this lane's first column
+    gptr<IN_TYPE> scales;                                                       // of this lane's first column
     gptr<i8> zeros;
     i64 scale_n, scale_group, zero_n, zero_group; // elements from column to column, and from group to group
-    int columns, groups; // columns of B from the lane's first on; groups from this one on
-    int left;            // k of the group not yet summed
+    int columns, groups;                          // columns of B from the lane's first on; groups from this one on
+    int left;                                     // k of the group not yet summed
     u32 scale[FRAGMENTS_N];                       // two columns of a fragment
     float zero[ZEROS ? FRAGMENTS_N : 1][2];
     float sums[ZEROS ? FRAGMENTS_M : 1][4]; // of rows of A

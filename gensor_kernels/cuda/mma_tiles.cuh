@@ -34,7 +34,8 @@ DEVICE constexpr int divide_up(int a, int b) {
 //   SWIZZLE_BYTES     every fourth row of 16, half a chunk of each (i8 read across its rows)
 // flip stays below the largest power of two that divides C, so a permuted chunk stays in its row, and copies of
 // consecutive chunks stay conflict-free: each aligned group of them is only permuted.
-//   SWIZZLE_QUADS     2 consecutive rows, four adjacent chunks of each (16 bytes per lane), rows of 8 chunks or a multiple
+//   SWIZZLE_QUADS     2 consecutive rows, four adjacent chunks of each (16 bytes per lane), rows of 8 chunks or a
+//   multiple
 enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_QUADS, SWIZZLE_NONE };
 
 template <SwizzleKind KIND, int ROW_BYTES_>
@@ -54,7 +55,7 @@ struct SharedRows {
                                                              : FREE == 4 ? 2
                                                                          : 1)
                                   : KIND == SWIZZLE_BYTES ? (FREE < 4 ? FREE : 4)
-                                 : KIND == SWIZZLE_QUADS ? (FREE == 8 ? 2 : 1)
+                                  : KIND == SWIZZLE_QUADS ? (FREE == 8 ? 2 : 1)
                                                           : 1;
     static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : KIND == SWIZZLE_QUADS ? 4 : 1;
     static constexpr int SPAN = VALUES * SCALE;    // flips only move chunks within aligned groups of SPAN
@@ -193,7 +194,8 @@ struct TileCopy {
     // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
     MEMBER int place(int pass, int column, int chunk = 0) const {
         constexpr int WIDTH = Shape::LANES * Shape::PIECE; // bytes from column to column
-        if constexpr (Shape::PIECE <= 16 && Shape::LINES % Shape::Rows::PERIOD == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
+        if constexpr (Shape::PIECE <= 16 && Shape::LINES % Shape::Rows::PERIOD == 0 &&
+                      WIDTH % (Shape::Rows::SPAN * 16) == 0)
             return (int)target + pass * (Shape::LINES * Shape::ROW_BYTES) + column * WIDTH;
         else
             return Shape::Rows::offset(line + pass * Shape::LINES,

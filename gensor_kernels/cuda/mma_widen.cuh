@@ -6,7 +6,7 @@
 #pragma once
 #include "mma_fragments.cuh"
 
-constexpr int PART_COUNT = 8 * ELEMENT / NARROW; // fragments along k in a step of K_STEP
+constexpr int PART_COUNT = 8 * ELEMENT / NARROW;    // fragments along k in a step of K_STEP
 constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1; // of those, in the elements of four bytes
 
 // A read of 4 * PART_COUNT bytes per lane takes as many chunks along the rows as PART_COUNT.
@@ -28,12 +28,12 @@ struct SpreadLoader {
     MEMBER void load(u32 (&words)[COUNT][WORDS], sptr<u8> tile, int step) const {
         UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int half = 0; half < HALVES; ++half)
             UNROLL for (int read = 0; read < 2; ++read) {
-                const int unit = step * 2 + read, row = i * HALVES * 8 + half * 8;
-                const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
-                const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
-                UNROLL for (int w = 0; w < PART_COUNT; ++w)
-                    words[i][(read * PART_COUNT + w) * HALVES + half] = in_order(loaded, w);
-            }
+            const int unit = step * 2 + read, row = i * HALVES * 8 + half * 8;
+            const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
+            const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
+            UNROLL for (int w = 0; w < PART_COUNT; ++w) words[i][(read * PART_COUNT + w) * HALVES + half] =
+                in_order(loaded, w);
+        }
     }
     // Word w in the order in which words of the narrow operand are widened.
     static MEMBER u32 in_order(const Vec<LANE_BYTES> &loaded, int w) {

@@ -25,7 +25,7 @@ struct TileShape {
     static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_;
     static constexpr int WORD = int(sizeof(TileWord));
     static constexpr int ELEMENTS = VECTOR / int(sizeof(Source)); // per global load
-    static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;    // extent of the contiguous axis
+    static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;   // extent of the contiguous axis
     static constexpr int OUTER = TRANSPOSED ? EXTENT : BLOCK_K;
     // Threads side by side along the contiguous axis. Transposed: just enough to use whole 32-byte sectors,
     // because their stores fall into one column; otherwise as many as fit.

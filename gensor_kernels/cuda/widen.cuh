@@ -88,7 +88,8 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[2], T, bfloat16_t) {
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] = half_to_bfloat16(pairs[i]);
 }
 
-// ---- four bytes of u4x2_t -> four pairs. In 16 bits that are 1024 (bfloat16_t: 128) a number of 4 bits is added to it.
+// ---- four bytes of u4x2_t -> four pairs. In 16 bits that are 1024 (bfloat16_t: 128) a number of 4 bits is added to
+// it.
 
 template <class To>
 DEVICE u32 centred(u32 pair) {

@@ -79,7 +79,7 @@ def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, pre
     from .stored_products import STORED_PRODUCT, Stored, stored_name
 
     first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
-    runtime.check(*inputs, out, steps, precision)
+    runtime.check(inputs[0], inputs[1], out, steps, precision)
     if dtype is None and out is not None:
         dtype = out.dtype
     parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))

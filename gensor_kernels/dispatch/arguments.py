@@ -219,7 +219,9 @@ def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) 
         raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")
 
 
-def product_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
+def product_shapes(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
     """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
     for index, shape in enumerate((a, b)):
         if not shape:

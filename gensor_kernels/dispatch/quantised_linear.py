@@ -36,7 +36,7 @@ class QuantisedLinear(Function):
         return Result((*x.shape[:-1], w.shape[0]), np.dtype(x.dtype))
 
     def understand(self, asked: Asked) -> Understood:
-        """Rows of x, weights and the result that are runs in memory; others are copied, as are scales of other types."""
+        """Rows of x and weights that are runs in memory; others are copied, as are scales of another type than x."""
         x, w, scales, zeros = asked.inputs
         assert x is not None and w is not None and scales is not None
         bits, group = asked.parameters.bits, asked.parameters.group
@@ -61,7 +61,9 @@ class QuantisedLinear(Function):
         """Weights dequantised in float32, and a product."""
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
-        return device.product(x.astype(wide, copy=False), dequantised(device.xp, parameters, w, scales, zeros, wide).T, math)
+        return device.product(
+            x.astype(wide, copy=False), dequantised(device.xp, parameters, w, scales, zeros, wide).T, math
+        )
 
 
 QUANTISED_LINEAR = QuantisedLinear()

@@ -90,8 +90,9 @@ class Arch:
         return self.rates.get(name, 0.0)
 
     def peak(self, dtype: str, math: str = "ieee") -> float:
-        """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype`` ("float8": any 8-bit float), dense.
+        """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
 
+        "float8" stands for any 8-bit float.
         float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
         complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
         ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and

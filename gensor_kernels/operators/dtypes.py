@@ -19,8 +19,8 @@ class DType(NamedTuple):
     ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
-    8-bit floats: OCP 8-bit Floating Point Specification, table 1.
-    "uint4x2" is a byte that holds two numbers of 4 bits (quantised.py).  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
+    (quantised.py).  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int

@@ -160,19 +160,20 @@ class Quantised(Operator):
 
 
 def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
-    from .expression import SUM, Axis, Expression, axes, index, nibble, tensor
+    from .expression import SUM, Axis, Expression, Value, affine, axes, index, nibble, tensor
 
+    number: Value
     m, n = axes("m n")
     groups = Axis("groups", groups_of(k, group))
     if bits == 8:
         inner = Axis("k", k)
-        number, place = tensor("b", n, inner)[n, inner], inner
+        number, place = tensor("b", n, inner)[n, inner], affine(inner)
     else:
         pair, half = Axis("pair", k // 2), Axis("half", 2)
         number, place = nibble(tensor("b", n, pair)[n, pair], index(half)), 2 * pair + half
         number = number if zeros else number - 8.0
     which = place // group if group else 0
-    weight = number * tensor("d", n, groups)[n, which]
+    weight: Value = number * tensor("d", n, groups)[n, which]
     if zeros:
         weight = weight - tensor("d", n, groups)[n, which] * tensor("e", n, groups)[n, which]
     return Expression("c", (m, n), tensor("a", m, Axis("inner", k))[m, place] * weight, SUM)

@@ -40,7 +40,7 @@ def product_type(a: str, b: str) -> str:
 
 
 def peak_type(a: str, b: str) -> str:
-    """What Arch.peak calls the type of such products: the rate of 8-bit floats is that of the hardware that has them."""
+    """What Arch.peak calls the type of such products: of two 8-bit floats, where there are units for them, theirs."""
     return "float8" if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS else product_type(a, b)
 
 
@@ -78,7 +78,9 @@ def _values(name: str) -> np.ndarray:
     magnitude = np.arange(128)
     field, digits = magnitude >> (kind.digits - 1), magnitude & ((1 << (kind.digits - 1)) - 1)
     hidden = np.where(field > 0, 1 << (kind.digits - 1), 0)
-    values = np.ldexp((hidden + digits).astype(np.float64), np.maximum(field, 1) - 1 + kind.min_exponent - kind.digits + 1)
+    values = np.ldexp(
+        (hidden + digits).astype(np.float64), np.maximum(field, 1) - 1 + kind.min_exponent - kind.digits + 1
+    )
     values[values > kind.maximum] = np.nan
     if _infinity(kind) != 0x7F:
         values[_infinity(kind)] = np.inf

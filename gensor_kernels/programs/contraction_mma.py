@@ -5,7 +5,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .mma_operands import k_contiguous
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
 from .widening import by_fragment, word_costs
@@ -93,10 +94,12 @@ class ContractionMma(ContractionFamily):
         """The rules of contraction_mma.cu, and at least one block per SM."""
         c = columns
         warps = c["down"] * c["across"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)) > 0
+        ok = (
+            c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
+        ) > 0
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
-            along = passes if parts.k_contiguous(workload, operand) else pieces
+            along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
         return ok & shared.common_legal(c, arch, warps, self._memory(c, warps))
 
@@ -138,7 +141,8 @@ class ContractionMma(ContractionFamily):
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, the fragments of a k step, pieces staged in registers, addresses."""
-        c, held = columns, 0.0
+        c = columns
+        held: Any = 0.0
         warps = np.maximum(c["down"] * c["across"], 1.0)
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
@@ -221,4 +225,4 @@ class ContractionMma(ContractionFamily):
 
 def _entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thread's rows of A or columns of B, and its values of k."""
-    return (passes, pieces) if parts.k_contiguous(workload, operand) else (pieces, passes)
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
