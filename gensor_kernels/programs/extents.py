@@ -34,7 +34,7 @@ class Extents:
     m: int
     n: int
     k: int
-    bytes_a: float
+    bytes_a: int
     bytes_b: float
     bytes_c: int
     bytes_acc: int
@@ -80,7 +80,7 @@ def extents(workload: Workload) -> Extents:
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
     scales = (1.0 + p.b.scaled) / p.b.group if p.b.group else 0.0
     return Extents(
-        *(batch, m, n, k, width["a"], width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
+        *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
         extra=extra,
         steps=len(workload.epilogue),
         whole_a=float(m * k if p.a.elements is None else p.a.elements / batch) * width["a"],
