@@ -174,3 +174,18 @@ def test_shapes_files_name_them(tmp_path):
     assert eight.workload == quantised.workload(1, 64, 128, bits=8, group=0, dtype="bfloat16")
     assert "'48' is not one of 0, 32, 64, 128" in str(group.error)
     assert "column 'trans_b'" in str(turned.error) and "float32" in wide.unsupported
+
+
+def test_recorded_calls_come_back(tmp_path):
+    path = tmp_path / "calls.csv"
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 128)).astype(np.float16)
+    w, scales, zeros = arrays(rng, 4, 64, True, 24, 128)
+    with gensor_kernels.emulated("sm_87"), gensor_kernels.record(path):
+        gensor_kernels.linear(x, w, scales=scales, zeros=zeros)
+        gensor_kernels.matmul(x, w.T[:, :16].repeat(2, 0), dtype_b="float8_e5m2")
+    found = {row.workload for row in read_shapes(path)}
+    four = quantised.workload(4, 24, 128, bits=4, group=64, zeros=True)
+    assert four in found and len(found) == 2
+    (other,) = found - {four}
+    assert other.dtype == {"a": "float16", "b": "float8_e5m2", "c": "float16"}
