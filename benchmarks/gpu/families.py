@@ -48,6 +48,7 @@ REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("gemv", "matmul bfloat16 k k "),
+    ("winograd", "conv2d float32 winograd nchw "),
     ("rows", "softmax float16 k "),
     ("window", "max_pool2d float16 "),
     ("attention", "attention float16 "),

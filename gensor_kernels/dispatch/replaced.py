@@ -51,10 +51,15 @@ def library_call(
     made = function.called(workload, arrays)
 
     def call() -> Any:
-        value = made.declared(function.library(device, made.inputs, made.parameters, workload.math))
+        value = made.declared(function.library(device, made.inputs, made.parameters, precision_of(workload)))
         return apply_steps(device, value, steps, output.dtype, value.dtype)
 
     return call
+
+
+def precision_of(workload: Workload) -> str:
+    """TF32 or not: other ways to form products are ours, and no reason for the library to be less precise."""
+    return "tf32" if workload.math == "tf32" else "ieee"
 
 
 def _product(
@@ -69,7 +74,7 @@ def _product(
     if a.dtype != b.dtype or a.dtype == np.uint8:
         return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
     flags = workload.conjugated
-    call = resolve(a, b, c, steps, c.dtype, workload.math, (flags["a"], flags["b"]))
+    call = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
     if call.plain:
         return lambda: device.product(a, b, call.math, out=c)
     return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
