@@ -123,12 +123,8 @@ def _asked(function: Callable[..., Any], args: Any, keywords: Any) -> Explanatio
     if idle is not None:
         return Explanation(0, idle.reason, _part(runtime))
     choice, studied = choose(base, inputs, out, steps, runtime.device.capturing())
-    if studied is None:
-        return _explanation(runtime, choice, None, None)
-    done = {"operands are copied": studied.copied, "the result goes through a temporary": studied.temporary}
-    return _explanation(
-        runtime, choice, studied.problem, "; ".join(what for what, held in done.items() if held) or None
-    )
+    problem, staged = (None, None) if studied is None else (studied.problem, studied.staged)
+    return _explanation(runtime, choice, problem, staged)
 
 
 def _part(runtime: Runtime) -> str:
