@@ -118,7 +118,7 @@ KINDS = {"swiglu": np.dtype("float16"), "geglu": BFLOAT16, "reglu": np.dtype("fl
 @st.composite
 def calls(draw):
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    m, n, k = draw(st.integers(1, 40)), draw(st.sampled_from([1, 5, 24])), draw(st.sampled_from([33, 64]))
+    m, (n, k) = draw(st.integers(1, 40)), draw(st.sampled_from([(5, 33), (24, 64)]))
     lead = draw(st.sampled_from([(), (m,), (3, m), (2, 1, m)]))
     name = draw(st.sampled_from(sorted(KINDS)))
     dtype = KINDS[name]
@@ -133,7 +133,7 @@ def error(dtype):
     return {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5}[dtype.name]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(calls(), st.booleans())
 def test_any_call_of_linear_agrees_with_pytorch(call, transposed):
     x, w, bias, name = call

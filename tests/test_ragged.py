@@ -100,14 +100,13 @@ def calls(draw):
     if draw(st.booleans()):
         sizes += [0] * 30 + [draw(st.integers(0, 20))]  # more groups than a warp has lanes
     rows = sum(sizes) + draw(st.sampled_from([0, 0, 9]))
-    n, k = draw(st.sampled_from([(24, 40), (5, 33)]))
-    dtype = draw(st.sampled_from([np.dtype("float16"), np.dtype("float32")]))
+    n, k, dtype = draw(st.sampled_from([(24, 40, np.float16), (5, 33, np.float32)]))
     x = rng.standard_normal((rows, k)).astype(dtype)
     w = rng.standard_normal((len(sizes), n, k)).astype(dtype).transpose(0, 2, 1)
     return x, w if draw(st.booleans()) else np.ascontiguousarray(w), sizes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(calls(), st.booleans())
 def test_any_call_agrees_with_numpy(call, by_sizes):
     x, w, sizes = call
