@@ -123,6 +123,23 @@ def pair(name: str, draw: Draw, served: Served) -> None:
     product_agrees(found, lambda u, v: np.asarray(numpy(u, v)), x, y, terms, conjugate=conjugate)
 
 
+def grouped_matmul(draw: Draw, served: Served) -> None:
+    dtype, n, k = draw.pick((*FLOATS, "int8")), draw.extent(zero=0), draw.extent(90, zero=0)
+    rows = [draw.pick([0, 1, 3, 17, 33]) for _ in range(draw.pick([1, 2, 4]))]
+    ends = np.cumsum(rows).astype(draw.pick([np.int32, np.int64]))
+    x, w = draw.array((sum(rows), k), dtype), draw.array((len(rows), k, n), dtype)
+    out = draw.out((sum(rows), n), dtype)
+    name, steps = activated(draw, dtype)
+    found = served.call(gk.grouped_matmul, x, w, ends, activation=name, out=out)
+    assert out is None or found is out
+
+    def f(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        parts = [part @ own for part, own in zip(np.split(a, ends[:-1]), b, strict=True)]
+        return np.concatenate(parts)
+
+    product_agrees(found, f, x, w, k, steps=steps)
+
+
 GENERIC = pair
 
 
@@ -132,6 +149,12 @@ def test_matmul(served):
 
 def test_linear(served):
     run("linear", served, linear, "activation", "prepacked")
+
+
+def test_grouped_matmul(served):
+    cases = Cases("grouped_matmul", CASES["grouped_matmul"])
+    cases.run(lambda draw: grouped_matmul(draw, served))
+    cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "activation")
 
 
 def test_tensordot(served):
