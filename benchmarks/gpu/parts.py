@@ -19,6 +19,7 @@ from gensor_kernels.operators.attention import Attention
 from gensor_kernels.operators.conv_product import Convolution
 from gensor_kernels.operators.declaration import Operator
 from gensor_kernels.operators.expression import Expression
+from gensor_kernels.operators.values import IndexValue
 from gensor_kernels.operators.workload import Workload
 
 #: Operations of one part: of products, whose reference is three matrix products, and of all else.
@@ -103,6 +104,10 @@ def _slice(ranges: Ranges, extent: object) -> slice:
 def _is_free(name: str, stage: Expression) -> bool:
     """Whether a stage computes a range of an axis from the same range of its operands."""
     if name in (axis.name for axis in stage.over) or name not in (axis.name for axis in stage.axes):
+        return False
+    values = (*stage.body, *(() if stage.map is None else (stage.map,)))
+    numbers = (node for value in values for node in value.nodes() if isinstance(node, IndexValue))
+    if any(axis.name == name for node in numbers for axis in node.index.axes):
         return False
     for read in stage.reads:
         for index, extent in zip(read.indices, read.tensor.extents, strict=True):
