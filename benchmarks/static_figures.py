@@ -19,7 +19,7 @@ from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import attention, conv, depthwise, matmul, pooling
+from gensor_kernels.operators import attention, conv, depthwise, matmul, pooling, quantised
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.space import Space
@@ -35,6 +35,8 @@ _WINDOW = {**_IMAGE, "r": 3, "s": 3}
 SAMPLE: dict[str, Workload] = {
     "matmul fp16": matmul.workload(2048, 2048, 2048, dtype="float16"),
     "matmul int8 nt": matmul.workload(2048, 2048, 2048, dtype="int8", trans_b=True),
+    "matmul fp8 nt": matmul.workload(2048, 2048, 2048, dtype="float8_e4m3fn", out="float16", trans_b=True),
+    "linear int4": quantised.workload(16, 4096, 4096, bits=4, group=128),
     "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
     "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
     "gemv fp16 nt": matmul.workload(1, 4096, 4096, dtype="float16", trans_b=True),

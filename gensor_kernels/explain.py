@@ -123,12 +123,8 @@ def _asked(function: Callable[..., Any], args: Any, keywords: Any) -> Explanatio
     if idle is not None:
         return Explanation(0, idle.reason, _part(runtime))
     choice, studied = choose(base, inputs, out, steps, runtime.device.capturing())
-    if studied is None:
-        return _explanation(runtime, choice, None, None)
-    done = {"operands are copied": studied.copied, "the result goes through a temporary": studied.temporary}
-    return _explanation(
-        runtime, choice, studied.problem, "; ".join(what for what, held in done.items() if held) or None
-    )
+    problem, staged = (None, None) if studied is None else (studied.problem, studied.staged)
+    return _explanation(runtime, choice, problem, staged)
 
 
 def _part(runtime: Runtime) -> str:
@@ -145,14 +141,23 @@ def _matmul(
     *,
     dtype: Any = None,
     precision: str | None = None,
+    dtype_a: Any = None,
+    dtype_b: Any = None,
     **more: Any,
 ) -> Explanation:
+    if dtype_a is not None or dtype_b is not None:
+        types = {"dtype_a": dtype_a, "dtype_b": dtype_b}
+        return _asked(matmul, (a, b, out), {"dtype": dtype, "precision": precision, **types, **more})
     steps = operations(**more)
     runtime.check(a, b, out, steps, precision)
     return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
 
 
-def _linear(runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Explanation:
+def _linear(
+    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **quantised: Any
+) -> Explanation:
+    if quantised:
+        return _asked(linear, (x, w, bias, activation), quantised)
     runtime.check(x, w, None, (), None)
     return _matmul(runtime, x, transposed(w), bias=bias, activation=activation)
 

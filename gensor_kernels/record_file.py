@@ -68,6 +68,7 @@ def workload_row(workload: Workload, served: Served) -> Cells:
         *(size["m"], size["n"], size["k"]),
         batch=size["batch"],
         dtype=types["a"],
+        dtype_b=types["b"],
         out=types["c"],
         math=workload.math,
         trans_a=trans_a,
@@ -82,6 +83,8 @@ def workload_row(workload: Workload, served: Served) -> Cells:
         "trans_b": int(trans_b),
         "epilogue": join(workload.epilogue),
     }
+    if types["b"] != types["a"]:
+        cells["dtype_b"] = NAMES[types["b"]]
     stored, usual = dict(workload.layout), dict(plain.layout)
     for name in OPERANDS:
         other = stored[name] != usual[name]

@@ -27,6 +27,9 @@ NAMES = {
     "int64": "int64",
     "complex64": "complex64",
     "complex128": "complex128",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "uint4x2": "int4",
 }
 Choice = TypeVar("Choice")
 LARGEST = 2**31 - 1

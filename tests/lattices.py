@@ -7,6 +7,7 @@ import pytest
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.matmul import workload
+from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
@@ -28,6 +29,9 @@ SERVED = [
     (SIMT, "sm_86", workload(100, 200, 304, dtype="int8")),
     (SIMT, "sm_87", workload(256, 256, 256, dtype="complex64", math="3m", trans_a=True, conjugate="a")),
     (SIMT, "sm_80", workload(129, 127, 65, dtype="complex128", epilogue=("scale", "add"))),
+    (MMA, "sm_87", workload(64, 2112, 7168, dtype="float8_e4m3fn", trans_b=True)),
+    (MMA, "sm_90", workload(100, 256, 1024, dtype="bfloat16", dtype_b="int8")),
+    (MMA, "sm_87", quantised(16, 512, 1024, bits=4, group=64, zeros=True)),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]
 

@@ -8,6 +8,7 @@ from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.normed import normed
+from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.operators.ragged import workload as ragged
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
@@ -46,7 +47,7 @@ def _rows(name: str, workload: Workload, **values: int) -> Configuration:
 
 
 def _vectors(workload: Workload) -> dict[str, int]:
-    return {f"vector_{operand}": width for operand, width in workload.alignment if operand != "d"}
+    return {f"vector_{operand}": width for operand, width in workload.alignment if operand in "abc"}
 
 
 def configurations() -> list[Configuration]:
@@ -153,6 +154,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("norm", normed("rmsnorm", half, 2), **deep),
         mma("groups", ragged(8, 256, 132, 256), **deep, vector_b=8, vector_c=8, raster=2),
         mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),
+        mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
     ]
 
 

@@ -22,6 +22,8 @@ from gensor_tuner.shapes import read_shapes
 
 ARCH = lookup("sm_87")
 ROWS = read_shapes(OPERATORS)
+#: Operators whose array library's call nobody has written yet: they are timed beside nothing.
+WITHOUT_CALL = ("gated", "normed", "ragged")
 #: Of the root of the mean square: what compositions that round to the operands' type in between are off.
 NEAR = {"float16": 1e-2, "bfloat16": 6e-2, "int8": 1e-6}
 
@@ -54,11 +56,18 @@ def expected(operands):
     return made, arrays, steps
 
 
+def compare_native(operands, made, root):
+    """CuPy's own call of it, in the operands' types."""
+    workload = operands.workload
+    native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
+    assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
+
+
 def test_every_operator_has_a_row_and_no_row_is_wrong():
     assert not [row.error or row.unsupported for row in ROWS if row.workload is None]
     assert {row.workload.operator for row in ROWS} == set(MODULES)
     modules = {MODULES[row.workload.operator] for row in ROWS}
-    assert modules >= {*replaced.FUNCTIONS, "matmul"}
+    assert modules == {*replaced.FUNCTIONS, "matmul", *WITHOUT_CALL}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -67,10 +76,12 @@ def test_the_library_computes_every_operator_and_parts_are_the_whole(session, no
     operands = Operands(session.device, workload, noise)
     made, arrays, steps = expected(operands)
     root = float(np.sqrt(np.mean(np.abs(made.values) ** 2)))
-    wide = real_size.wide_reference(session, operands).reshape(made.values.shape)
-    assert np.max(np.abs(wide - made.values)) <= 1e-9 * root
-    native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
-    assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
+    if MODULES[workload.operator] in WITHOUT_CALL:
+        assert operands.vendor() is None and real_size.wide_reference(session, operands) is None
+    else:
+        wide = real_size.wide_reference(session, operands).reshape(made.values.shape)
+        assert np.max(np.abs(wide - made.values)) <= 1e-9 * root
+        compare_native(operands, made, root)
     monkeypatch.setattr(parts, "PRODUCT_WORK", max(workload.flops() / 5, 100))
     monkeypatch.setattr(parts, "OTHER_WORK", max(workload.bytes_moved() / 5, 100))
     covered, out = np.zeros(operands.out.shape, int), operands.operator.names[-1]
@@ -127,7 +138,7 @@ def test_windows_in_parts_and_by_pytorch(session, noise, workload, monkeypatch):
     assert tolerance.check(result.astype(np.float32), made).ok
 
 
-SERVED = [row for row in ROWS if "int8" not in row.name]
+SERVED = [row for row in ROWS if "int8" not in row.name and MODULES[row.workload.operator] not in WITHOUT_CALL]
 
 
 @pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)

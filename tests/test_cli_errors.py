@@ -21,7 +21,7 @@ cli = pytest.importorskip("gensor_tuner.cli")
 HEADER = "op,m,n,k,dtype\n"
 BAD = """matmul,12,x,3,fp16
 matmul,1,2
-matmul,1,1,1,fp8_e4m3
+matmul,1,1,1,fp4_e2m1
 matmull,1,1,1,fp16
 ,1,1,1,fp16
 matmul,1,1,1,float16
@@ -98,7 +98,7 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
         "8: is not a CSV row: unexpected end of data (is a quote not closed?)\n",
     ):
         assert f"bad.csv:{words}" in err
-    assert "no kernel family of this version serves fp8_e4m3 operands\n" in out
+    assert "no kernel family of this version serves fp4_e2m1 operands\n" in out
     assert "7 failed, 1 unsupported" in err
 
 

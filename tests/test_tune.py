@@ -22,7 +22,7 @@ SHAPES = """name,op,dtype,m,n,k,batch,epilogue
 first,matmul,fp16,40,64,64,,bias_relu
 again,matmul,fp16,40,64,64,,bias_relu
 second,matmul,fp16,24,64,96,2,none
-old,matmul,fp8_e4m3,16,16,16,,none
+old,matmul,fp4_e2m1,16,16,16,,none
 bad,matmul,fp16,x,64,64,,none
 """
 KEYS = {
@@ -61,7 +61,7 @@ def test_every_row_ends_as_it_should(tuned):
         "old": "unsupported",
         "bad": "failed",
     }
-    assert "shapes.csv:6: column 'm'" in done.stderr and "fp8_e4m3" in lines["old"]["error"]
+    assert "shapes.csv:6: column 'm'" in done.stderr and "fp4_e2m1" in lines["old"]["error"]
     assert lines["first"]["kernel"] == lines["again"]["kernel"]
 
 

@@ -15,9 +15,12 @@ DTYPES = {
     "complex128": ("complex128", "ieee"),
     "complex64_3m": ("complex64", "3m"),
     "complex128_3m": ("complex128", "3m"),
+    "fp8_e4m3": ("float8_e4m3fn", "ieee"),
+    "fp8_e5m2": ("float8_e5m2", "ieee"),
 }
 #: Names of element types that no family serves.
-FOREIGN = frozenset({"fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int4"})  #: Names of results beside the operands' own.
+FOREIGN = frozenset({"fp4_e2m1", "int4"})
+#: Names of results beside the operands' own.
 OUTPUTS = {
     "fp64": "float64",
     "fp32": "float32",

@@ -68,8 +68,8 @@ def _draw(dtype: str, count: int) -> np.ndarray:
     if dtype == "bool":
         return rng.integers(0, 2, count).astype(np.int8)
     if facts(dtype).is_integer:
-        span = 127 if dtype == "int8" else 1 << 20
-        return rng.integers(-span, span + 1, count).astype(dtype)
+        span = 127 if facts(dtype).itemsize == 1 else 1 << 20
+        return encode(dtype, rng.integers(-span, span + 1, count).astype(np.float64))
     if facts(dtype).is_complex:
         return encode(dtype, joined(rng.standard_normal((count, 2))))
     return encode(dtype, rng.standard_normal(count))

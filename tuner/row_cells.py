@@ -59,6 +59,11 @@ def element(line: Line) -> Element:
     return Element(name, dtype, out, math, ACCUMULATORS[line.choice("acc", ACCUMULATORS, usual)])
 
 
+def second(line: Line, types: Element) -> str:
+    """The element type of b: that of a, or the column `dtype_b`."""
+    return DTYPES[line.choice("dtype_b", DTYPES, types.name)][0]
+
+
 def steps(line: Line) -> tuple[str, ...]:
     """Operation names of the `epilogue` column; UnsupportedError for a known one that this version lacks."""
     text = line.text("epilogue", "none")

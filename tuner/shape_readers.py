@@ -8,14 +8,25 @@ from typing import TypeVar
 
 from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, normed, operator, pooling, ragged
+from gensor_kernels.operators import (
+    attention,
+    conv,
+    depthwise,
+    gated,
+    matmul,
+    normed,
+    operator,
+    pooling,
+    quantised,
+    ragged,
+)
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
 from .cells import Line
-from .row_cells import Element, Read, element, steps
+from .row_cells import Element, Read, element, second, steps
 
 T = TypeVar("T")
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
@@ -36,10 +47,13 @@ def matrix(line: Line) -> Read:
     if line.text("op").lower() == "gemv" and 1 not in (m, n):
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {m}, n = {n}")
     trans_a, trans_b = (line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b"))
+    types = element(line)
+    if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
+        return quantised_weights(line, types)
+    dtype, dtype_b = types.dtype, second(line, types)
     if line.choice("order", ("row", "col"), "row") == "col":
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
-        m, n, trans_a, trans_b = n, m, trans_b, trans_a
-    types = element(line)
+        m, n, trans_a, trans_b, dtype, dtype_b = n, m, trans_b, trans_a, dtype_b, dtype
     gate, behind = _fused(line, gated.parse)
     if gate:
         if n % 2 or line.text("order", "row").lower() == "col":
@@ -61,7 +75,8 @@ def matrix(line: Line) -> Read:
     workload = matmul.workload(
         *(m, n, k),
         batch=batch,
-        dtype=types.dtype,
+        dtype=dtype,
+        dtype_b=dtype_b,
         out=types.out,
         math=types.math,
         trans_a=trans_a,
@@ -89,6 +104,24 @@ def groups(line: Line) -> Read:
         out=types.out,
         math=types.math,
         trans_b=line.choice("trans_b", "01", "0") == "1",
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
+
+
+def quantised_weights(line: Line, types: Element) -> Read:
+    """A product with weights (n, k) of dtype_b int8 or int4: scales per `group` of k (0: per row), perhaps `zeros`."""
+    for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
+        if line.text(column, only).lower() != only:
+            raise line.fail(column, f"quantised weights need {only} here")
+    group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
+    workload = quantised.workload(
+        *(line.integer(axis) for axis in "mnk"),
+        bits=int(line.choice("dtype_b", ("int8", "int4"), None).removeprefix("int")),
+        group=group,
+        zeros=line.choice("zeros", "01", "0") == "1",
+        dtype=types.dtype,
+        out=types.out,
         epilogue=steps(line),
     )
     return Read(types.accumulated(workload))

@@ -40,7 +40,7 @@ TYPES = (
     ("int8", "int8", "ieee"),
 )
 LAYOUTS = ("kn", "kk", "mn", "mk", "ss")  # unit-stride axes of a and b
-CLASS_SIZE = 512
+CLASS_SIZE, SKINNY = 512, 16
 COMPILED_AHEAD = 32
 OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.csv"
 #: Classes of a rehearsal, by how their names begin, and the family.
@@ -48,6 +48,7 @@ REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("gemv", "matmul bfloat16 k k "),
+    ("winograd", "conv2d float32 winograd nchw "),
     ("rows", "softmax float16 k "),
     ("window", "max_pool2d float16 "),
     ("attention", "attention float16 "),
@@ -109,25 +110,28 @@ def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:
     for types, layout, aligned in itertools.product(TYPES, LAYOUTS, (True, False)):
         if layout == "ss" and aligned:
             continue
-        workload = class_workload(*types, layout, aligned)
-        kind = "tf32" if workload.math == "tf32" else workload.dtype["a"]
-        widths = "/".join(map(str, workload.align.values()))
-        yield (not aligned, LAYOUTS.index(layout)), f"{kind}>{workload.dtype['c']} {layout} {widths}", workload
+        # Square, and for families that serve nothing else with few rows.
+        for rows in (CLASS_SIZE, SKINNY):
+            workload = class_workload(*types, layout, aligned, rows)
+            kind = "tf32" if workload.math == "tf32" else workload.dtype["a"]
+            widths = "/".join(map(str, workload.align.values()))
+            yield (not aligned, LAYOUTS.index(layout)), f"{kind}>{workload.dtype['c']} {layout} {widths}", workload
     for row in read_shapes(OPERATORS):
         if row.workload is not None:
             yield (False, 0), class_text(row.workload), row.workload
 
 
-def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool) -> Workload:
-    """A workload of the class: 16-byte aligned, or with single elements only."""
-    size = CLASS_SIZE if aligned else CLASS_SIZE - 1
+def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, rows: int = CLASS_SIZE) -> Workload:
+    """A workload of the class, 16-byte aligned, or one less of each size, with single elements only."""
+    less = int(not aligned)
+    m, n = rows - less, CLASS_SIZE - less
     if layout != "ss":
         return matmul.workload(
-            size, size, size, dtype=dtype, out=out, math=math, trans_a=layout[0] == "m", trans_b=layout[1] == "k"
+            m, n, n, dtype=dtype, out=out, math=math, trans_a=layout[0] == "m", trans_b=layout[1] == "k"
         )
-    stepped = (0, 2 * size, 2)
-    a, b = (View((1, size, size), stepped, dtype) for _ in "ab")
-    return matmul.workload_from_operands(a, b, View((1, size, size), stepped, out), math=math)
+    stepped = (0, 2 * n, 2)
+    a, b, c = View((1, m, n), stepped, dtype), View((1, n, n), stepped, dtype), View((1, m, n), stepped, out)
+    return matmul.workload_from_operands(a, b, c, math=math)
 
 
 def compiled(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:

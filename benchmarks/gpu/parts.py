@@ -106,9 +106,9 @@ def _is_free(name: str, stage: Expression) -> bool:
     if name in (axis.name for axis in stage.over) or name not in (axis.name for axis in stage.axes):
         return False
     values = (*stage.body, *(() if stage.map is None else (stage.map,)))
-    numbers = (node for value in values for node in value.nodes() if isinstance(node, IndexValue))
-    if any(axis.name == name for node in numbers for axis in node.index.axes):
-        return False
+    nodes = (node for value in values for node in value.nodes())
+    if any(isinstance(node, IndexValue) and name in (axis.name for axis in node.index.axes) for node in nodes):
+        return False  # where an element lies counts
     for read in stage.reads:
         for index, extent in zip(read.indices, read.tensor.extents, strict=True):
             if name not in (axis.name for axis in index.axes):

@@ -22,6 +22,7 @@ from gensor_kernels.dispatch.replaced import library_call
 from gensor_kernels.operators import tolerance
 from gensor_kernels.operators.dtypes import decode, facts
 from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.storage import EIGHT_BIT_FLOATS, float8_values
 from gensor_kernels.operators.workload import Workload
 from gensor_tuner.operands import POISON, Block, Noise, Operands
 from gensor_tuner.pool import Candidate
@@ -146,6 +147,8 @@ def grossly_off(session: Session, out: Block, reference: Any) -> float:
 
 def _wide(xp: Any, block: Block) -> Any:
     """An array as float64 or complex128, contiguous."""
+    if block.dtype in EIGHT_BIT_FLOATS:
+        return xp.asarray(float8_values(block.dtype))[block.view(xp)]
     return widened(block.view(xp), block.dtype)
 
 

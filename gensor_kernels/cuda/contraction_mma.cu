@@ -9,28 +9,35 @@
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
 //     i8, i32, 3 or 4. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32 and i8.
 //     Instructions 0, 2, 3 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
+//   X_STORED: IN_TYPE; where that is half_t or bfloat16_t also e4m3_t, e5m2_t, i8, and for B u4x2_t (which needs
+//   B_LAYOUT
+//     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
+//     H = bits of an element in shared memory: of X_STORED with ASYNC 1, of IN_TYPE with ASYNC 0; N = the smaller H
+//   SCALED 1 or 2: GROUP 0, or a multiple of 32 that divides BLOCK_K or is a multiple of it, WARP_M * WARP_N <= 2560,
+//     and no GATE
 //   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64), MATRICES = 2
 //     with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
-//   BLOCK_K * E % 32 == 0; B_LAYOUT 1: BLOCK_N * E % 16 == 0
-//   X_VECTOR in 1, 2, 4, 8, 16 and >= E; X_UNIT 0 needs X_VECTOR == E and X_LAYOUT 0
+//   BLOCK_K * N % 256 == 0; B_LAYOUT 1: BLOCK_N * E % 16 == 0
+//   X_VECTOR in 1, 2, 4, 8, 16 and >= size of X_STORED; X_UNIT 0 needs X_VECTOR == that size and X_LAYOUT 0
 //   ASYNC 1: 2 <= STAGES <= 6, A_VECTOR and B_VECTOR >= 4; ASYNC 0: STAGES == 2
 //   copies of a thread per operand and step (mma_tiles.cuh: PASSES * COLUMNS) <= 64, along M or N <= 32; that is, with
-//     P = row bytes / X_VECTOR, LANES = largest power of two dividing both P and 32 * WARPS, LINES = 32 * WARPS /
-//     LANES: PASSES = ceil(rows / LINES), COLUMNS = P / LANES, where X_LAYOUT 0 has rows of BLOCK_K elements (BLOCK_M
-//     or BLOCK_N of them) and X_LAYOUT 1 has BLOCK_K rows of BLOCK_M or BLOCK_N elements; X_LAYOUT 0: PASSES <= 32;
-//     X_LAYOUT 1: COLUMNS <= 32
+//     P = row elements / elements of X_VECTOR, LANES = largest power of two dividing both P and 32 * WARPS, LINES = 32
+//     * WARPS / LANES: PASSES = ceil(rows / LINES), COLUMNS = P / LANES, where X_LAYOUT 0 has rows of BLOCK_K elements
+//     (BLOCK_M or BLOCK_N of them) and X_LAYOUT 1 has BLOCK_K rows of BLOCK_M or BLOCK_N elements; X_LAYOUT 0: PASSES
+//     <= 32; X_LAYOUT 1: COLUMNS <= 32
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 1: WARP_N % (C_VECTOR / O) == 0
 //   EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time, whatever C_VECTOR
 //   k_per_split % BLOCK_K == 0
 //
-// Shared bytes = max(STAGES * (BLOCK_M + MATRICES * BLOCK_N) * BLOCK_K * E, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 :
-// 0)
+// Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8,
+//   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
 //
 // Bank conflicts: none at any legal tile size for 16-bit operands of either layout, for K-contiguous operands of
 // every type, for the copies and for the epilogue. M- or N-contiguous float (tf32) is conflict-free too, though read
-// with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise. SWIZZLE 0
-// conflicts unless the rows are an odd number of chunks (16 bytes).
+// with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise. Pieces that
+// are widened to more than 16 bytes on their way in are stored two-way (four-way) where a row has more than 128 bytes.
+// SWIZZLE 0 conflicts unless the rows are an odd number of chunks (16 bytes).
 //
 // Global accesses: A and B move X_VECTOR bytes at a time, C moves C_VECTOR and partial sums of a split 16 (with
 // EPILOGUE_STAGED 0 at most two outputs). The only others are operands of the epilogue: vectors where adjacent and
@@ -38,6 +45,18 @@
 
 #ifndef IN_TYPE
 #define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
+#endif
+#ifndef A_STORED
+#define A_STORED IN_TYPE // elements of A in memory: IN_TYPE, or widened to it: e4m3_t, e5m2_t, i8
+#endif
+#ifndef B_STORED
+#define B_STORED IN_TYPE // the same for B
+#endif
+#ifndef SCALED
+#define SCALED 0 // 1: columns of B have scales (Params::d), one per group of k; 2: and zeros (Params::groups)
+#endif
+#ifndef GROUP
+#define GROUP 0 // elements of k that share a scale; 0: all
 #endif
 #ifndef OUT_TYPE
 #define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
@@ -140,7 +159,9 @@ static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragmen
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
 static_assert(MATRICES * WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
+              "Fragments are widened only where both operands are K-contiguous.");
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
 static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
@@ -161,7 +182,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);
-    WarpMath math(row, column);
+    WarpMath math(params, tile, row, column);
     ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
     pipeline.receive();
     math.load(0, 0);
@@ -173,6 +194,7 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
         pipeline.request(params);
         math.compute(pipeline);
     }
+    math.scaling.finish(math.accumulators[0]);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     if constexpr (ASYNC && STAGES > 2)
         copy_async_wait<0>();

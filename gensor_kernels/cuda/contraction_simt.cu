@@ -47,6 +47,12 @@
 #ifndef IN_TYPE
 #define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
 #endif
+#ifndef A_STORED
+#define A_STORED IN_TYPE // elements of A in memory: any real type where IN_TYPE is one; also e4m3_t, e5m2_t
+#endif
+#ifndef B_STORED
+#define B_STORED IN_TYPE // the same for B
+#endif
 #ifndef OUT_TYPE
 #define OUT_TYPE float // elements of C: the same, and i32
 #endif
@@ -162,13 +168,13 @@ static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must 
 static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
 static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
 static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
-static_assert(A_UNIT || A_VECTOR == sizeof(IN_TYPE), "Without a unit stride, A is loaded element by element.");
-static_assert(B_UNIT || B_VECTOR == sizeof(IN_TYPE), "Without a unit stride, B is loaded element by element.");
 static_assert(MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
               "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
 
+static_assert(A_UNIT || A_VECTOR == sizeof(A_STORED), "Without a unit stride, A is loaded element by element.");
+static_assert(B_UNIT || B_VECTOR == sizeof(B_STORED), "Without a unit stride, B is loaded element by element.");
 static_assert(MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // sums += the product over the tile's range of k. With two buffers the next step is stored while slower warps
@@ -177,8 +183,8 @@ static_assert(MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's a
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPlace &place,
                           Sum (&sums)[MATRICES][THREAD_M * THREAD_N]) {
     constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
-    const gptr<IN_TYPE> a_entry = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch);
-    const gptr<IN_TYPE> b_entry = gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch);
+    const gptr<A_STORED> a_entry = gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch);
+    const gptr<B_STORED> b_entry = gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch);
     TileLoader<ShapeA> a(params, a_entry, tile.row, tile.end, tile.k_begin, tile.k_end,
                          A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
     TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,

@@ -299,3 +299,27 @@ DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
     PACK_PAIR(bfloat16_t, "bf16");
 }
 #undef PACK_PAIR
+DEVICE u32 fma_pair(u32 a, u32 b, u32 c, half_t) {
+    u32 result;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+    return result;
+}
+#if __CUDA_ARCH__ >= 800
+DEVICE u32 fma_pair(u32 a, u32 b, u32 c, bfloat16_t) {
+    u32 result;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+    return result;
+}
+#endif
+DEVICE u32 byte_permute(u32 low, u32 high, u32 selector) {
+    u32 result;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+    return result;
+}
+#if E4M3_INSTRUCTION
+DEVICE u32 convert_e4m3_pair(u16 bytes) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(bytes));
+    return pair;
+}
+#endif

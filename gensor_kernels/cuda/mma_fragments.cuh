@@ -7,7 +7,7 @@
 #pragma once
 #include "mma_tiles.cuh"
 
-constexpr int K_STEP_BYTES = 32, K_STEP = K_STEP_BYTES / ELEMENT, K_STEPS = BLOCK_K / K_STEP;
+constexpr int K_STEP_BYTES = 32, K_STEP = K_STEP_BYTES * 8 / NARROW, K_STEPS = BLOCK_K / K_STEP;
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {

@@ -1,23 +1,25 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
 #include "contraction.cuh"
-#include "mma_fragments.cuh"
+#include "mma_scales.cuh"
 #include "unrolled.cuh"
 
-using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR>;
-using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR>;
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR, B_STORED>;
+using LoadA = LoaderOf<TileA, FRAGMENTS_M, 4>;
+using LoadB = LoaderOf<TileB, FRAGMENTS_N, 2>;
 constexpr int STAGE_BYTES = TileA::BYTES + MATRICES * TileB::BYTES;
+static_assert(!SCALED || MATRICES == 1, "A gated product has no quantised weights.");
 
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
-constexpr int FRAGMENT_REGISTERS = 4 * FRAGMENTS_M + MATRICES * 2 * FRAGMENTS_N;
+constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + MATRICES * LoadB::WORDS * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
 constexpr bool DOUBLE_FRAGMENTS = MATRICES * 4 * FRAGMENTS_M * FRAGMENTS_N + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 
-using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 constexpr int AHEAD = ASYNC ? STAGES - 1 : 1;
 
 struct Fragments {
-    u32 a[FRAGMENTS_M][4], b[MATRICES][FRAGMENTS_N][2];
+    u32 a[FRAGMENTS_M][LoadA::WORDS], b[MATRICES][FRAGMENTS_N][LoadB::WORDS];
 };
 
 // Copying of both operands, stage by stage. AHEAD steps are on their way while one is computed.
@@ -30,12 +32,12 @@ struct Pipeline {
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(params, gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, tile.end, params.a_m,
+        : a(params, gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, tile.end, params.a_m,
             tile.k_begin, params.a_k),
-          b(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
+          b(params, gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
             params.b_n, tile.k_begin, params.b_k),
 #if GATE
-          other(params, gptr<IN_TYPE>(params.b) + (batch_offset(params.b_batch, tile.batch) + params.gated.b_other),
+          other(params, gptr<B_STORED>(params.b) + (batch_offset(params.b_batch, tile.batch) + params.gated.b_other),
                 tile.column, params.n, params.b_n, tile.k_begin, params.b_k),
 #endif
           k_left(tile.k_end - tile.k_begin), write(0) {
@@ -79,24 +81,49 @@ struct Pipeline {
 
 // One warp's share of the math.
 struct WarpMath {
-    FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
-    FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
+    LoadA::Type load_a;
+    LoadB::Type load_b;
     Accumulators accumulators[MATRICES];
     Fragments fragments[2];
+    Scaling scaling;
     int read; // byte offset of the stage being computed
 
-    MEMBER WarpMath(int row, int column) : load_a(row), load_b(column), accumulators{}, read(0) {}
+    MEMBER WarpMath(const Params &params, const Tile &tile, int row, int column)
+        : load_a(row), load_b(column), accumulators{}, scaling(params, tile, tile.column + column), read(0) {}
 
     MEMBER void load(int buffer, int k) {
         load_a.load(fragments[buffer].a, shared_base() + read, k);
         UNROLL for (int x = 0; x < MATRICES; ++x)
             load_b.load(fragments[buffer].b[x], shared_base() + (read + TileA::BYTES + x * TileB::BYTES), k);
     }
-    MEMBER void multiply_all(int buffer) {
-        UNROLL for (int x = 0; x < MATRICES; ++x) {
-            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-                multiply(accumulators[x][i][j], fragments[buffer].a[i], fragments[buffer].b[x][j]);
+    // Multiplies the fragments of step `k` of the stage.
+    MEMBER void multiply_all(int buffer, int k) { multiply_read(fragments[buffer], k); }
+
+    template <class Read>
+    MEMBER void multiply_read(const Read &read, int k) {
+        UNROLL for (int part = 0; part < PART_COUNT; ++part) {
+            if constexpr (NARROW < 8 * ELEMENT) {
+                UNROLL for (int x = 0; x < MATRICES; ++x) multiply_part(accumulators[x], read.a, read.b[x], part);
+            } else {
+                UNROLL for (int x = 0; x < MATRICES; ++x) {
+                    UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                        multiply(accumulators[x][i][j], read.a[i], read.b[x][j]);
+                }
+                scaling.add(read.a);
+            }
+            scaling.pass(accumulators[0], k * PART_COUNT + part + 1);
         }
+    }
+    // One fragment along k of a step that is widened.
+    template <class ReadA, class ReadB>
+    MEMBER void multiply_part(Accumulators &sums, const ReadA &read_a, const ReadB &read_b, int part) {
+        u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
+        UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) take_part<TileB>(b[j], read_b[j], part);
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
+            take_part<TileA>(a[i], read_a[i], part);
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply(sums[i][j], a[i], b[j]);
+        }
+        scaling.add(a);
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads those of the next one.
@@ -108,14 +135,14 @@ struct WarpMath {
             const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && K_STEPS % 2 == 0));
             const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
             if (!ahead)
-                multiply_all(now);
+                multiply_all(now, k);
             if (last) {
                 pipeline.receive();
                 read = Pipeline::next_stage(read);
             }
             load(next, last ? 0 : k + 1);
             if (ahead)
-                multiply_all(now);
+                multiply_all(now, k);
         });
     }
 };

@@ -3,9 +3,20 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
+#include "widen.cuh"
 #include "window_walk.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
+
+// Where an operand is stored narrower than it is multiplied (widen.cuh), ASYNC 1 copies it as it is, and the fragments
+// are widened; ASYNC 0 widens it on its way into shared memory. NARROW: bits of the narrowest element there.
+template <class Source>
+constexpr int held_bits = ASYNC ? 8 * (int)sizeof(Source) / per_unit<Source> : 8 * ELEMENT;
+#ifdef A_STORED
+constexpr int NARROW = minimum(held_bits<A_STORED>, held_bits<B_STORED>);
+#else
+constexpr int NARROW = held_bits<IN_TYPE>;
+#endif
 
 DEVICE constexpr int power_of_two_in(int value) {
     return value & -value;
@@ -23,7 +34,9 @@ DEVICE constexpr int divide_up(int a, int b) {
 //   SWIZZLE_BYTES     every fourth row of 16, half a chunk of each (i8 read across its rows)
 // flip stays below the largest power of two that divides C, so a permuted chunk stays in its row, and copies of
 // consecutive chunks stay conflict-free: each aligned group of them is only permuted.
-enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_NONE };
+//   SWIZZLE_QUADS     2 consecutive rows, four adjacent chunks of each (16 bytes per lane), rows of 8 chunks or a
+//   multiple
+enum SwizzleKind { SWIZZLE_MATRIX, SWIZZLE_WORDS, SWIZZLE_BYTES, SWIZZLE_QUADS, SWIZZLE_NONE };
 
 template <SwizzleKind KIND, int ROW_BYTES_>
 struct SharedRows {
@@ -35,14 +48,16 @@ struct SharedRows {
                                                             : FREE == 2 ? 2
                                                                         : 3)
                                  : KIND == SWIZZLE_WORDS ? (FREE == 8 ? 0 : 1)
+                                 : KIND == SWIZZLE_QUADS ? 0
                                                          : 2;
     static constexpr int VALUES = KIND == SWIZZLE_MATRIX  ? FREE
                                   : KIND == SWIZZLE_WORDS ? (FREE == 8   ? 4
                                                              : FREE == 4 ? 2
                                                                          : 1)
                                   : KIND == SWIZZLE_BYTES ? (FREE < 4 ? FREE : 4)
+                                  : KIND == SWIZZLE_QUADS ? (FREE == 8 ? 2 : 1)
                                                           : 1;
-    static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : 1;
+    static constexpr int SCALE = KIND == SWIZZLE_WORDS ? 2 : KIND == SWIZZLE_QUADS ? 4 : 1;
     static constexpr int SPAN = VALUES * SCALE;    // flips only move chunks within aligned groups of SPAN
     static constexpr int PERIOD = VALUES << SHIFT; // rows after which flips repeat
 
@@ -55,28 +70,35 @@ struct SharedRows {
 
 // One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
 // PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
-template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_>
+template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE>
 struct OperandTile {
+    using Source = SOURCE_; // its elements in global memory
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / ELEMENT;
+    // Elements lie in units of STORED bytes, PER_UNIT in each, whose strides Params has; here they take HELD bits each.
+    static constexpr int STORED = (int)sizeof(Source), PER_UNIT = per_unit<Source>, HELD = held_bits<Source>;
+    static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / STORED * PER_UNIT, PIECE = EACH * HELD / 8;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
-    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * ELEMENT;
+    static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * HELD / 8;
     static constexpr int BYTES = ROWS * ROW_BYTES;
+    static constexpr bool SPREAD = HELD > NARROW; // read in the order of k in which the other operand is
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
+                                        : SPREAD                       ? (NARROW == 4 ? SWIZZLE_QUADS : SWIZZLE_WORDS)
                                         : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
                                         : ELEMENT == 4                 ? SWIZZLE_WORDS
                                                                        : SWIZZLE_BYTES;
     using Rows = SharedRows<KIND, ROW_BYTES>;
 
-    static constexpr int PIECES = ROW_BYTES / VECTOR;
+    static constexpr int PIECES = ROW_BYTES / PIECE;
     static constexpr int LANES = power_of_two_in(PIECES | THREADS);
     static constexpr int LINES = THREADS / LANES; // rows per pass
     static constexpr int PASSES = divide_up(ROWS, LINES), COLUMNS = PIECES / LANES;
     static constexpr int PIECES_PER_THREAD = PASSES * COLUMNS;
 
-    static_assert(VECTOR >= ELEMENT, "A global access must hold at least one element.");
-    static_assert(UNIT || VECTOR == ELEMENT, "Without a unit stride, elements are copied one by one.");
+    static_assert(VECTOR >= STORED, "A global access must hold at least one element.");
+    static_assert(UNIT || VECTOR == STORED, "Without a unit stride, elements are copied one by one.");
+    static_assert((HELD == 8 * ELEMENT && PER_UNIT == 1) || (K_CONTIGUOUS && UNIT),
+                  "Fragments, and several elements in a byte, are widened of K-contiguous operands only.");
     static_assert(PIECES_PER_THREAD <= 64,
                   "More than 64 copies per thread and step: use wider accesses or more warps.");
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
@@ -86,24 +108,25 @@ struct OperandTile {
 // constructor; a step costs one 64-bit addition per row.
 template <class Shape>
 struct MatrixPieces {
-    gptr<IN_TYPE> source; // this thread's first element of the next step
+    using Source = typename Shape::Source;
+    gptr<Source> source; // this thread's first element of the next step
     i64 row_step, column_step, advance;
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of its rows of A or columns of B, and
     // at k_begin; this thread at `start` and `k`.
-    MEMBER MatrixPieces(const Params &, gptr<IN_TYPE> operand, int start, int k, i64 stride, i64 k_stride) {
+    MEMBER MatrixPieces(const Params &, gptr<Source> operand, int start, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
-        source = operand + (row * row_stride + column * column_stride);
+        source = operand + (row * row_stride + column / Shape::PER_UNIT * column_stride);
         row_step = Shape::LINES * row_stride;
-        column_step = Shape::LANES * Shape::EACH * column_stride;
-        advance = BLOCK_K * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
+        column_step = Shape::LANES * Shape::EACH / Shape::PER_UNIT * column_stride;
+        advance = BLOCK_K / Shape::PER_UNIT * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
     }
     // Calls visit(pass, column, address, predicate) for each piece of a step, and goes on to the next.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
-        gptr<IN_TYPE> row = source;
+        gptr<Source> row = source;
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
                 visit(pass, column, row + column * column_step, true);
@@ -144,6 +167,7 @@ struct PiecesOf<Shape, true> {
 // A thread's place in the copying of one operand.
 template <class Shape>
 struct TileCopy {
+    using Source = typename Shape::Source;
     int line, k_first; // its first row in the tile, and its first k within a step
     typename PiecesOf<Shape>::Type pieces;
     u32 inside; // bit per piece along M or N: not past the operand's edge
@@ -155,26 +179,27 @@ struct TileCopy {
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
     // B, and at k_begin.
-    MEMBER TileCopy(const Params &params, gptr<IN_TYPE> operand, int first, int extent, i64 stride, int k_begin,
+    MEMBER TileCopy(const Params &params, gptr<Source> operand, int first, int extent, i64 stride, int k_begin,
                     i64 k_stride)
         : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
           pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), k_begin + k_first, stride,
                  k_stride) {
         const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
-        target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::VECTOR);
+        target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
         inside = 0;
         UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
             (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), extent) << i;
     }
 
-    // Where a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
-    MEMBER int place(int pass, int column) const {
-        constexpr int WIDTH = Shape::LANES * Shape::VECTOR; // bytes from column to column
-        if constexpr (Shape::LINES % Shape::Rows::PERIOD == 0 && WIDTH % (Shape::Rows::SPAN * 16) == 0)
+    // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
+    MEMBER int place(int pass, int column, int chunk = 0) const {
+        constexpr int WIDTH = Shape::LANES * Shape::PIECE; // bytes from column to column
+        if constexpr (Shape::PIECE <= 16 && Shape::LINES % Shape::Rows::PERIOD == 0 &&
+                      WIDTH % (Shape::Rows::SPAN * 16) == 0)
             return (int)target + pass * (Shape::LINES * Shape::ROW_BYTES) + column * WIDTH;
         else
             return Shape::Rows::offset(line + pass * Shape::LINES,
-                                       thread_index() % Shape::LANES * Shape::VECTOR + column * WIDTH);
+                                       thread_index() % Shape::LANES * Shape::PIECE + column * WIDTH + chunk * 16);
     }
 
     MEMBER bool in_tile(int pass) const {
@@ -186,7 +211,7 @@ struct TileCopy {
     // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
-        pieces.for_each(params, [&](int pass, int column, gptr<IN_TYPE> from, bool in_image) {
+        pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image) {
             const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
             const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
             move(pass, column, from, in_extent && within(k, k_left) && in_image);
@@ -195,14 +220,14 @@ struct TileCopy {
 
     // ASYNC 1: starts the copies of a step into the shared tile.
     MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
             if (in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
         });
     }
     // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
     MEMBER void load(const Params &params, int k_left) {
-        for_each(params, k_left, [&](int pass, int column, gptr<IN_TYPE> from, bool predicate) {
+        for_each(params, k_left, [&](int pass, int column, gptr<Source> from, bool predicate) {
             staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);
         });
     }
@@ -210,8 +235,17 @@ struct TileCopy {
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             if (in_tile(pass)) {
                 UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
-                    store_shared(tile + place(pass, column), staged[pass * Shape::COLUMNS + column]);
+                    store_piece(tile, pass, column, staged[pass * Shape::COLUMNS + column]);
             }
+        }
+    }
+    MEMBER void store_piece(sptr<u8> tile, int pass, int column, const Vec<Shape::VECTOR> &piece) const {
+        if constexpr (same_type<Source, IN_TYPE>) {
+            store_shared(tile + place(pass, column), piece);
+        } else {
+            constexpr int BYTES = minimum(16, Shape::PIECE);
+            UNROLL for (int chunk = 0; chunk < Shape::PIECE / BYTES; ++chunk)
+                store_shared(tile + place(pass, column, chunk), widened<BYTES, Source, IN_TYPE>(piece, chunk));
         }
     }
 };

@@ -46,6 +46,12 @@ struct Sliding {
     i32 images, channels;
 };
 
+// Zeros of a quantised b, of which d are the scales: d_m is the stride from group to group, d_n from column to column.
+struct Groups {
+    u64 zeros;              // the fourth operand, or 0
+    i64 zero_n, zero_group; // its strides in elements: columns, groups
+};
+
 // What attention is told beside a = Q, b = K, d = V and c: the batch axes are (batch, head of K and V, head within the
 // group of query heads that share it), m queries, k keys, n elements of a head.
 struct Attention {
@@ -93,6 +99,7 @@ struct Params {
         Attention attention;
         Gated gated;
         Normed normed;
+        Groups groups;
         u64 tail[16];
     };
 };

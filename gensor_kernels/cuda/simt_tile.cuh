@@ -5,6 +5,7 @@
 // have several planes, one behind the other (simt_forms.cuh).
 #pragma once
 #include "simt_forms.cuh"
+#include "widen.cuh"
 #include "window_walk.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
@@ -16,14 +17,15 @@ DEVICE constexpr int power_of_two_in(int a) {
 }
 
 // Who loads what, and where it lies in the shared tile.
-template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_>
+template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_, class SOURCE_>
 struct TileShape {
+    using Source = SOURCE_; // its elements in global memory
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
     static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_;
     static constexpr int WORD = int(sizeof(TileWord));
-    static constexpr int ELEMENTS = VECTOR / int(sizeof(IN_TYPE)); // per global load
-    static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;    // extent of the contiguous axis
+    static constexpr int ELEMENTS = VECTOR / int(sizeof(Source)); // per global load
+    static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;   // extent of the contiguous axis
     static constexpr int OUTER = TRANSPOSED ? EXTENT : BLOCK_K;
     // Threads side by side along the contiguous axis. Transposed: just enough to use whole 32-byte sectors,
     // because their stores fall into one column; otherwise as many as fit.
@@ -59,11 +61,12 @@ struct TileShape {
 // product; a step then costs one 64-bit addition per line.
 template <class Shape>
 struct MatrixLoads {
-    gptr<IN_TYPE> source;                // this thread's first element of the next step
+    using Source = typename Shape::Source;
+    gptr<Source> source;                 // this thread's first element of the next step
     i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
 
     // `operand` points at entry 0, k 0 of this batch; the thread starts at these.
-    MEMBER MatrixLoads(const Params &, gptr<IN_TYPE> operand, int entry, int k, i64 entry_stride, i64 k_stride) {
+    MEMBER MatrixLoads(const Params &, gptr<Source> operand, int entry, int k, i64 entry_stride, i64 k_stride) {
         constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
         source = operand + (entry * entry_stride + k * k_stride);
         inner_step = Shape::PACE * (BY_LINE ? k_stride : entry_stride);
@@ -73,7 +76,7 @@ struct MatrixLoads {
     // Calls visit(outer, inner, address, predicate) for each load of a step, and goes on to the next.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
-        gptr<IN_TYPE> line = source;
+        gptr<Source> line = source;
         UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
             UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) visit(o, i, line + i * inner_step, true);
             line = line + outer_step;
@@ -114,6 +117,7 @@ struct LoadsOf<Shape, true> {
 // One thread's part of loading an operand.
 template <class Shape>
 struct TileLoader {
+    using Source = typename Shape::Source;
     int lane, line; // its place among LANES x LINES threads
     typename LoadsOf<Shape>::Type loads;
     int k_end;  // end of k, counted from this thread's first k of the next step
@@ -128,7 +132,7 @@ struct TileLoader {
 
     // `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`, and
     // ends at `end`.
-    MEMBER TileLoader(const Params &params, gptr<IN_TYPE> operand, int entry, int entries, int k, int end,
+    MEMBER TileLoader(const Params &params, gptr<Source> operand, int entry, int entries, int k, int end,
                       i64 entry_stride, i64 k_stride)
         : lane(own_lane()), line(own_line()),
           loads(params, operand, entry + first_entry(), k + first_k(), entry_stride, k_stride),
@@ -140,7 +144,7 @@ struct TileLoader {
 
     // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
     MEMBER void load_step(const Params &params) {
-        loads.for_each(params, [&](int o, int i, gptr<IN_TYPE> from, bool in_image) {
+        loads.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image) {
             const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
             const bool entry_inside = (inside >> (Shape::TRANSPOSED ? o : i)) & 1;
             const bool loaded = entry_inside && Shape::in_tile(line, o) && within(at, k_end) && in_image;
@@ -154,7 +158,7 @@ struct TileLoader {
 template <class Shape>
 DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     UNROLL for (int e = 0; e < Shape::ELEMENTS; ++e) {
-        const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e));
+        const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<typename Shape::Source>(e));
         UNROLL for (int p = 0; p < PLANES; ++p) {
             Vec<Shape::WORD> word;
             word.set(0, plane_word<TileWord, Shape::CONJUGATE>(value, p));
@@ -171,7 +175,7 @@ DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
         UNROLL for (int p = 0; p < PLANES; ++p) {
             Vec<WORDS * Shape::WORD> words;
             UNROLL for (int w = 0; w < WORDS; ++w) {
-                const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<IN_TYPE>(e + w));
+                const ACC_TYPE value = convert<ACC_TYPE>(loaded.template get<typename Shape::Source>(e + w));
                 words.set(w, plane_word<TileWord, Shape::CONJUGATE>(value, p));
             }
             store_shared(target + (p * Shape::PLANE_WORDS + e), words);

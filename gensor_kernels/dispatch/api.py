@@ -33,6 +33,8 @@ def matmul(
     epilogue: Any = None,
     dtype: Any = None,
     precision: str | None = None,
+    dtype_a: Any = None,
+    dtype_b: Any = None,
 ) -> Any:
     """Matrix product of two arrays with a fused epilogue: `activation(alpha * a @ b + bias + add)`.
 
@@ -59,10 +61,18 @@ def matmul(
     beside |a| |b| but not beside a small real or imaginary part. The operations of complex numbers are scale, bias,
     add, mul, mask and cast.
 
+    `dtype_a` and `dtype_b` say what the bytes of an operand are where the array does not: "float8_e4m3fn" or
+    "float8_e5m2" for arrays of uint8 (or of ml_dtypes' types), "int8" beside floating-point numbers. Kernels widen such
+    an operand as they read it, exactly, to float16 or to the other operand's type, and sum in float32; nothing is
+    copied. The result has the dtype of the wider operand, float32 where both have 8 bits, or `dtype`.
+
     Raises ValueError for shapes that do not fit and unknown names, TypeError for dtypes that cannot be cast and
     for operands that are no arrays of this device, UnsupportedError for operations that complex numbers lack.
     """
     runtime = _emulated.get() or _current()
+    if dtype_a is not None or dtype_b is not None:
+        steps = operations(alpha, bias, add, activation, epilogue)
+        return _stored(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
     try:
@@ -72,6 +82,21 @@ def matmul(
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)
+
+
+def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, precision: Any, types: Any) -> Any:
+    """A product of operands whose element types are named."""
+    import numpy as np
+
+    from .calls import call
+    from .stored_products import STORED_PRODUCT, Stored, stored_name
+
+    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
+    runtime.check(inputs[0], inputs[1], out, steps, precision)
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))
+    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)
 
 
 def current_runtime() -> Runtime:

@@ -174,7 +174,7 @@ def resolve(
     ask for it, and the result is not rounded to the operands' dtype on the way. `conjugated` says which operands
     are, where they are complex.
     """
-    batch, sizes, shape = _shapes(a.shape, b.shape)
+    batch, sizes, shape = product_shapes(a.shape, b.shape)
     for step in steps:
         if step.operand is not None:
             _check_broadcast(step.name, step.operand.shape, shape)
@@ -227,7 +227,9 @@ def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) 
         raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")
 
 
-def _shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
+def product_shapes(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
     """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
     for index, shape in enumerate((a, b)):
         if not shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import UnsupportedError
 from .api import current_runtime
 from .arguments import FusedAsked, operations
 from .pairs import pair
@@ -106,7 +107,16 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
 
 
-def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
+def linear(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    *,
+    scales: Any = None,
+    zeros: Any = None,
+    group: int | None = None,
+) -> Any:
     """`activation(x @ w.T + bias)` in one kernel, as `torch.nn.functional.linear` with an activation.
 
     `x` is (..., in), `w` (out, in) or (in,), `bias` broadcasts to the result, which is (..., out) or (...).
@@ -116,6 +126,13 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
     Gates halve the columns: swiglu, geglu, geglu_tanh and reglu are `f(x @ g.T) * (x @ u.T)`, where `w` is
     (2 out, in), the gate `g` above `u` as Llama's merged gate_up_proj has them, and `bias` (2 out,).
 
+    With `scales` the weights are quantised, `(w - zeros) * scales`, and widened inside the kernel: int8 (out, in), or
+    uint8 (out, in / 2) with two numbers of 0 to 15 in a byte, the one of even index in the lower half. `scales` are
+    (out,), or (out, groups) with one for every `group` elements of a row (32, 64 or 128 in kernels; by default what
+    the shapes say); `zeros` have their shape and the weights' kind, by default 0, and 8 for numbers of 4 bits. Kernels
+    take `x` of float16 or bfloat16, sum each group exactly as it is and scale the sum, so weights are never rounded;
+    scales are brought to x's dtype. The result has x's dtype. Gates take no quantised weights.
+
     Raises ValueError for shapes that do not fit and for other names, TypeError for operands that are no arrays of this
     device.
     """
@@ -123,9 +140,19 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
     try:
         steps = operations(1, bias, None, activation, None)
     except FusedAsked:
+        if scales is not None:
+            raise UnsupportedError(f"linear: {activation} takes no quantised weights") from None
         from .gates import parsed, product
 
         return product(runtime, x, transposed(w), parsed(1, bias, None, activation, None))
+    if scales is not None:
+        from .calls import call, check
+        from .quantised_linear import QUANTISED_LINEAR, checked
+
+        check(runtime, (x, w, scales, zeros), None, steps)
+        return call(runtime, QUANTISED_LINEAR, (x, w, scales, zeros), checked(x, w, scales, zeros, group), None, steps)
+    if zeros is not None or group is not None:
+        raise ValueError("linear: zeros and group belong to scales")
     try:
         return runtime.call(x, transposed(w), None, steps, None, None)
     except AttributeError:

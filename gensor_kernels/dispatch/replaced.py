@@ -10,6 +10,7 @@ import numpy as np
 
 from ..operators import MODULES, operator
 from ..operators.gated import Gated
+from ..operators.storage import EIGHT_BIT_FLOATS
 from ..operators.sum_of_products import SumOfProducts
 from ..operators.workload import Workload
 from .arguments import Operation, resolve
@@ -55,10 +56,15 @@ def library_call(
     made = function.called(workload, arrays)
 
     def call() -> Any:
-        value = made.declared(function.library(device, made.inputs, made.parameters, workload.math))
+        value = made.declared(function.library(device, made.inputs, made.parameters, precision_of(workload)))
         return function.finished(device, value, tuple(steps), made.parameters, output.dtype)
 
     return call
+
+
+def precision_of(workload: Workload) -> str:
+    """TF32 or not: other ways to form products are ours, and no reason for the library to be less precise."""
+    return "tf32" if workload.math == "tf32" else "ieee"
 
 
 def _product(
@@ -70,11 +76,22 @@ def _product(
     if single:
         a, b, c = a[0], b[0], c[0]
         steps = tuple(step if step.operand is None else step._replace(operand=step.operand[0]) for step in steps)
+    if a.dtype != b.dtype or a.dtype == np.uint8:
+        return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
     flags = workload.conjugated
-    call = resolve(a, b, c, steps, c.dtype, workload.math, (flags["a"], flags["b"]))
+    call = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
     if call.plain:
         return lambda: device.product(a, b, call.math, out=c)
     return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
+
+
+def _stored(device: Any, workload: Workload, inputs: tuple[Any, Any], out: Any, steps: tuple[Operation, ...]) -> Any:
+    """A product of operands of which one is stored narrower than it is multiplied."""
+    from .stored_products import STORED_PRODUCT, Stored
+
+    named = [name if name in EIGHT_BIT_FLOATS else None for name in (workload.dtype["a"], workload.dtype["b"])]
+    value = STORED_PRODUCT.library(device, inputs, Stored(named[0], named[1], out.dtype), workload.math)
+    return apply_steps(device, value, steps, out.dtype, value.dtype)
 
 
 def _sum_of_products(

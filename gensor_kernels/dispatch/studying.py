@@ -31,6 +31,12 @@ class Studied:
         """Whether anything is copied first."""
         return bool(self.copies) or any(self.spread)
 
+    @property
+    def staged(self) -> str | None:
+        """What happens to the arrays first, in words; None for nothing."""
+        words = ["operands are copied"] * self.copied + ["the result goes through a temporary"] * self.temporary
+        return "; ".join(words) or None
+
 
 def study(base: Base, inputs: Any, out: Any, steps: Any) -> Studied:
     """The problem a call is to kernels; for an `out` that none writes as it lies, into a new array."""

@@ -19,7 +19,7 @@ else:
 
 #: Rate names, multiply-accumulates per clock per SM (see archs.toml).
 RATES = (
-    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_s8 peak_f16 peak_tf32 peak_s8 peak_f64".split()  # noqa: SIM905
+    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8 peak_f64".split()  # noqa: SIM905
 )
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
@@ -28,6 +28,7 @@ _PEAK = {
     "tf32": ("peak_tf32", "mma_tf32", "fma_f32"),
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
     "bfloat16": ("peak_f16", "mma_f16", "fma_f32"),
+    "float8": ("peak_f8", "peak_f16", "mma_f16", "fma_f32"),
     "int8": ("peak_s8", "mma_s8", "imad"),
     "int32": ("imad",),
     "complex64": ("fma_f32",),
@@ -91,6 +92,7 @@ class Arch:
     def peak(self, dtype: str, math: str = "ieee") -> float:
         """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
 
+        "float8" stands for any 8-bit float.
         float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
         complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
         ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and

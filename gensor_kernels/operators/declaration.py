@@ -69,7 +69,7 @@ class Side:
     """One operand of a matrix product: its dtype, the axis of stride 1 ("s": none), and bytes of one access.
 
     ``elements`` is how many it has in all, where they are not those of the whole matrix; ``conjugated``: they are
-    conjugated as they are read.
+    conjugated as they are read.  ``scaled``: it has scales (1), and zeros (2), one per ``group`` of k (0: all).
     """
 
     dtype: str
@@ -77,6 +77,8 @@ class Side:
     align: int
     elements: int | None = None
     conjugated: bool = False
+    scaled: int = 0
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,10 @@ class Operator:
     def usual(self, workload: Workload) -> list[Workload]:
         """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
         return []
+
+    def multiplied(self, workload: Workload) -> str:
+        """The element type whose peak rate bounds this Workload, as Arch.peak names it."""
+        return workload.dtype[self.names[0]]
 
     def empty(self, workload: Workload) -> bool:
         """Whether there is no output to compute."""

@@ -18,8 +18,9 @@ class DType(NamedTuple):
 
     ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
-    finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents.
-    A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
+    8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
+    (quantised.py).  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int
@@ -54,12 +55,18 @@ DTYPES: dict[str, DType] = {
     "float32": DType(4, 24, -126, float(np.finfo(np.float32).max)),
     "float16": DType(2, 11, -14, 65504.0),
     "bfloat16": DType(2, 8, -126, (2 - 2.0**-7) * 2.0**127),
+    "float8_e4m3fn": DType(1, 4, -6, 448.0),
+    "float8_e5m2": DType(1, 3, -14, 57344.0),
     "int8": DType(1, 0, 0, 127.0),
+    "uint4x2": DType(1, 0, 0, 255.0),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),
     "complex64": DType(8, 24, -126, float(np.finfo(np.float32).max), "float32"),
     "complex128": DType(16, 53, -1022, float(np.finfo(np.float64).max), "float64"),
 }
+
+#: Types without infinities: what leaves their range becomes NaN.
+FINITE = frozenset({"float8_e4m3fn"})
 
 #: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
 TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
@@ -105,8 +112,9 @@ def round_to(name: str, values: np.ndarray) -> np.ndarray:
         # frexp's exponent is one above the usual one; a quantum is the spacing of the type at that value.
         quantum = np.maximum(exponent - 1, kind.min_exponent) - (kind.digits - 1)
         rounded = np.ldexp(np.rint(np.ldexp(values, -quantum)), quantum)
-        rounded = np.where(np.abs(rounded) > kind.maximum, np.copysign(np.inf, values), rounded)
-    return np.where(np.isfinite(values), rounded, values)
+        beyond = np.nan if name in FINITE else np.copysign(np.inf, values)
+        rounded = np.where(np.abs(rounded) > kind.maximum, beyond, rounded)
+    return np.where(np.isfinite(values) | (name in FINITE), rounded, values)
 
 
 def parts(values: np.ndarray) -> np.ndarray:
@@ -120,16 +128,27 @@ def joined(pairs: np.ndarray) -> np.ndarray:
 
 
 def encode(name: str, values: np.ndarray) -> np.ndarray:
-    """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16."""
+    """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16, 8-bit floats as
+    theirs in uint8."""
     rounded = round_to(name, values)
+    if name.startswith("float8"):
+        from .storage import float8_bits
+
+        return float8_bits(name, rounded)
+    if name == "uint4x2":
+        return rounded.astype(np.int64).astype(np.uint8)
     if name == "bfloat16":
         return (rounded.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return rounded.astype(name)
 
 
 def decode(name: str, stored: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes.bfloat16 are understood too."""
+    """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes' types are understood too."""
     stored = np.asarray(stored)
+    if name.startswith("float8") and stored.dtype == np.uint8:
+        from .storage import float8_values
+
+        return np.asarray(float8_values(name)[stored])
     if facts(name).is_complex:
         return stored.astype(np.complex128)
     if name == "bfloat16" and stored.dtype == np.uint16:

@@ -44,7 +44,7 @@ from .values import (
 __all__ = [
     "ARGMAX", "ARGMIN", "LOGSUMEXP", "MAX", "MIN", "PRODUCT", "SOFTMAX_AVERAGE", "SUM", "WELFORD",
     "Affine", "Axis", "Combiner", "Expression", "ExpressionError", "Read", "Tensor", "Value",
-    "absolute", "affine", "axes", "conjugate", "erf", "exp", "index", "log", "maximum", "minimum", "position",
+    "absolute", "affine", "axes", "conjugate", "erf", "exp", "index", "log", "maximum", "minimum", "nibble", "position",
     "result", "rsqrt", "sigmoid", "sqrt", "tanh", "tensor", "where",
 ]  # fmt: skip
 
@@ -55,6 +55,7 @@ exp = partial(apply, "exp")
 log = partial(apply, "log")
 maximum = partial(apply, "maximum")
 minimum = partial(apply, "minimum")
+nibble = partial(apply, "nibble")
 rsqrt = partial(apply, "rsqrt")
 sigmoid = partial(apply, "sigmoid")
 sqrt = partial(apply, "sqrt")

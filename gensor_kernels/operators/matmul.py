@@ -18,6 +18,7 @@ from .dtypes import ACCUMULATORS, decode
 from .epilogue import Step
 from .geometry import Geometry, Strides
 from .matmul_reference import magnitude, product_and_bound, reference
+from .storage import default_output, peak_type, product_type
 from .workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class Matmul(Operator):
         a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
+    def multiplied(self, workload: Workload) -> str:
+        """See storage.peak_type."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
+
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Exactly the wanted sizes."""
         return workload.with_sizes(**wanted)
@@ -111,6 +116,7 @@ def workload(
     *,
     batch: int = 1,
     dtype: str = "float16",
+    dtype_b: str | None = None,
     out: str | None = None,
     math: str = "ieee",
     trans_a: bool = False,
@@ -120,15 +126,16 @@ def workload(
 ) -> Workload:
     """The Workload of contiguous operands at 16-byte aligned addresses.
 
-    ``dtype`` is that of A and B; ``out`` that of C, by default the same (int32 for int8 inputs).  A is stored
+    ``dtype`` is that of A and B, ``dtype_b`` that of B where it is another (see storage.py); ``out`` that of C, by
+    default the same or the wider one (int32 for int8 inputs, float32 for 8-bit floats).  A is stored
     (batch, m, k), or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``;
     C (batch, m, n).  ``math`` "tf32" allows TF32 products of float32 operands, "3m" three real products in place of
     four for complex ones.  ``conjugate`` names the operands that are read conjugated: "a", "b" or "ab".  ``epilogue``
     is a list of operation names or text as in shapes.csv.  Raises UnsupportedError for types and operations not served.
     """
     a = _stored(batch, m, k, dtype, trans_a)
-    b = _stored(batch, k, n, dtype, trans_b)
-    c = contiguous((batch, m, n), out or default_output(dtype))
+    b = _stored(batch, k, n, dtype_b or dtype, trans_b)
+    c = contiguous((batch, m, n), out or default_output(dtype, dtype_b or dtype))
     return workload_from_operands(a, b, c, math=math, conjugate=conjugate, epilogue=epilogue)
 
 
@@ -138,11 +145,6 @@ def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -
     view = contiguous((batch, columns, rows), dtype)
     swapped = (view.strides[0], view.strides[2], view.strides[1])
     return View((batch, rows, columns), swapped, dtype, view.alignment)
-
-
-def default_output(dtype: str) -> str:
-    """C's element type where the caller names none: that of the inputs, int32 for int8."""
-    return "int32" if dtype == "int8" else dtype
 
 
 def workload_from_operands(
@@ -159,10 +161,9 @@ def workload_from_operands(
     lead = c.shape[:-2]
     if (*lead, m, k) != a.shape or (*lead, k, n) != b.shape or (*lead, m, n) != c.shape:
         raise ValueError(f"matmul operands do not fit: {a.shape} and {b.shape} into {c.shape}")
-    if a.dtype != b.dtype or a.dtype not in ACCUMULATORS:
-        raise UnsupportedError(f"matmul of {a.dtype} and {b.dtype}: expected one of {', '.join(ACCUMULATORS)} twice")
-    if math == "tf32" and a.dtype != "float32":
-        raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype}")
+    multiplied = product_type(a.dtype, b.dtype)
+    if math == "tf32" and {a.dtype, b.dtype} != {"float32"}:
+        raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype} and {b.dtype}")
     if math == "winograd":
         raise UnsupportedError("math 'winograd' is for convolutions")
     views = {"a": a, "b": b, "c": c}
@@ -180,7 +181,7 @@ def workload_from_operands(
         operator=NAME,
         sizes=(("batch", int(np.prod(lead, dtype=np.int64))), ("m", m), ("n", n), ("k", k)),
         dtypes=tuple((name, view.dtype) for name, view in views.items()),
-        accumulator=ACCUMULATORS[a.dtype],
+        accumulator=ACCUMULATORS[multiplied],
         math=math,
         layout=tuple((name, axis + CONJUGATED * (name in conjugate)) for name, axis in layout.items()),
         alignment=tuple(alignment.items()),
@@ -207,7 +208,8 @@ def expect(
     a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
     a = np.conj(a) if workload.conjugated["a"] else a
     b = np.conj(b) if workload.conjugated["b"] else b
-    product, bound = product_and_bound(a, b, workload, workload.dtype["a"], structured=structured)
+    multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
+    product, bound = product_and_bound(a, b, workload, multiplied, structured=structured)
     return tolerance.expect(
         product,
         bound,

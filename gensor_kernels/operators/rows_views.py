@@ -122,6 +122,8 @@ def accumulator_of(operation: str, dtype: str, out: str) -> str:
         return INTEGERS[operation]
     if facts(out).is_integer != (operation in ("argmax", "argmin")) or (facts(out).is_integer and out != "int64"):
         raise UnsupportedError(f"{operation} of {dtype} into {out}")
+    if dtype not in ACCUMULATORS:
+        raise UnsupportedError(f"{operation} of {dtype}: expected one of {', '.join(ACCUMULATORS)}")
     return ACCUMULATORS[dtype]
 
 

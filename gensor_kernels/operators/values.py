@@ -39,6 +39,12 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return np.asarray(_erf_of(x), dtype=np.float64)
 
 
+def _nibble(byte: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """The lower (0) or upper (1) half of a byte."""
+    bits = np.asarray(byte).astype(np.int64) >> (4 * np.asarray(which).astype(np.int64))
+    return (bits & 15).astype(np.float64)
+
+
 FUNCTIONS: dict[str, Function] = {
     "add": Function(np.add, 2, 1),
     "subtract": Function(np.subtract, 2, 1),
@@ -62,6 +68,7 @@ FUNCTIONS: dict[str, Function] = {
     "greater_equal": Function(np.greater_equal, 2, 0),
     "equal": Function(np.equal, 2, 0),
     "where": Function(np.where, 3, 0),
+    "nibble": Function(_nibble, 2, 0),
 }
 
 

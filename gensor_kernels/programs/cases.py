@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..operators import operator
 from ..operators.dtypes import facts
+from ..operators.storage import element_bytes
 from .extents import extents
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def granularity(workload: Workload) -> dict[str, int]:
     e, step = extents(workload), {"m": 1, "n": 1, "k": 1}
     for operand, axis in e.unit.items():
         if axis in step:
-            step[axis] = max(step[axis], e.align[operand] // facts(e.dtype[operand]).itemsize)
+            step[axis] = max(step[axis], int(e.align[operand] / element_bytes(e.dtype[operand])))
     return step
 
 

@@ -98,6 +98,7 @@ class ContractionFamily(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
+        names |= {"group"} if extents(workload).group else set()
         if in_workspace(program, extents(workload)):
             names.add("split_reduce")
         if program["raster"] > 1:

@@ -35,8 +35,11 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
     own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
     if e.norm:
         own["NORM"] = CODES[e.norm]
+    if e.scaled:
+        own |= {"SCALED": e.scaled, "GROUP": e.group}
+    own |= {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
     return own | {
-        "IN_TYPE": macro_token(e.dtype["a"]),
+        "IN_TYPE": macro_token(e.multiplied),
         "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "MATH_TF32": int(workload.math == "tf32"),

@@ -5,7 +5,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .mma_operands import k_contiguous
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
+from .widening import by_fragment, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -50,23 +52,24 @@ class ContractionMma(ContractionFamily):
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
-        types = extents(workload).dtype
-        kind, out = parts.kind(workload), types["c"]
+        e = extents(workload)
+        kind, out = parts.kind(workload), e.dtype["c"]
         if kind is None:
-            return f"no tensor-core instruction for {types['a']} with math {workload.math}"
+            return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not parts.instructions(kind, arch):
             return f"{arch.name} has no {kind} tensor-core instruction"
-        if out not in OUTPUTS.get(types["a"], FLOAT_OUTPUTS):
-            return f"no tensor-core kernel writes {out} from {types['a']}"
+        if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
+            return f"no tensor-core kernel writes {out} from {e.multiplied}"
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
-        element = extents(workload).bytes_a
+        e = extents(workload)
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) for b in parts.STEP_BYTES]
         codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, [b // element for b in parts.STEP_BYTES]),
+            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, steps),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             shared.vector_coordinate(workload, "a", 1),
@@ -80,9 +83,9 @@ class ContractionMma(ContractionFamily):
 
     @staticmethod
     def _asynchronous(workload: Workload, arch: Arch) -> bool:
-        """cp.async moves 4 bytes or more."""
+        """cp.async moves 4 bytes or more, as they are."""
         align = extents(workload).align
-        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4
+        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4 and by_fragment(workload)
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
@@ -92,10 +95,12 @@ class ContractionMma(ContractionFamily):
         """The rules of contraction_mma.cu, and at least one block per SM."""
         c = columns
         warps = c["down"] * c["across"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"]) > 0
+        ok = (
+            c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
+        ) > 0
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
-            along = passes if parts.k_contiguous(workload, operand) else pieces
+            along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
         ok &= norm_legal(c, extents(workload))
         return ok & shared.common_legal(c, arch, warps, self._memory(c, warps, workload))
@@ -104,8 +109,9 @@ class ContractionMma(ContractionFamily):
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
         m, n, e = columns["block_m"], columns["block_n"], extents(workload)
         like = np.ones_like(m)
-        stage = columns["block_k"] * (m + e.matrices * n) * e.bytes_a
         asynchronous = self._asynchronous(workload, arch)
+        one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
+        stage = parts.ring_bytes(one, workload)
         tiles = default_tiles.default_warp_tiles(e.matrices)[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
@@ -138,7 +144,8 @@ class ContractionMma(ContractionFamily):
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, the fragments of a k step, pieces staged in registers, addresses."""
-        c, held = columns, 0.0
+        c = columns
+        held: Any = 0.0
         warps = np.maximum(c["down"] * c["across"], 1.0)
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
@@ -146,6 +153,7 @@ class ContractionMma(ContractionFamily):
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 held = held + window_registers(*_entries(workload, operand, passes, pieces))
+        held = held + c.get("scale_registers", 0.0)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -158,12 +166,15 @@ class ContractionMma(ContractionFamily):
         c = columns
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
-        issue, clocks, held = c["step_issue"], 0.0, 0.0
+        issue, clocks, held, widening = c["step_issue"], 0.0, 0.0, np.zeros_like(warps)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces * _matrices(workload, operand)
             # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
+            if word_costs(workload, operand, arch):
+                issue = issue + copies * c[f"piece_issue_{operand}"]
+                widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
             scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
@@ -171,16 +182,17 @@ class ContractionMma(ContractionFamily):
             if operand == extents(workload).window:
                 own = _entries(workload, operand, passes, pieces)
                 issue, held = issue + window_issue(*own), held + window_registers(*own)
+        more = c.get("scale_multiplies", np.zeros_like(warps))
         loop = Loop(
             warps=warps,
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=issue,
+            math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening),
+            multiplies=c["multiplies"] + more,
+            issue=issue + c.get("scale_issue", 0.0),
             wavefronts=clocks * warps,
             chain=c["chain"] - doubled * c["chain_saved"],
             in_flight=c["in_flight"],
             exposed=c["exposed"],
-            registers=c["base_registers"] + doubled * c["second_fragments"] + held,
+            registers=c["base_registers"] + doubled * c["second_fragments"] + held + c.get("scale_registers", 0.0),
             memory=self._memory(c, warps, workload),
             outputs=c["outputs"],
             touched=c["k_steps"],
@@ -199,8 +211,9 @@ class ContractionMma(ContractionFamily):
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
         choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
         needed = next(each.needed for each in choices if each.code == program["instruction"])
-        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).bytes_a // (16 * 8 * 32)
-        return frozenset({"HMMA", "IMMA"}), units * needed * extents(workload).matrices
+        e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
+        units = program["warp_m"] * columns * program["block_k"] * e.element // (16 * 8 * 32)
+        return frozenset({"HMMA", "IMMA"}), units * needed * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
@@ -211,13 +224,13 @@ class ContractionMma(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps, tile_bytes(p, extents(workload)))
+        memory = int(max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps, tile_bytes(p, extents(workload))))
         return class_launches(program, workload, self.name, 32 * warps, memory)
 
 
 def _entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thread's rows of A or columns of B, and its values of k."""
-    return (passes, pieces) if parts.k_contiguous(workload, operand) else (pieces, passes)
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
 
 
 def _matrices(workload: Workload, operand: str) -> int:

@@ -19,7 +19,7 @@ def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
             "iterations": -(-count // v["split_k"]),
             "fits_split": (v["split_k"] - 1) * v["block_k"] < e.k,
             "step_a": v["block_k"] * e.bytes_a,
-            "step_b": v["block_k"] * e.bytes_b * e.matrices,
+            "step_b": v["block_k"] * e.moved_b * e.matrices,
         }
 
     def splits(v: Values) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
+from ..operators.storage import EIGHT_BIT_FLOATS
 from . import contraction as shared
 from . import default_tiles, simt_forms
 from . import simt_parts as parts
@@ -22,6 +23,7 @@ from .family import Columns, Coordinate, Facts, Launch, Part
 from .norm_parts import in_workspace, norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, window_issue, window_registers
+from .widening import stored
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -53,7 +55,12 @@ class ContractionSimt(ContractionFamily):
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        return None if is_product(workload) else f"{workload.operator} is no matrix product"
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        if extents(workload).scaled:
+            return "scales of quantised weights need tensor cores"
+        out = extents(workload).dtype["c"]
+        return f"no kernel writes {out}" if out in EIGHT_BIT_FLOATS else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
@@ -117,7 +124,7 @@ class ContractionSimt(ContractionFamily):
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
-            inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * e.bytes_a
+            inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * stored(e, operand)
             widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,

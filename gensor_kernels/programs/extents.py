@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..operators import operator
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
+from ..operators.storage import element_bytes, product_type
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -24,8 +25,9 @@ class Extents:
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are, ``is_complex`` what all of them are; ``gate``,
-    ``biased``, ``rows`` and ``norm``: see Product.
+    ``conjugated`` says which operands are, ``is_complex`` what all of them are.  ``multiplied`` is the type in which
+    the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored narrower.
+    ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows`` and ``norm``: see Product.
     """
 
     batch: int
@@ -33,7 +35,7 @@ class Extents:
     n: int
     k: int
     bytes_a: int
-    bytes_b: int
+    bytes_b: float
     bytes_c: int
     bytes_acc: int
     extra: int
@@ -47,6 +49,10 @@ class Extents:
     order: int
     conjugated: Mapping[str, bool]
     is_complex: bool
+    multiplied: str
+    element: int
+    scaled: int
+    group: int
     gate: str
     biased: bool
     rows: int
@@ -57,6 +63,16 @@ class Extents:
         """Matrices B of one product: two where one of them is a gate."""
         return 2 if self.gate else 1
 
+    @property
+    def moved_b(self) -> float:
+        """Bytes of b per element, with its share of scales and zeros."""
+        return self.bytes_b + (1 + self.scaled) / self.group if self.group else self.bytes_b
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether an operand is stored narrower than it is multiplied."""
+        return self.element != min(self.bytes_a, self.bytes_b)
+
 
 @lru_cache(maxsize=4096)
 def extents(workload: Workload) -> Extents:
@@ -65,18 +81,19 @@ def extents(workload: Workload) -> Extents:
     if p is None:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
     sides = {"a": p.a, "b": p.b, "c": p.c}
-    width = {name: facts(side.dtype).itemsize for name, side in sides.items()}
+    width = {name: element_bytes(side.dtype) for name, side in sides.items()}
     batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
-    extra = 0
+    multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
-        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else width["c"])
+        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
+    scales = (1.0 + p.b.scaled) / p.b.group if p.b.group else 0.0
     return Extents(
-        *(batch, m, n, k, width["a"], width["b"], width["c"], facts(workload.accumulator).itemsize),
+        *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
         extra=extra,
         steps=len(workload.epilogue),
         whole_a=float(m * k if p.a.elements is None else p.a.elements / batch) * width["a"],
-        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * width["b"],
+        whole_b=float(n * k if p.b.elements is None else p.b.elements / batch) * (width["b"] + scales),
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
         dtype={name: side.dtype for name, side in sides.items()},
@@ -84,6 +101,10 @@ def extents(workload: Workload) -> Extents:
         order=p.order,
         conjugated={name: side.conjugated for name, side in sides.items()},
         is_complex=facts(workload.accumulator).is_complex,
+        multiplied=multiplied,
+        element=facts(multiplied).itemsize,
+        scaled=p.b.scaled,
+        group=p.b.group,
         gate=p.gate,
         biased=p.biased,
         rows=p.rows,

@@ -54,13 +54,15 @@ class Gemv(Family):
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Every matrix product with a skinny side, but for operands that are read through a window."""
+        """Every matrix product with a skinny side, but for operands that are read through a window or widened."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         if extents(workload).window:
             return f"{workload.operator} reads its operand through a window"
         if extents(workload).gate or extents(workload).rows or extents(workload).norm:
             return f"{workload.operator} is more than a matrix product"
+        if extents(workload).is_widened:
+            return "an operand is stored narrower than it is multiplied"
         return None if forms(workload) else f"neither m nor n is at most {MOST_SMALL}"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..machine.arch import Arch
-from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
+from .widening import held, scale_parts, spread
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -55,7 +56,7 @@ INSTRUCTIONS = {
 
 def kind(workload: Workload) -> str | None:
     """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    dtype = extents(workload).dtype["a"]
+    dtype = extents(workload).multiplied
     if dtype == "float32" and workload.math == "tf32":
         return "tf32"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
@@ -67,15 +68,11 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
     return tuple(i for i in INSTRUCTIONS[name] if i.feature in arch.features)
 
 
-def k_contiguous(workload: Workload, operand: str) -> bool:
-    """Whether an operand's shared rows run along k (also where it has no unit stride)."""
-    return extents(workload).unit[operand] in ("k", "s")
-
-
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     """Bytes of the shared buffers, of numbers or arrays."""
-    e = extents(workload)
-    return v["stages"] * v["block_k"] * (v["block_m"] + e.matrices * v["block_n"]) * e.bytes_a
+    e, copy = extents(workload), v["copy"]
+    rows_a, rows_b = v["block_m"] * held(e, "a", copy), v["block_n"] * held(e, "b", copy)
+    return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
@@ -88,7 +85,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
 
     def ring(v: Values) -> dict[str, np.ndarray]:
-        return {"ring": ring_bytes(v, workload)}
+        return {"ring": ring_bytes({"copy": 1, **v}, workload)}
 
     def copy(v: Values) -> dict[str, np.ndarray]:
         through = v["copy"] == 0
@@ -127,14 +124,15 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _warps(e.m, "m"),
         _warps(e.n, "n"),
         _multiply(workload, arch),
-        _copies(workload, "a"),
-        _copies(workload, "b"),
-        _read(workload, "a"),
-        _read(workload, "b"),
-        Part(("stages", "block_k", "block_m", "block_n"), ring),
+        copies(workload, "a", arch),
+        copies(workload, "b", arch),
+        read(workload, "a", arch),
+        read(workload, "b", arch),
+        Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring),
         Part(("copy", "stages", "vector_a", "vector_b"), copy),
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
         Part(("warp_m", "epilogue_staged"), rows),
+        *scale_parts(e),
     )
 
 
@@ -159,32 +157,36 @@ def _warps(extent: int, axis: str) -> Part:
 def _multiply(workload: Workload, arch: Arch) -> Part:
     """Math of a warp's iteration: 16 x 8 outputs x 32 bytes of k at a time."""
     choices = instructions(kind(workload) or "", arch)
-    element, matrices = extents(workload).bytes_a, extents(workload).matrices
+    e = extents(workload)
+    element, narrow, matrices = e.element, min(e.bytes_a, e.bytes_b), e.matrices
     counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate)
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
+        reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32
         outputs = v["warp_m"] * v["warp_n"]
         sums = outputs * matrices
         count = np.array([counts[int(code)] for code in v["instruction"]])
         # Small instructions do not reach the full rate on parts that have the large one.
         math = sums * steps * clocks * np.where(count == choices[0].needed, 1, 2)
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
-        fragments = (v["warp_m"] + matrices * v["warp_n"]) / 4
+        rows = {"a": v["warp_m"], "b": matrices * v["warp_n"]}
+        fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4
+        widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
         # With two sets of fragments the next ones are read during the math, across the barrier too where the
         # steps come in pairs; with one set every k step waits for its own.
-        paired = (steps % 2 == 0) & (v["copy"] == 1)
+        paired = (reads % 2 == 0) & (v["copy"] == 1)
         double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
         return {
             "math": math,
-            "chain": latency + BARRIER + READ_LATENCY * steps,
-            "chain_saved": BARRIER + READ_LATENCY * steps - double,
+            "chain": latency + BARRIER + READ_LATENCY * reads,
+            "chain_saved": BARRIER + READ_LATENCY * reads - double,
             "multiplies": sums * steps / 128 * count,
-            "step_issue": steps + 9,
+            "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
             "double_needs": sums / 32 + 2 * fragments + 48,
-            "base_registers": sums / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0),
+            "base_registers": sums / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0) + widened,
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
@@ -192,63 +194,3 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         }
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
-
-
-def _copies(workload: Workload, operand: str) -> Part:
-    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh)."""
-    element = extents(workload).bytes_a
-    axis = {"a": "m", "b": "n"}[operand]
-    along_k = k_contiguous(workload, operand)
-
-    def function(v: Values) -> dict[str, np.ndarray]:
-        block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
-        pieces = (v["block_k"] if along_k else block) * element // width
-        return {
-            f"rows_{operand}": block if along_k else v["block_k"],
-            f"pieces_{operand}": pieces,
-            f"pieces_power_{operand}": power_of_two_in(pieces),
-            f"piece_clocks_{operand}": np.maximum(width / 4, 1) + 1,
-            f"piece_lines_{operand}": width * 32 / 128,
-        }
-
-    return Part((f"block_{axis}", "block_k", f"vector_{operand}"), function)
-
-
-@lru_cache(maxsize=512)
-def unswizzled_degree(row_bytes: int) -> int:
-    """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
-    return wavefronts([row * row_bytes for row in range(8)], 16)
-
-
-@lru_cache(maxsize=512)
-def plain_degree(row_bytes: int) -> int:
-    """Wavefronts to read 4 rows x 8 adjacent words of an unswizzled tile: one register of 32-bit fragments."""
-    return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
-
-
-def _read(workload: Workload, operand: str) -> Part:
-    """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
-    axis = {"a": "m", "b": "n"}[operand]
-    element = extents(workload).bytes_a
-    along_k = k_contiguous(workload, operand)
-    matrices = extents(workload).matrices if operand == "b" else 1
-    rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
-
-    def function(v: Values) -> dict[str, np.ndarray]:
-        count = matrices * v[f"warp_{axis}"] / 16 * (v["block_k"] * element / 32)
-        row = v["block_k" if along_k else f"block_{axis}"] * element
-        by_matrix = along_k or element == 2
-        plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])
-        degree = np.where(v["swizzle"] == 1, 1, plain)
-        if by_matrix:
-            return {f"read_issue_{operand}": count * (1 + rounding), f"read_clocks_{operand}": count * 4 * degree}
-        if element == 4:
-            return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
-        # Bytes across rows: sixteen byte loads and their packing.
-        degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
-        return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}
-
-    names = (
-        (f"warp_{axis}", "block_k", "swizzle") if along_k else (f"warp_{axis}", "block_k", f"block_{axis}", "swizzle")
-    )
-    return Part(names, function)

@@ -15,6 +15,7 @@ from .extents import extents, power_of_two_in
 from .family import Part, Values
 from .norm_parts import norm_parts, partial
 from .simt_forms import RATES, planes, sum_bytes, word_bytes
+from .widening import ELEMENT_ISSUE, stored
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -184,9 +185,11 @@ def _loads(workload: Workload, operand: str) -> Part:
     """Global loads of an operand's step and what one of them costs (TileShape in simt_tile.cuh)."""
     e = extents(workload)
     axis = {"a": "m", "b": "n"}[operand]
+    element = stored(e, operand)
+    cast = ELEMENT_ISSUE[e.dtype[operand]] if element != e.element else int(e.element != e.bytes_acc)
 
     def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        elements = v[f"vector_{operand}"] // e.bytes_a
+        elements = v[f"vector_{operand}"] // element
         return elements, {
             f"per_line_{operand}": np.maximum(inner // elements, 1),
             f"lines_{operand}": outer,
@@ -196,8 +199,7 @@ def _loads(workload: Workload, operand: str) -> Part:
 
     def converting(v: Values, elements: np.ndarray) -> np.ndarray:
         """Instructions of a load's elements on their way: a cast, a flipped sign, a sum of parts."""
-        plain = int(e.bytes_a != e.bytes_acc) + int(e.conjugated[operand])
-        return elements * (plain + (v["form"] == 3))
+        return elements * (cast + int(e.conjugated[operand]) + (v["form"] == 3))
 
     def stores(v: Values, lanes: np.ndarray, elements: np.ndarray) -> np.ndarray:
         extent, pad, word = v[f"block_{axis}"], v["pad"], word_bytes(v["form"], e.bytes_acc)

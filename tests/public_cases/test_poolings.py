@@ -40,7 +40,9 @@ def pooling(name: str, draw: Draw, served: Served) -> None:
         terms, arguments = pool.window[0] * pool.window[1], (tuple(pool.window),)
         keywords |= {"stride": tuple(pool.steps), "padding": tuple(pool.pads), "ceil_mode": pool.ceil}
         keywords |= {"dilation": tuple(pool.holes)} if name == "max_pool2d" else {"count_include_pad": pool.counted}
-        if shape[0] and np.isfinite(image).all() and not pool.ceil:
+        # ONNX's evaluator fails for maxima under stride 1 with other padding along h than along w.
+        comparable = name == "avg_pool2d" or pool.pads[0] == pool.pads[1]
+        if shape[0] and np.isfinite(image).all() and not pool.ceil and comparable:
             np.testing.assert_allclose(pool(image), pool.onnx(image), rtol=1e-12, atol=1e-14)
     values = pool(image)
     out = keywords["out"] = draw.out([values.shape[axis] for axis in LAST[4]] if last else values.shape, dtype)

@@ -183,3 +183,30 @@ DEVICE u32 pack_pair(float low, float high, half_t) {
 DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
     return (u32)bfloat16_from_float(low).bits | (u32)bfloat16_from_float(high).bits << 16;
 }
+template <class T>
+DEVICE u32 fma_pair(u32 a, u32 b, u32 c, T) {
+    u32 result = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        const double x = to_float(T{(u16)(a >> shift)}), y = to_float(T{(u16)(b >> shift)});
+        result |= (u32)convert<T>(x * y + to_float(T{(u16)(c >> shift)})).bits << shift;
+    }
+    return result;
+}
+DEVICE u32 byte_permute(u32 low, u32 high, u32 selector) {
+    const u64 bytes = (u64)high << 32 | low;
+    u32 result = 0;
+    for (int i = 0; i < 4; ++i)
+        result |= (u32)(u8)(bytes >> 8 * (selector >> 4 * i & 7)) << 8 * i;
+    return result;
+}
+DEVICE u32 convert_e4m3_pair(u16 bytes) {
+    u32 pair = 0;
+    for (int shift = 0; shift < 16; shift += 8) {
+        const u32 magnitude = bytes >> shift & 0x7f, sign = bytes >> shift & 0x80;
+        const float value = (float)(magnitude >> 3 ? magnitude & 7 | 8 : magnitude & 7) *
+                            bit_cast<float>((127 - 10 + (magnitude >> 3 ? magnitude >> 3 : 1)) << 23);
+        const u32 half = magnitude == 0x7f ? 0x7fff : half_from_float(value).bits;
+        pair |= (half | sign << 8) << 2 * shift;
+    }
+    return pair;
+}

@@ -1,0 +1,108 @@
+// Scales of a quantised B: element (k, n) stands for its number less a zero, times a scale, both one per column and
+// GROUP elements of k. Scaling is put off: a group is summed as it is, and its sum is scaled. The zero of a group times
+// the sum of its elements of A is subtracted then; these sums are the product of A's fragments and ones.
+#pragma once
+#include "contraction.cuh"
+#include "mma_widen.cuh"
+
+using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
+
+#if SCALED
+static_assert(GROUP % 32 == 0 && (GROUP <= BLOCK_K ? GROUP == 0 || BLOCK_K % GROUP == 0 : GROUP % BLOCK_K == 0),
+              "Groups are whole steps of k, or steps whole groups.");
+static_assert(GROUP == 0 || WARP_M * WARP_N <= 2560, "A group's sums and those of all groups must fit the registers.");
+
+struct Scaling {
+    static constexpr bool ZEROS = SCALED == 2;
+    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f;      // what numbers stand less when widened
+    static constexpr int UNIT = GROUP == 0 ? BLOCK_K : minimum(GROUP, BLOCK_K); // k after which a group may end
+    static constexpr int PARTS = UNIT * ELEMENT / K_STEP_BYTES;                 // fragments along k in it
+    gptr<IN_TYPE> scales;                                                       // of this lane's first column
+    gptr<i8> zeros;
+    i64 scale_n, scale_group, zero_n, zero_group; // elements from column to column, and from group to group
+    int columns, groups;                          // columns of B from the lane's first on; groups from this one on
+    int left;                                     // k of the group not yet summed
+    u32 scale[FRAGMENTS_N];                       // two columns of a fragment
+    float zero[ZEROS ? FRAGMENTS_N : 1][2];
+    float sums[ZEROS ? FRAGMENTS_M : 1][4]; // of rows of A
+    float totals[GROUP ? FRAGMENTS_M : 1][GROUP ? FRAGMENTS_N : 1][4];
+
+    MEMBER Scaling(const Params &params, const Tile &tile, int column) : sums{}, totals{} {
+        const int first = column + (thread_index() & 3) * 2, group = GROUP ? tile.k_begin / (GROUP ? GROUP : 1) : 0;
+        scale_n = params.d_n, scale_group = params.d_m;
+        zero_n = params.groups.zero_n, zero_group = params.groups.zero_group;
+        scales = gptr<IN_TYPE>(params.d) + (first * scale_n + group * scale_group);
+        zeros = gptr<i8>(params.groups.zeros) + (first * zero_n + group * zero_group);
+        columns = params.n - first, groups = (GROUP ? divide_up(params.k, GROUP ? GROUP : 1) : 1) - group;
+        left = GROUP - (tile.k_begin - group * GROUP);
+        load();
+    }
+
+    // Asks for scales and zeros of the group.
+    MEMBER void load() {
+        UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+            Vec<4> pair = Vec<4>::zero();
+            UNROLL for (int i = 0; i < 2; ++i) {
+                const bool inside = within(j * 8 + i, columns) && within(0, groups);
+                pair.set(i, load_global<2>(scales + (j * 8 + i) * scale_n, inside).template get<IN_TYPE>(0));
+                if (ZEROS)
+                    zero[j][i] =
+                        (float)load_global<1>(zeros + (j * 8 + i) * zero_n, inside).template get<i8>(0) - CENTRE;
+            }
+            scale[j] = pair.word[0];
+        }
+    }
+    // Adds a fragment of every row of A to the rows' sums.
+    MEMBER void add(const u32 (&a)[FRAGMENTS_M][4]) {
+        if constexpr (ZEROS) {
+            const u32 one = same_type<IN_TYPE, half_t> ? 0x3c003c00u : 0x3f803f80u, ones[2] = {one, one};
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) multiply(sums[i], a[i], ones);
+        }
+    }
+    // `parts` fragments along k of this stage have been multiplied: perhaps a group ends.
+    MEMBER void pass(Accumulators &group, int parts) {
+        if (GROUP == 0 || parts % PARTS != 0)
+            return;
+        left -= UNIT;
+        if (UNIT < GROUP && left > 0)
+            return;
+        cover("group");
+        end(group);
+        left = GROUP, --groups;
+        scales = scales + scale_group, zeros = zeros + zero_group;
+        load();
+    }
+    // Adds what the group sums to, scaled, to the totals.
+    MEMBER void end(Accumulators &group) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+            UNROLL for (int r = 0; r < 4; ++r) {
+                const float factor = to_float(bit_cast<IN_TYPE>((u16)(scale[j] >> 16 * (r & 1))));
+                float value = group[i][j][r];
+                if (ZEROS)
+                    value = fma_(-zero[j][r & 1], sums[i][r], value);
+                if (GROUP)
+                    totals[i][j][r] = fma_(value, factor, totals[i][j][r]);
+                group[i][j][r] = GROUP ? 0.0f : value * factor;
+            }
+        }
+        if (ZEROS)
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int r = 0; r < 4; ++r) sums[i][r] = 0.0f;
+    }
+    // The sums of all groups in place of the last one's.
+    MEMBER void finish(Accumulators &group) {
+        end(group);
+        if (GROUP)
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                UNROLL for (int r = 0; r < 4; ++r) group[i][j][r] = totals[i][j][r];
+    }
+};
+
+#else
+struct Scaling {
+    MEMBER Scaling(const Params &, const Tile &, int) {}
+    template <class Part>
+    MEMBER void add(const Part &) {}
+    MEMBER void pass(Accumulators &, int) {}
+    MEMBER void finish(Accumulators &) {}
+};
+#endif

@@ -1,0 +1,71 @@
+// Fragments of operands that lie in shared memory as they are stored, some of them narrower than they are multiplied.
+//
+// The narrow operand is read as any other, 32 bytes of k at a time: a lane gets 4 bytes, whose elements it widens to
+// those of k that it has in a fragment. These are others than ldmatrix gives of 16-bit elements, so the wide operand,
+// if one is, is read in the same order of k, 8 bytes per lane and row. The order within a step does not change a sum.
+#pragma once
+#include "mma_fragments.cuh"
+
+constexpr int PART_COUNT = 8 * ELEMENT / NARROW;    // fragments along k in a step of K_STEP
+constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1; // of those, in the elements of four bytes
+
+// A read of 4 * PART_COUNT bytes per lane takes as many chunks along the rows as PART_COUNT.
+template <class Shape, int COUNT, int REGISTERS>
+struct SpreadLoader {
+    using Rows = typename Shape::Rows;
+    static constexpr int WORDS = REGISTERS * PART_COUNT, HALVES = REGISTERS / 2; // halves: 8 rows of A or columns of B
+    static constexpr int LANE_BYTES = 4 * PART_COUNT, UNIT_BYTES = 4 * LANE_BYTES;
+    static constexpr int UNITS = Rows::ROW_BYTES / UNIT_BYTES,
+                         ALIKE = Rows::SPAN > PART_COUNT ? Rows::SPAN / PART_COUNT : 1;
+    static constexpr int PERIOD = ALIKE < UNITS ? ALIKE : UNITS; // reads along k after which offsets repeat
+    int base[PERIOD];
+
+    MEMBER explicit SpreadLoader(int first) {
+        const int lane = thread_index() & 31;
+        UNROLL for (int i = 0; i < PERIOD; ++i) base[i] =
+            Rows::offset(first + (lane >> 2), i * UNIT_BYTES + (lane & 3) * LANE_BYTES);
+    }
+    MEMBER void load(u32 (&words)[COUNT][WORDS], sptr<u8> tile, int step) const {
+        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int half = 0; half < HALVES; ++half)
+            UNROLL for (int read = 0; read < 2; ++read) {
+            const int unit = step * 2 + read, row = i * HALVES * 8 + half * 8;
+            const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
+            const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
+            UNROLL for (int w = 0; w < PART_COUNT; ++w) words[i][(read * PART_COUNT + w) * HALVES + half] =
+                in_order(loaded, w);
+        }
+    }
+    // Word w in the order in which words of the narrow operand are widened.
+    static MEMBER u32 in_order(const Vec<LANE_BYTES> &loaded, int w) {
+        if constexpr (PART_COUNT == 2)
+            return loaded.word[w];
+        else
+            return byte_permute(loaded.word[w / 2], loaded.word[2 + w / 2], w % 2 == 0 ? 0x5410 : 0x7632);
+    }
+};
+
+template <class Shape, int COUNT, int REGISTERS, bool SPREAD = Shape::SPREAD>
+struct LoaderOf {
+    using Type = FragmentLoader<Shape, COUNT, REGISTERS>;
+    static constexpr int WORDS = REGISTERS; // of a fragment as it is read
+};
+template <class Shape, int COUNT, int REGISTERS>
+struct LoaderOf<Shape, COUNT, REGISTERS, true> {
+    using Type = SpreadLoader<Shape, COUNT, REGISTERS>;
+    static constexpr int WORDS = Type::WORDS;
+};
+
+// Fragment `part` of what was read of a row of A (REGISTERS 4) or a column of B (2).
+template <class Shape, int REGISTERS, int WORDS>
+DEVICE void take_part(u32 (&fragment)[REGISTERS], const u32 (&words)[WORDS], int part) {
+    constexpr int HALVES = REGISTERS / 2;
+    UNROLL for (int half = 0; half < HALVES; ++half) {
+        if constexpr (Shape::SPREAD) {
+            UNROLL for (int i = 0; i < 2; ++i) fragment[i * HALVES + half] = words[(part * 2 + i) * HALVES + half];
+        } else {
+            u32 pairs[2 * WORD_PARTS];
+            widen_word(words[part / WORD_PARTS * HALVES + half], pairs, typename Shape::Source{}, IN_TYPE{});
+            UNROLL for (int i = 0; i < 2; ++i) fragment[i * HALVES + half] = pairs[part % WORD_PARTS * 2 + i];
+        }
+    }
+}
