@@ -18,7 +18,7 @@ from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.workload import Workload
 from gensor_tuner.operands import Block, Operands
 
-from . import torch_windows
+from . import torch_fused, torch_windows
 from .torch_windows import NoCallError
 
 Function = Callable[..., Any]
@@ -222,6 +222,8 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "norms": _norm,
     "elementwise": _elementwise,
     "attention": _attention,
+    "gated": torch_fused.gated,
+    "normed": torch_fused.normed,
     "conv": torch_windows.convolution,
     "depthwise": torch_windows.depthwise,
     "pooling": torch_windows.pooling,

@@ -49,7 +49,7 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
     if (rows < (u32)params.raster)
         cover("raster_tail");
 #if RAGGED_ROWS
-    const Rows own = find_rows<BLOCK_ROWS>(params, (i32)(first_row + in_group % rows));
+    const GroupRows own = find_group<BLOCK_ROWS>(params, (i32)(first_row + in_group % rows));
     tile.row = own.row;
     tile.end = own.end;
     tile.batch.index[2] = own.group;

@@ -1,13 +1,14 @@
 // Products of groups that differ in their rows: rows [ends[g - 1], ends[g]) of A and C belong to matrix g of B.
 //
 // The ends lie on the device (Params::d, int32), so the host launches as many blocks as any ends could need, and each
-// finds its group by itself: a warp counts the tiles of 32 groups at a time. Rows behind the last end are one group
-// more, whose product is zero. Ends out of order or out of range may leave rows out, but no address leaves an operand.
+// finds its group by itself: a warp counts the tiles of 32 groups at a time. Rows behind the last end are one
+// group more, whose product is zero. Ends out of order or out of range may leave rows out, but no address leaves an
+// operand.
 #pragma once
 #include "epilogue.cuh"
 
 // A tile's matrix of B (`params.batch`: none), its first row, and the end of its group; past all tiles, row == end.
-struct Rows {
+struct GroupRows {
     i32 group, row, end;
 };
 
@@ -22,7 +23,7 @@ DEVICE i32 rows_before(const Params &params, i32 group) {
 
 // Tiles of BLOCK_ROWS rows are counted through all groups; this is number `tile`. Every lane of the warp takes part.
 template <int BLOCK_ROWS>
-DEVICE Rows find_rows(const Params &params, i32 tile) {
+DEVICE GroupRows find_group(const Params &params, i32 tile) {
     const i32 lane = thread_index() & 31;
     i32 left = tile;
     for (i32 first = 0; within(first, params.batch + 1); first += 32) {
@@ -36,7 +37,7 @@ DEVICE Rows find_rows(const Params &params, i32 tile) {
         }
         if (within(left, all)) {
             const bool mine = !within(left, before) && within(left, before + tiles);
-            Rows found = {mine ? group : 0, mine ? begin + (left - before) * BLOCK_ROWS : 0, mine ? end : 0};
+            GroupRows found = {mine ? group : 0, mine ? begin + (left - before) * BLOCK_ROWS : 0, mine ? end : 0};
             UNROLL for (int step = 1; step < 32; step *= 2) { // the others are zeros
                 found.group += shuffle_xor(found.group, step);
                 found.row += shuffle_xor(found.row, step);
@@ -46,7 +47,7 @@ DEVICE Rows find_rows(const Params &params, i32 tile) {
         }
         left -= all;
     }
-    return Rows{0, params.m, params.m};
+    return GroupRows{0, params.m, params.m};
 }
 
 // Places of a tile's outputs, without rows of the next group.

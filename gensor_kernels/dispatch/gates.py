@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..operators import gated
 from ..operators.geometry import BATCH_AXES, Strides
-from ..operators.workload import View
+from ..operators.workload import View, Workload
 from .arguments import WIDER_RESULTS, FusedAsked, Operation, operations, resolve
 from .fallback import apply_steps
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .problem import Axes, broadcast, matrix, result_matrix
 from .runtime import Runtime
 
@@ -79,6 +79,12 @@ class GatedProduct(Function):
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
 
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Both matrices side by side."""
+        a, b, d = arrays["a"], arrays["b"], arrays.get("d")
+        wide = None if arrays["c"].dtype == a.dtype else arrays["c"].dtype
+        return Called((a, b.reshape(*b.shape[:2], -1), None if d is None else d.reshape(-1)), wide)
+
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """One product with both, and element-wise operations in at least float32."""
         a, b, bias = inputs
@@ -93,7 +99,8 @@ class GatedProduct(Function):
         return apply_steps(device, both[..., :n], step, wide, wide) * both[..., n:]
 
 
-FUNCTIONS = {name: GatedProduct(name) for name in gated.GATES}
+#: By the operation that is applied to the gate.
+FUNCTIONS = {gate: GatedProduct(name) for name, gate in gated.GATES.items()}
 
 
 def inputs_of(result: np.dtype[Any], a: View, b: View) -> str:
@@ -149,7 +156,7 @@ def product(
     from .calls import call
 
     parameters = None if dtype is None else np.dtype(dtype)
-    return call(runtime, FUNCTIONS[gate.name], (a, b, gate.bias), parameters, out, gate.steps, precision)
+    return call(runtime, FUNCTIONS[gated.GATES[gate.name]], (a, b, gate.bias), parameters, out, gate.steps, precision)
 
 
 def fused(runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, dtype: Any, precision: str | None) -> Any:

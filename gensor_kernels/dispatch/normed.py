@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..operators import normed
+from ..operators import normed, operator
 from ..operators.epilogue import NORMS
 from ..operators.geometry import BATCH_AXES, Geometry
+from ..operators.norms import VERIFIED_EPS
+from ..operators.workload import Workload
 from .arguments import FusedAsked, Operation, operations, resolve
 from .fallback import apply_steps
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gates import folded, inputs_of
 from .runtime import Runtime
 
@@ -77,6 +79,13 @@ class NormedProduct(Function):
             geometry,
             operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
         )
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The eps is that of verification."""
+        declared: Any = operator(workload.operator)
+        wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
+        norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], wide)
+        return Called((arrays["a"], arrays["b"]), norm)
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Norm, math: str | None) -> Any:
         """The product, in at least float32; the rest is in `finished`."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators import operator, ragged
+from ..operators.workload import Workload
 from .arguments import WIDER_RESULTS
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 
 
 class RaggedProduct(Function):
@@ -51,6 +52,11 @@ class RaggedProduct(Function):
         workload = ragged.workload_from_operands(x, w, asked.out, ends, math=math, epilogue=names)
         strides = {"a": x.strides, "b": w.strides, "c": asked.out.strides, "d": ends.strides}
         return Understood(workload, operator(ragged.NAME).geometry(workload, strides))
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """As it is declared."""
+        wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
+        return Called((arrays["a"], arrays["b"], arrays["d"]), wide)
 
     def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
         """One product per group; the ends are read, which waits for the device."""

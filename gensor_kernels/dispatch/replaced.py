@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..operators import MODULES, operator
+from ..operators.gated import Gated
 from ..operators.storage import EIGHT_BIT_FLOATS
 from ..operators.sum_of_products import SumOfProducts
 from ..operators.workload import Workload
@@ -26,6 +27,9 @@ FUNCTIONS = {
     "depthwise": ("sliding_functions", "DEPTHWISE"),
     "pooling": ("sliding_functions", "POOLING"),
     "attention": ("attention_function", "ATTENTION"),
+    "gated": ("gates", "FUNCTIONS"),
+    "ragged": ("ragged", "RAGGED"),
+    "normed": ("normed", "NORMED"),
 }
 
 
@@ -47,12 +51,13 @@ def library_call(
     if MODULES[workload.operator] not in FUNCTIONS:
         return None
     module, name = FUNCTIONS[MODULES[workload.operator]]
-    function: Function = getattr(import_module(f".{module}", __package__), name)
+    given = getattr(import_module(f".{module}", __package__), name)
+    function: Function = given[declared.gate] if isinstance(declared, Gated) else given
     made = function.called(workload, arrays)
 
     def call() -> Any:
         value = made.declared(function.library(device, made.inputs, made.parameters, precision_of(workload)))
-        return apply_steps(device, value, steps, output.dtype, value.dtype)
+        return function.finished(device, value, tuple(steps), made.parameters, output.dtype)
 
     return call
 

@@ -138,7 +138,8 @@ class Ragged(Operator):
         groups, m = workload.size["groups"], workload.size["m"]
         counts = np.zeros(groups, dtype=np.int64)
         left = m - -(-m // 2)
-        counts[0], counts[groups // 3 + 1], counts[-1] = -(-m // 2), left // 3, left // 3
+        for group, rows in ((0, m - left), (min(groups // 3 + 1, groups - 1), left // 3), (groups - 1, left // 3)):
+            counts[group] += rows
         ends = np.cumsum(counts)
         if groups == 3:
             ends[-1] = m + 3

@@ -1,0 +1,48 @@
+"""Products with a gate or a norm by PyTorch, as a user writes them: the product, then element-wise calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.workload import Workload
+
+from .torch_windows import NoCallError
+
+Main = tuple[Callable[..., Any], int]
+
+
+def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    """One product with both matrices."""
+    functional, declared = torch.nn.functional, operator(workload.operator)
+    name: str = declared.gate  # type: ignore[attr-defined]
+    gates: dict[str, Callable[[Any], Any]] = {"gelu_tanh": lambda v: functional.gelu(v, approximate="tanh")}
+    gate = gates.get(name) or getattr(functional, name)
+
+    def core(a: Any, b: Any, d: Any = None) -> Any:
+        both = torch.matmul(a, b.flatten(2))
+        both = both if d is None else both + d.flatten()
+        first, second = both.chunk(2, dim=-1)
+        return gate(first) * second
+
+    return core, 0
+
+
+def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    """The sums in front of the norm, and the norm."""
+    functional, shape, before = torch.nn.functional, (workload.size["n"],), workload.size["before"]
+    declared: Any = operator(workload.operator)
+    if any(step not in ("bias", "add") for step in steps[:before]):
+        raise NoCallError("only sums are written here in front of a norm")
+    from gensor_kernels.operators.norms import VERIFIED_EPS
+
+    norm = functional.layer_norm if declared.norm == "layernorm" else functional.rms_norm
+
+    def core(a: Any, b: Any, *extras: Any) -> Any:
+        value = torch.matmul(a, b)
+        for extra in extras:
+            value = value + extra
+        return norm(value, shape, eps=VERIFIED_EPS)
+
+    return core, before
