@@ -23,7 +23,7 @@ from gensor_tuner.shapes import read_shapes
 ARCH = lookup("sm_87")
 ROWS = read_shapes(OPERATORS)
 #: Operators whose array library's call nobody has written yet: they are timed beside nothing.
-WITHOUT_CALL = ("gated", "normed", "ragged")
+WITHOUT_CALL = ("gated", "normed", "quantised", "ragged")
 #: Of the root of the mean square: what compositions that round to the operands' type in between are off.
 NEAR = {"float16": 1e-2, "bfloat16": 6e-2, "int8": 1e-6}
 
