@@ -19,6 +19,7 @@ from gensor_kernels.operators import MODULES, attention, conv, depthwise, poolin
 from gensor_tuner.shapes import read_shapes
 
 from .numpy_device import NumpyDevice
+from .test_packaging import ROOT
 
 
 @pytest.fixture
@@ -167,12 +168,20 @@ def of_attention(draw, name):
     return attention.workload(5, 9, batch=2, **heads, mask=mask, mask_axes=over, causal=causal, epilogue=("mul",))
 
 
+def of_example(draw, name):
+    """Of operators without a maker of their own: the rows that examples/every_operator.csv has."""
+    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
+    found = draw(st.sampled_from([row.workload for row in rows if row.workload.operator == name]))
+    return found.with_epilogue(draw(st.sampled_from([found.epilogue, ("relu",), ("scale", "gelu", "tanh")])))
+
+
 MAKERS = {"conv": of_window, "depthwise": of_window, "pooling": of_window, "attention": of_attention}
+MAKERS |= dict.fromkeys(("reductions", "softmax", "norms", "elementwise"), of_rows)
 
 
 @st.composite
 def workloads(draw, name):
-    return MAKERS.get(MODULES[name], of_rows)(draw, name)
+    return MAKERS.get(MODULES[name], of_example)(draw, name)
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "matmul"])

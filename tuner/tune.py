@@ -149,7 +149,11 @@ class Run:
         shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
         spaces = [Space(shape, self.arch) for shape in shapes]
         pool = Pool(shapes)
-        pool.add(spaces[0], programs.values(), siblings=False)
+        for program in programs.values():
+            # A family may serve some sizes of a class only.
+            space = next((each for each in spaces if program.family in each.names), None)
+            if space is not None:
+                pool.add(space, [program], siblings=False)
         digest_of = {program: digest for digest, program in programs.items()}
         best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
         self.store.replace_portfolio(

@@ -23,13 +23,13 @@ DEVICE void read_fragment(float (&values)[COUNT], sptr<float> from) {
 }
 
 DEVICE void multiply_step(float (&sums)[SUMS], sptr<float> tile, const ThreadPlace &place) {
-    const sptr<float> rows = tile + (place.component * Rows::PLANE + place.row * GROUP_M);
-    const sptr<float> columns = tile + (Rows::WORDS + place.component * Columns::PLANE + place.column * GROUP_N);
+    const sptr<float> rows = tile + (place.component * RowTile::PLANE + place.row * GROUP_M);
+    const sptr<float> columns = tile + (RowTile::WORDS + place.component * ColumnTile::PLANE + place.column * GROUP_N);
     UNROLL for (int k = 0; k < BLOCK_K; ++k) {
         UNROLL for (int p = 0; p < HELD; ++p) {
             float a[THREAD_M], b[THREAD_N];
-            read_fragment<THREAD_M, GROUP_M, LANES_M>(a, rows + (p * Rows::PLANE + k * Rows::ROW));
-            read_fragment<THREAD_N, GROUP_N, LANES_N>(b, columns + (p * Columns::PLANE + k * Columns::ROW));
+            read_fragment<THREAD_M, GROUP_M, LANES_M>(a, rows + (p * RowTile::PLANE + k * RowTile::ROW));
+            read_fragment<THREAD_N, GROUP_N, LANES_N>(b, columns + (p * ColumnTile::PLANE + k * ColumnTile::ROW));
             UNROLL for (int i = 0; i < THREAD_M; ++i) {
                 UNROLL for (int j = 0; j < THREAD_N; ++j) {
                     float &sum = sums[(i * HELD + p) * THREAD_N + j];

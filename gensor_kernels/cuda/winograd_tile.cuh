@@ -110,8 +110,8 @@ struct Spread {
     }
 };
 
-using Rows = Spread<BLOCK_M, CHANNELS_LAST || !(FILTERS_LAST || PREPARED)>;
-using Columns = Spread<BLOCK_N, CHANNELS_LAST && !FILTERS_LAST && !PREPARED>;
+using RowTile = Spread<BLOCK_M, CHANNELS_LAST || !(FILTERS_LAST || PREPARED)>;
+using ColumnTile = Spread<BLOCK_N, CHANNELS_LAST && !FILTERS_LAST && !PREPARED>;
 template <bool FIRST, class A, class B>
 struct Either {
     using Type = A;
@@ -120,10 +120,10 @@ template <class A, class B>
 struct Either<false, A, B> {
     using Type = B;
 };
-using Image = Either<CHANNELS_LAST, Rows, Columns>::Type;
-using Filters = Either<CHANNELS_LAST, Columns, Rows>::Type;
-constexpr int TILE_WORDS = Rows::WORDS + Columns::WORDS; // of one shared buffer: rows, then columns
-constexpr int IMAGE_AT = CHANNELS_LAST ? 0 : Rows::WORDS, FILTERS_AT = CHANNELS_LAST ? Rows::WORDS : 0;
+using Image = Either<CHANNELS_LAST, RowTile, ColumnTile>::Type;
+using Filters = Either<CHANNELS_LAST, ColumnTile, RowTile>::Type;
+constexpr int TILE_WORDS = RowTile::WORDS + ColumnTile::WORDS; // of one shared buffer: rows, then columns
+constexpr int IMAGE_AT = CHANNELS_LAST ? 0 : RowTile::WORDS, FILTERS_AT = CHANNELS_LAST ? RowTile::WORDS : 0;
 
 // A thread's part of loading an operand: SIDE x SIDE elements of each of its pairs.
 template <class Shape, int SIDE>

@@ -49,6 +49,11 @@ class Space:
         """Compiler facts gathered so far by family name, to hand to another Space."""
         return {space.family.name: space.feedback for space in self.families}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The families that serve this Workload."""
+        return tuple(space.family.name for space in self.families)
+
     def family(self, name: str) -> FamilySpace:
         """The lattice of one family; KeyError when it does not serve this Workload."""
         for space in self.families:
