@@ -149,8 +149,8 @@ def test_pytorch_computes_every_operator(session, noise, row):
     made, *_ = expected(operands)
     torch = Vendors(session).torch
     call = torch.call(operands)
-    if call is None:  # a transposed convolution cropped unevenly, causal attention that is not square
-        assert row.name in ("conv_transpose_fp16", "attention_fp16_causal")
+    if call is None:  # cropped unevenly, causal but not square, 8-bit floats, quantised weights
+        assert row.name in ("conv_transpose_fp16", "attention_fp16_causal", "matmul_fp8") or "linear" in row.name
         return
     root = float(np.sqrt(np.mean(np.abs(made.values) ** 2)))
     allowed = NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root

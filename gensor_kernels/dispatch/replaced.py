@@ -26,6 +26,7 @@ FUNCTIONS = {
     "depthwise": ("sliding_functions", "DEPTHWISE"),
     "pooling": ("sliding_functions", "POOLING"),
     "attention": ("attention_function", "ATTENTION"),
+    "quantised": ("quantised_linear", "QUANTISED_LINEAR"),
 }
 
 
