@@ -15,7 +15,7 @@ from gensor_kernels import record, record_file, shape_row
 from gensor_kernels.dispatch import api, library
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import MODULES, attention, conv, depthwise, pooling, rows_views
+from gensor_kernels.operators import MODULES, attention, conv, depthwise, pooling, quantised, rows_views
 from gensor_tuner.shapes import read_shapes
 
 from .numpy_device import NumpyDevice
@@ -168,6 +168,14 @@ def of_attention(draw, name):
     return attention.workload(5, 9, batch=2, **heads, mask=mask, mask_axes=over, causal=causal, epilogue=("mul",))
 
 
+def of_weights(draw, name):
+    sizes = [draw(st.sampled_from([1, 8, 40, 66])) for _ in range(3)]
+    dtype, group = draw(st.sampled_from(("float16", "bfloat16"))), draw(st.sampled_from(quantised.GROUPS))
+    kind = {"bits": 4 if "int4" in name else 8, "zeros": name.endswith("zeros")}
+    sizes[2] += kind["bits"] == 4 and sizes[2] % 2
+    return quantised.workload(*sizes, **kind, group=group, dtype=dtype, epilogue=("bias",))
+
+
 def of_example(draw, name):
     """Of operators without a maker of their own: the rows that examples/every_operator.csv has."""
     rows = read_shapes(ROOT / "examples" / "every_operator.csv")
@@ -177,6 +185,7 @@ def of_example(draw, name):
 
 MAKERS = {"conv": of_window, "depthwise": of_window, "pooling": of_window, "attention": of_attention}
 MAKERS |= dict.fromkeys(("reductions", "softmax", "norms", "elementwise"), of_rows)
+MAKERS["quantised"] = of_weights
 
 
 @st.composite

@@ -56,6 +56,8 @@ def matrix(line: Line) -> Read:
         m, n, trans_a, trans_b, dtype, dtype_b = n, m, trans_b, trans_a, dtype_b, dtype
     gate, behind = _fused(line, gated.parse)
     if gate:
+        if dtype_b != dtype:
+            raise UnsupportedError(f"no operator of this version gates a product of {dtype} and {dtype_b}")
         if n % 2 or line.text("order", "row").lower() == "col":
             raise line.fail("epilogue", f"'{gate}' takes a row-major product of an even number of columns, not n = {n}")
         workload = gated.workload(

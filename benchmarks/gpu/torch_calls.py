@@ -15,6 +15,7 @@ import numpy as np
 
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.workload import Workload
 from gensor_tuner.operands import Block, Operands
 
@@ -132,6 +133,8 @@ Main = tuple[Function, int]
 
 
 def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    if workload.dtype["a"] != workload.dtype["b"] or workload.dtype["a"] in EIGHT_BIT_FLOATS:
+        raise NoCallError("PyTorch multiplies no such types as they are")
     if workload.dtype["a"] == "int8":
         if workload.size["batch"] > 1:
             raise NoCallError("torch._int_mm has no batch")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from ..errors import UnsupportedError
 from ..operators import operator
 from ..operators.geometry import flattened
 from ..operators.quantised import GROUPS, groups_of, workload_from_views
-from ..operators.workload import View
-from .function import Asked, Copy, Function, Result, Staged, Understood
+from ..operators.workload import View, Workload
+from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,12 @@ class QuantisedLinear(Function):
         operands = tuple(None if v is None else declared.output(workload, _rows(v).strides) for v in asked.operands)
         return Understood(workload, geometry, operands=operands)
 
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Operands are in the order of the arguments."""
+        bits = 4 if workload.dtype["b"] == "uint4x2" else 8
+        inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
+        return Called(inputs, Weights(bits, workload.size["group"]))
+
     def library(self, device: Any, inputs: Sequence[Any], parameters: Weights, math: str | None) -> Any:
         """Weights dequantised in float32, and a product."""
         x, w, scales, zeros = inputs
@@ -73,6 +79,7 @@ def dequantised(xp: Any, parameters: Weights, w: Any, scales: Any, zeros: Any, d
     """(out, in) weights as numbers of a floating-point dtype."""
     number = w
     if parameters.bits == 4:
+        w = w.astype(np.uint8, copy=False)
         number = xp.stack([w & 15, w >> 4], axis=-1).reshape(w.shape[0], 2 * w.shape[1])
     k = number.shape[1]
     group = parameters.group or k
