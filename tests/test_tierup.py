@@ -189,6 +189,17 @@ def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch
     assert len(asked) == tuned  # a record is there
 
 
+def test_a_machine_that_cannot_tune_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    asked = []
+    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    runtime = Runtime(RacingDevice(), library.Library())
+    for size in range(8, 80, 8):
+        runtime.background.consider(workload(size))
+        runtime.background.join(10)
+    assert len(asked) == tierup.MOST_FAILURES
+
+
 def test_the_worker_gets_the_request_and_its_kernel_is_used(monkeypatch, tmp_path):
     code = f"""
 import json, os, sys

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WORKER = Worker()
 ATTEMPTS = 3  # processes that may die or hang over one Workload, each over a kernel of its own
+MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra say, and no more is tried
 #: A kernel within this factor of the roofline bound is not worth a walk.
 NEAR_BOUND = 1.15
 
@@ -97,6 +98,7 @@ class Background:
         self._lock = threading.Lock()
         self._waiting: deque[Workload] = deque()
         self._thread: threading.Thread | None = None
+        self._failed = 0  # in a row
 
     def consider(self, workload: Workload) -> None:
         """Tunes a hot Workload, unless that was done or cannot gain anything."""
@@ -118,7 +120,7 @@ class Background:
 
     def _allowed(self) -> bool:
         device, asked = self.runtime.device, config.background()
-        wanted = not device.integrated if asked is None else asked
+        wanted = (not device.integrated if asked is None else asked) and self._failed < MOST_FAILURES
         return wanted and not device.emulated and config.tune_mode() != "off" and not config.deterministic()
 
     def _is_good(self, workload: Workload) -> bool:
@@ -146,4 +148,7 @@ class Background:
         assert runtime.device.arch is not None
         config.logger().info("tuning in the background: %s", workload.key())
         if tune(workload, runtime.device.arch, runtime.notes):
+            self._failed = 0
             runtime.renew(workload)
+        else:
+            self._failed += 1
