@@ -8,8 +8,11 @@ problem    arrays as they lie in memory -> a Workload and the strides of Params
 stored     databases -> the kernels of one Arch, in memory
 library    those kernels, indexed
 tiers      which of them serves a call, and why
-tierup     what may be done about a call that nothing good is stored for
-plan       what a call does once all that is known
+tierup     tuning: at once where that is asked for, in the background where a kind of call is hot
+worker     the process that tunes
+racing     kernels against the array library, on the caller's arrays; trials: the Plans that hold the races
+notes      what races and tuning found out, on its way into the user's database
+plan       what a call does once all that is known; keys: what it is found by
 fallback   the same result from the array library
 runtime    calls on one device, and the dictionary of Plans
 

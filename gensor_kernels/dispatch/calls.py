@@ -14,9 +14,10 @@ from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
 from .function import Function
+from .keys import about, places
 from .problem import LARGEST_EXTENT, Problem
 from .racing import may
-from .runtime import Runtime, about, places
+from .runtime import Runtime
 from .studying import Studied, study
 from .tierup import improve
 from .trials import TrialCall

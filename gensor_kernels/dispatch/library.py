@@ -134,11 +134,13 @@ class Library:
         timings = {key: {row.digest: row for row in rows} for key, rows in contents.timings.items()}
         for row in self._noted.values():
             timings.setdefault(row.key, {})[row.digest] = row
-        self.contents = replace(contents, timings={key: list(rows.values()) for key, rows in timings.items()})
-        self._shelves: dict[str, Shelf] = {}
+        shelves: dict[str, Shelf] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            shelf = self._shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
+            shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
             (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
+        # Other threads choose from this meanwhile: whole things take the places of whole things.
+        self.contents = replace(contents, timings={key: list(rows.values()) for key, rows in timings.items()})
+        self._shelves = shelves
         #: measured over predicted time by kernel digest, as far as anybody has asked; see tiers.residual
         self.residuals: dict[str, float] = {}
 

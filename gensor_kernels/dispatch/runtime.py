@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import config, recording
@@ -18,7 +18,8 @@ from ..programs import params
 from ..programs.families import FAMILIES
 from . import counting, tiers
 from .arguments import PRECISIONS, Call, Operation, kind, resolve
-from .fallback import integer_steps, is_whole
+from .fallback import integer_steps
+from .keys import about, places
 from .library import Kernel, Library
 from .notes import Notes
 from .plan import Bound, EmptyPlan, FallbackPlan, LaunchPlan, Plan, StagedPlan, SwitchedPlan
@@ -270,19 +271,3 @@ def _steps(call: Call, problem: Problem) -> list[params.Step]:
         dtype = "float32" if step.operand is None else step.operand.dtype.name
         steps.append(params.Step(tiers.code_of(step.name), step.scalar, dtype, strides or Strides()))
     return steps
-
-
-def about(steps: tuple[Operation, ...], pointer: Callable[[Any], int]) -> tuple[Any, ...]:
-    """The part of a key that stands for the epilogue: alignment for addresses, for scalars whether they are whole."""
-    parts: list[Any] = []
-    for name, operand, scalar in steps:
-        if operand is None:
-            parts += (name, is_whole(scalar), type(scalar) is complex)
-        else:
-            parts += (name, operand.shape, operand.strides, operand.dtype, pointer(operand) & 15, is_whole(scalar))
-    return tuple(parts)
-
-
-def places(arrays: Sequence[Any], where: Callable[[Any], int]) -> tuple[int | None, ...]:
-    """The devices whose memory arrays are in."""
-    return tuple(None if array is None else where(array) for array in arrays)
