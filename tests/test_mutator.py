@@ -75,9 +75,9 @@ def named(group: str, name: str) -> Configuration:
 @pytest.mark.parametrize(
     ("group", "names"),
     [
-        ("simt", ("one buffer, split", "staged, wide")),
-        ("mma cp.async", ("narrow", "wide")),
-        ("mma registers", ("wide",)),
+        ("simt", ("one buffer, split", "staged, wide", "norm, whole rows")),
+        ("mma cp.async", ("narrow", "wide", "norm, whole rows")),
+        ("mma registers", ("wide", "norm, whole rows")),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
