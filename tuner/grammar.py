@@ -145,7 +145,11 @@ def _program(row: Kernel) -> None:
     if not current:
         return  # what its integers mean is not known here; it is never launched
     arch = lookup(row.arch)
-    spaces = [family.coordinates(each, arch) for each in (workload, workload.with_epilogue(("scale",)))]
+    sized = operator(workload.operator).sized
+    # Some families serve, and have values for, some sizes only.
+    skinny = [sized(workload, {"batch": 1, "k": 4096, "m": 4096, "n": 4096} | {axis: 1}) for axis in "mn"]
+    samples = [workload, *skinny, workload.with_epilogue(("scale",))]
+    spaces = [family.coordinates(each, arch) for each in samples]
     possible: dict[str, set[int]] = {}
     for coordinate in (each for space in spaces for each in space):
         possible.setdefault(coordinate.name, set()).update(coordinate.values)

@@ -25,7 +25,7 @@
 //   128
 //
 // Shared bytes = max(X_SHARED ? 2 * SMALL * step * word : 0, scratch), scratch = word *
-//   W_COLUMNS 0: max(1, THREADS_K / 32) * THREADS_L * SMALL * ROWS
+//   W_COLUMNS 0: words = max(1, THREADS_K / 32) * THREADS_L * SMALL * ROWS, and 16 / word for every 128 / word of them
 //   W_COLUMNS 1: THREADS_K * part, with banks = 128 / word, piece = min(elements, 16 / word), pieces = elements /
 //   piece,
 //     words = round * pieces * (THREADS_L * piece + (pieces > 1 ? banks / pieces : 0)),

@@ -19,12 +19,18 @@ constexpr int C_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // column
 constexpr int WIDTH = minimum(minimum(C_WIDTH, SPLIT ? WORDS_AT_ONCE : C_WIDTH), WEIGHTS ? ROUND & -ROUND : C_WIDTH);
 constexpr int GROUPS = ROUND * LONG / WIDTH; // stores of a round
 
-// Word of scratch memory of an output's sum by one part. Rows: [part][group of threads][small][row].
+// Threads that read more than 16 adjacent bytes of sums of rows begin in different banks: 16 bytes behind every pass.
+constexpr int ROW_PAD = !W_COLUMNS && !WEIGHTS && WIDTH * WORD > 16 ? 16 / WORD : 0;
+DEVICE int row_word(int word) {
+    return word + word / BANKS * ROW_PAD;
+}
+
+// Word of scratch memory of an output's sum by one part. Rows: [part][group of threads][small][row], padded.
 DEVICE int scratch_word(int part, int s, int entry) {
     const int thread = entry / ENTRIES, e = entry % ENTRIES;
     if (W_COLUMNS)
         return part * part_pitch(ROUND) + (s * PIECES + e / PIECE) * PITCH + thread * PIECE + e % PIECE;
-    return (part * THREADS_L + thread) * COUNT + s * ROWS + e;
+    return row_word((part * THREADS_L + thread) * COUNT + s * ROWS + e);
 }
 
 // ---- lanes of a warp meet: where sums can be halved, a lane hands over the half that the other one keeps.
@@ -77,7 +83,7 @@ DEVICE void write_rows(const Spot &spot, ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE>
     UNROLL for (int i = 0; i < SHARE; i += EACH) {
         Vec<EACH * WORD> words = Vec<EACH * WORD>::zero();
         UNROLL for (int w = 0; w < EACH; ++w) words.set(w, sums[i + w]);
-        store_shared(scratch + (first + i), words);
+        store_shared(scratch + row_word(first + i), words);
     }
 }
 

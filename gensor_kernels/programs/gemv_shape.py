@@ -118,6 +118,7 @@ def _scratch(c: Mapping[str, np.ndarray], e: Extents, by_columns: np.ndarray, pa
         return parts * (words + np.where(wanted < banks, (wanted - words) % banks, 0)) * e.bytes_acc
 
     whole = columns(small) <= ROUND_BYTES
-    rows = parts * c["threads_l"] * small * c["rows"] * e.bytes_acc
+    words = parts * c["threads_l"] * small * c["rows"]
+    rows = words * e.bytes_acc + -(-words // banks) * 16  # row_word's padding, where there is any
     scratch = np.where(whole, columns(small), columns(1))
     return np.where(by_columns, scratch, rows), np.where(by_columns & ~whole, small, 1)
