@@ -156,7 +156,7 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
         return True
 
     monkeypatch.setattr(tierup, "tune", tune)
-    assert products(runtime, trials.HOT_RUN + 1) == [0] * (trials.HOT_RUN + 1)
+    assert products(runtime, trials.HOT_RUN) == [0] * trials.HOT_RUN  # one more could meet the new kernel already
     runtime.background.join(10)
     assert len(asked) == 1 and products(runtime, 3) == [0, 55, 55]
     assert products(runtime, trials.HOT_RUN) and len(asked) == 1  # once is enough

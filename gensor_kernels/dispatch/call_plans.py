@@ -19,7 +19,7 @@ from .fallback import whole_steps
 from .function import Copy, Function, Result, Spread
 from .library import Kernel
 from .problem import LARGEST_EXTENT, Problem
-from .staging import byte_range
+from .staging import clearance
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -147,7 +147,7 @@ class KernelPlan:
         workspace = family.workspace(kernel.program, problem.workload)
         self.workspace = workspace if workspace[0] else None
         self.slots = SWAPPED if geometry.swapped else SLOTS
-        self.ranges = None if out is None else [_clearance(x, out) for x in (*inputs, *(s.operand for s in steps))]
+        self.ranges = None if out is None else [clearance(x, out) for x in (*inputs, *(s.operand for s in steps))]
         self.scalars = tuple(OPERATIONS[step.name].takes_scalar for step in steps)
 
     def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
@@ -187,11 +187,3 @@ class KernelPlan:
 def _packed(step: Operation, where: Strides | None) -> params.Step:
     dtype = "float32" if step.operand is None else step.operand.dtype.name
     return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
-
-
-def _clearance(array: Any, out: Any) -> tuple[int, int]:
-    """How far from an array `out` may begin, in bytes, exclusive, and still overlap it."""
-    if array is None:
-        return 0, 0
-    (low, high), (begin, end) = byte_range(array), byte_range(out)
-    return low - end, high - begin

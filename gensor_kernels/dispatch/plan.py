@@ -24,7 +24,7 @@ from ..programs.params import (
 )
 from .arguments import Call, Operation
 from .fallback import conjugated, evaluate
-from .staging import Staging, byte_range, operand_dtype
+from .staging import Staging, clearance, operand_dtype
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -171,10 +171,10 @@ class LaunchPlan:
         self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
         self.workspace = bound.workspace if bound.workspace[0] else None
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        self.low_a, self.high_a = _clearance(a, out)
-        self.low_b, self.high_b = _clearance(b, out)
+        self.low_a, self.high_a = clearance(a, out)
+        self.low_b, self.high_b = clearance(b, out)
         self.steps = tuple(
-            (HEAD_BYTES + STEP_BYTES * index, *_clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
+            (HEAD_BYTES + STEP_BYTES * index, *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
             for index, step in enumerate(call.operations)
         )
         self.is_complex = call.dtype.kind == "c"
@@ -221,11 +221,3 @@ class LaunchPlan:
         a, b = conjugated(self.call, a, b)
         out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
         return out
-
-
-def _clearance(array: Any, out: Any) -> tuple[int, int]:
-    """How far from an array `out` may begin, in bytes, exclusive, and still overlap it."""
-    if array is None or out is None:
-        return 0, 0
-    (low, high), (begin, end) = byte_range(array), byte_range(out)
-    return low - end, high - begin

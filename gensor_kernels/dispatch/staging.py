@@ -99,6 +99,14 @@ def byte_range(array: Any) -> tuple[int, int]:
     return low, high + array.dtype.itemsize
 
 
+def clearance(array: Any, out: Any) -> tuple[int, int]:
+    """How far behind `array` `out` may begin, in bytes, exclusive, and still overlap it; nowhere without both."""
+    if array is None or out is None:
+        return 0, 0
+    (low, high), (begin, end) = byte_range(array), byte_range(out)
+    return low - end, high - begin
+
+
 def repeats_itself(array: Any) -> bool:
     """Whether two elements of an array may share memory."""
     reach = array.dtype.itemsize

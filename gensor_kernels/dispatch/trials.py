@@ -13,7 +13,7 @@ from .contract import Study, target, views
 from .library import Kernel
 from .plan import FallbackPlan, Plan
 from .racing import Bind, may, race
-from .staging import byte_range
+from .staging import clearance
 from .tiers import Request
 
 if TYPE_CHECKING:
@@ -31,25 +31,36 @@ class Trial:
     def __init__(self, runtime: Runtime, request: Request, plan: Any):
         self.runtime, self.request, self.plan, self.runs = runtime, request, plan, 0
         self.tier: int = plan.tier
+        self.raced = False
         self._turn = threading.Lock()
 
-    def step(self, bind: Bind, vendor: Callable[[], Any], name: str, replan: Callable[[], Any]) -> Any:
-        """One run more; the Plan that serves it. Another thread's turn is not waited for."""
+    def due(self) -> bool:
+        """One run more: whether it may race, or has come often enough to leave trial."""
         self.runs += 1
-        if self.runs < RACING_RUN or not self._turn.acquire(blocking=False):
+        return self.runs >= (HOT_RUN if self.raced else RACING_RUN)
+
+    def step(self, bind: Bind, vendor: Callable[[], Any], name: str, replan: Callable[[], Any]) -> Any:
+        """The Plan that serves a run that is due. Another thread's turn is not waited for."""
+        if not self._turn.acquire(blocking=False):
             return self.plan
         try:
-            if self.runtime.device.capturing():
-                return self.plan
-            if may(self.runtime, self.request.problem.workload):
-                if race(self.runtime, self.request, bind, vendor, name):
-                    self.plan = replan()
-                    self.tier = self.plan.tier
-            elif self.runs >= HOT_RUN:
-                self.runtime.settle(self)
+            if self.raced or self.runtime.device.capturing():
+                return self.leave()
+            self.raced = True
+            if may(self.runtime, self.request.problem.workload) and race(
+                self.runtime, self.request, bind, vendor, name
+            ):
+                self.plan = replan()
+                self.tier = self.plan.tier
             return self.plan
         finally:
             self._turn.release()
+
+    def leave(self) -> Any:
+        """The Plan that serves; from a certain run on by itself, raced or not."""
+        if self.runs >= HOT_RUN:
+            self.runtime.settle(self)
+        return self.plan
 
 
 class TrialPlan(Trial):
@@ -63,9 +74,11 @@ class TrialPlan(Trial):
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The call, before which its kind may race."""
-        runtime, call = self.runtime, replace(self.call, operations=steps)
-        if overlaps(runtime, out, [a, b, *(step.operand for step in steps)]):
+        if not self.due():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
+        if overlaps(self.runtime, out, [a, b, *(step.operand for step in steps)]):
+            return self.leave().run(a, b, out, steps, pa, pb, pc)
+        runtime, call = self.runtime, replace(self.call, operations=steps)
 
         def bind(kernel: Kernel) -> Callable[[], Any]:
             scratch = runtime.device.empty(call.shape, call.dtype) if out is None else out
@@ -95,8 +108,10 @@ class TrialContraction(Trial):
         from . import contractions
 
         runtime, found = self.runtime, self.study
-        if overlaps(runtime, out, [a, b]):
+        if not self.due():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
+        if overlaps(runtime, out, [a, b]):
+            return self.leave().run(a, b, out, steps, pa, pb, pc)
 
         def bind(kernel: Kernel) -> Callable[[], Any]:
             windows = views(runtime, found, a, b, target(runtime, found, out))
@@ -124,8 +139,10 @@ class TrialCall(Trial):
     def serve(self, inputs: Any, out: Any, steps: Steps) -> Any:
         """The call, before which its kind may race."""
         base, problem = self.base, self.request.problem
-        if overlaps(self.runtime, out, [*inputs, *(step.operand for step in steps)]):
+        if not self.due():
             return self.plan.serve(inputs, out, steps)
+        if overlaps(self.runtime, out, [*inputs, *(step.operand for step in steps)]):
+            return self.leave().serve(inputs, out, steps)
 
         def bind(kernel: Kernel) -> Callable[[], Any]:
             scratch = base.result.new(self.runtime.device) if out is None else out
@@ -147,10 +164,6 @@ def overlaps(runtime: Runtime, out: Any, arrays: Sequence[Any]) -> bool:
     """Whether `out` shares memory with what is read: then it cannot be computed several times."""
     if out is None:
         return False
-    low, high = (runtime.pointer(out) + offset for offset in byte_range(out))
-    return any(
-        low < runtime.pointer(array) + end and runtime.pointer(array) + begin < high
-        for array in arrays
-        if array is not None
-        for begin, end in [byte_range(array)]
-    )
+    at = runtime.pointer(out)
+    pairs = ((array, clearance(array, out)) for array in arrays if array is not None)
+    return any(low < at - runtime.pointer(array) < high for array, (low, high) in pairs)
