@@ -166,7 +166,9 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
     """Of one product as the runtime gets it."""
     if 0 in call.shape:
         return Explanation(0, "the result has no elements", _part(runtime))
-    choice, problem, staging = runtime.choose(call, a, b, out, runtime.device.capturing())
+    from .dispatch.planning import choose
+
+    choice, problem, staging = choose(runtime, call, a, b, out, runtime.device.capturing())
     return _explanation(runtime, choice, problem, str(staging) if staging else None)
 
 

@@ -22,7 +22,7 @@ from ..machine.arch import from_attributes
 from ..programs.family import Launch
 from .advice import about_device, about_import
 from .arguments import Arguments
-from .device import Code, Device, Launcher
+from .device import Code, Device, Launcher, OneLaunch
 from .sampling import conditions, sampled
 
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
@@ -52,20 +52,15 @@ def current_device() -> Callable[[], int]:
 
 def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
     """Calls functions on the current stream; the driver copies Params before a call returns."""
-    calls = [(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
-    if len(calls) > 1:
+    calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
+    if len(calls) == 1:
+        return calls[0]
 
-        def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-            for function, grid, block, shared in calls:
-                function(grid, block, arguments[1], shared)
+    def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        for function, grid, block, shared in calls:
+            function(grid, block, arguments[1], shared)
 
-        return several
-    ((function, grid, block, shared),) = calls
-
-    def single(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-        function(grid, block, arguments[1], shared)
-
-    return single
+    return several
 
 
 class CudaDevice(Device):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,19 @@ class Code:
 
 
 Launcher = Callable[[Any, Any, Any, Any], None]
+
+
+class OneLaunch(NamedTuple):
+    """A Launcher of one kernel that takes nothing but Params: who knows that may call `function` itself."""
+
+    function: Callable[..., Any]
+    grid: tuple[int]
+    block: tuple[int]
+    shared_bytes: int
+
+    def __call__(self, arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        """Enqueues it."""
+        self.function(self.grid, self.block, arguments[1], self.shared_bytes)
 
 
 class Device:

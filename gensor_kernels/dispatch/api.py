@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config
 from .arguments import FusedAsked, operations
@@ -14,12 +15,49 @@ from .arguments import FusedAsked, operations
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+Product = TypeVar("Product", bound=Callable[..., Any])
+
 _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 _emulated: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
 _lock = threading.Lock()
 _emulators: dict[tuple[str, ...], Runtime] = {}
 
 
+def _short(product: Product) -> Product:
+    """A matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the long one.
+
+    It fills in no defaults of keywords and calls nothing but the Plan. The key is that of `Runtime.call`.
+    """
+
+    @wraps(product)
+    def short(a: Any, b: Any, /, out: Any = None, **more: Any) -> Any:
+        if more:
+            return product(a, b, out, **more)
+        runtime, pc = _emulated.get() or _current(), 0
+        try:
+            type_a, type_b = a.dtype, b.dtype
+            if out is None:
+                types: Any = type_a if type_b is type_a else (type_a, type_b)
+                key: Any = (types, *a._shape, *a._strides, None, *b._shape, *b._strides)
+                pa, pb = a.data.ptr, b.data.ptr
+            else:
+                type_c = out.dtype
+                types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
+                key = (types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides)
+                pa, pb, pc = a.data.ptr, b.data.ptr, out.data.ptr
+            if (pa | pb | pc) & 15 or runtime.where is not None:
+                return product(a, b, out)
+            plan = runtime.find(key)
+        except AttributeError:
+            return product(a, b, out)
+        if plan is None:
+            return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
+        return plan.run(a, b, out, (), pa, pb, pc)
+
+    return short  # type: ignore[return-value]
+
+
+@_short
 def matmul(
     a: Any,
     b: Any,

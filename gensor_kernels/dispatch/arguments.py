@@ -86,7 +86,7 @@ def operations(
     anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
     none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
     """
-    steps = _scale(alpha)
+    steps = [] if type(alpha) is int and alpha == 1 else _scale(alpha)
     if epilogue is not None:
         if bias is not None or add is not None or activation is not None:
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from ..record_file import Cells
-from . import counting
+from . import counting, planning
 from .arguments import Call, resolve
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
 from .forms import library_call
+from .launching import LaunchPlan
 from .pairs import pair
-from .plan import FallbackPlan, LaunchPlan, Plan, SwitchedPlan
+from .plan import FallbackPlan, Plan, SwitchedPlan
 from .racing import may
 from .staging import problem_of
 from .tiers import Request
@@ -147,7 +148,7 @@ class LibraryPlan:
         found = self.study
         assert found.layout is not None
         x, y, z = views(self.runtime, found, a, b, target(self.runtime, found, out))
-        plan = self.runtime.standby(self.call, x, y, z, capturing)
+        plan = planning.standby(self.runtime, self.call, x, y, z, capturing)
         return None if plan is None else bound(self.runtime, found, plan, out is None)
 
 
@@ -185,7 +186,7 @@ def make(
             return LibraryPlan(runtime, found, None, inner.reason), keep
         return StagedContraction(runtime, found, inner.call), keep
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
-    inside, keep = runtime._plan(x, y, z, (), found.given, None, found)
+    inside, keep = planning.plan(runtime, x, y, z, (), found.given, None, found)
     if isinstance(inside, FallbackPlan):
         plan: Plan = LibraryPlan(runtime, found, inside.call, inside.reason, inside.runs_to_wait > 0)
     else:

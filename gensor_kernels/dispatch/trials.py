@@ -74,6 +74,8 @@ class TrialPlan(Trial):
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The call, before which its kind may race."""
+        from . import planning
+
         if not self.due():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
         if overlaps(self.runtime, out, [a, b, *(step.operand for step in steps)]):
@@ -83,7 +85,7 @@ class TrialPlan(Trial):
         def bind(kernel: Kernel) -> Callable[[], Any]:
             scratch = runtime.device.empty(call.shape, call.dtype) if out is None else out
             address = runtime.pointer(scratch)
-            plan = runtime.bind(kernel, self.request.problem, call, None, (a, b, out))
+            plan = planning.bind(runtime, kernel, self.request.problem, call, None, (a, b, out))
             return lambda: plan.run(a, b, scratch, steps, pa, pb, address)
 
         library = FallbackPlan(runtime, call, "", self.precision)
@@ -91,7 +93,7 @@ class TrialPlan(Trial):
             bind,
             lambda: library.run(a, b, out, steps, pa, pb, pc),
             f"{runtime.device.xp.__name__}.matmul",
-            lambda: runtime.plan_of(call, a, b, out, self.precision, False),
+            lambda: planning.plan_of(runtime, call, a, b, out, self.precision, False),
         )
         return plan.run(a, b, out, steps, pa, pb, pc)
 
@@ -105,7 +107,7 @@ class TrialContraction(Trial):
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The call, before which its kind may race."""
-        from . import contractions
+        from . import contractions, planning
 
         runtime, found = self.runtime, self.study
         if not self.due():
@@ -115,7 +117,7 @@ class TrialContraction(Trial):
 
         def bind(kernel: Kernel) -> Callable[[], Any]:
             windows = views(runtime, found, a, b, target(runtime, found, out))
-            launch = runtime.bind(kernel, self.request.problem, self.call, None, windows)
+            launch = planning.bind(runtime, kernel, self.request.problem, self.call, None, windows)
             plan = contractions.bound(runtime, found, launch, out is None)
             return lambda: plan.run(a, b, out, steps, pa, pb, pc)
 
