@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Settings of the tests themselves; those of the user would change what is tested.
-KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED")
+KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED", "GENSOR_CAMPAIGN_LIVES")
 
 # The properties run on a shared machine, so no deadline; `acceptance` is the long run of CONTRIBUTING.md.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
