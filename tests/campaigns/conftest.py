@@ -4,8 +4,9 @@ import pytest
 
 from gensor_database import connection
 
+from .journals import JOURNALS
 from .lives import Zygote
-from .stage import JOURNALS, Stage
+from .stage import Stage
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .checks import reported
+from .journals import JOURNALS
 from .lives import Action, Gate, Life, Zygote
 
 SHAPES = """name,op,shape,dtype
@@ -16,7 +17,6 @@ second,relu,96,fp32
 third,reduce_sum,8x64,fp32
 """
 MORE = SHAPES + "fourth,relu,128,fp32\n"
-JOURNALS = ("wal", "delete")
 
 
 @dataclass
@@ -36,6 +36,10 @@ class Stage:
             self.states["empty", journal] = self._made("empty", journal)
             tuned = self.states["tuned", journal] = self._made("tuned", journal)
             assert self.play("tune", journal, tuned).code == 0
+            stocked = self.states["stocked", journal] = self._made("stocked", journal)
+            assert self.zygote.life(Gate(stocked), "stocked", journal, stocked / "kernels.db").code == 0
+            self.states["absent", journal] = self._made("absent", journal)
+        self.zygote.warm("program", "wal", self.folder / "warm" / "kernels.db")  # builds for the emulator
         shutil.copytree(self.states["tuned", "wal"], self.folder / "other")
 
     def _made(self, name: str, journal: str) -> Path:

@@ -56,7 +56,7 @@ def test_a_kill_during_recovery_from_a_kill(stage, journal, tmp_path):
         stage.states["left", journal] = left.rename(stage.folder / f"left-{journal}-{first}")
         log.unlink()
         whole = stage.play("tune", journal, stage.fresh("left", journal), log=log)
-        for number, action in sample(list(points(log, whole.calls)), 3):
+        for number, action in sample(list(points(log, whole.calls)), 3, 60):
             folder = stage.fresh("left", journal)
             assert stage.play("tune", journal, folder, at=number, action=action).code == -signal.SIGKILL
             check(folder / "kernels.db", lines + stage.lines())
