@@ -50,7 +50,7 @@ def connect_memory() -> sqlite3.Connection:
 def _hardened(uri: str, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
     connection.text_factory = _decode
-    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=FULL"):
+    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=EXTRA"):
         connection.execute(f"PRAGMA {pragma}")
     if sys.version_info >= (3, 11):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)

@@ -36,6 +36,19 @@ class StoreWarning(RuntimeWarning):
     """A database, or a row of one, is being ignored."""
 
 
+_told: set[str] = set()
+
+
+def first_told(path: Path) -> bool:
+    """Whether this process has said nothing yet of what is wrong with a database; from now on it has.
+
+    A disk that fails does so at every look: one warning is enough.
+    """
+    first = str(path) not in _told
+    _told.add(str(path))
+    return first
+
+
 def is_locked(error: sqlite3.Error) -> bool:
     """Whether trying again later can help. By text: error codes came with Python 3.11."""
     text = str(error)

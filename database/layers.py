@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .catalog import Catalog
 from .entry import Entry
-from .errors import StoreError, StoreWarning
+from .errors import StoreError, StoreWarning, first_told
 from .opening import is_trusted
 from .record import Row
 from .store import TIMEOUT, Store
@@ -79,9 +79,9 @@ def open_layers(
     packaged = PRETUNED / f"{arch}.db"
     user_path = Path(user).expanduser().absolute() if user is not None else None
     return Layers(
-        _open_user(user_path, timeout) if user_path is not None and user_path.exists() else None,
+        _open_user(user_path, timeout) if user_path is not None and os.path.exists(user_path) else None,
         _open(Path(site).expanduser(), timeout) if site is not None else None,
-        _open(packaged, timeout, immutable=True, trusted=True) if packaged.exists() else None,
+        _open(packaged, timeout, immutable=True, trusted=True) if os.path.exists(packaged) else None,
         user_path,
     )
 
@@ -98,10 +98,12 @@ def _open(
     try:
         return Store.open(path, readonly, immutable=immutable, trusted=trusted, timeout=timeout)
     except StoreError as error:
-        warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
+        if first_told(path):
+            warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
         return None
 
 
 def _own(path: Path) -> bool | None:
     """Trust in the user's own file; None, which asks Store.open, while there is none."""
-    return is_trusted(path, strict=False) if path.exists() else None
+    # Path.exists raises what the file system does.
+    return is_trusted(path, strict=False) if os.path.exists(path) else None

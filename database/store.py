@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
-from .errors import StoreError, StoreWarning, UnreadableStoreError, translated
+from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, translated
 from .opening import is_trusted, open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
@@ -179,6 +179,7 @@ class Store:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
+            first_told(self.path)
             text = text if str(self.path) in text else f"{self.path}: {text}"
             warnings.warn(text, StoreWarning, stacklevel=4)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -120,5 +122,18 @@ class Searcher:
             return map(search, requests)
         if self._pool is None:
             # spawn: forking a process that runs NVRTC's threads is undefined.
-            self._pool = ProcessPoolExecutor(self.jobs, mp_context=multiprocessing.get_context("spawn"))
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.jobs, context, initializer=_end_with_parent)
         return self._pool.map(search, requests, chunksize=max(1, len(requests) // (8 * self.jobs)))
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it has ended in any way: its pipe does not say so by itself."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

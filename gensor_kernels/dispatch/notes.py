@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Row, Store, StoreError
+from gensor_database.errors import first_told
 
 from .. import config
 from ..errors import ConfigError
@@ -46,7 +47,9 @@ class Notes:
                 config.logger().info("what was measured is stored later: %s", error)
             except (ConfigError, StoreError) as error:
                 self._refused, self._waiting = True, []
-                config.logger().warning("what was measured is kept for this process only: %s", error)
+                known = isinstance(error, StoreError) and not first_told(config.user_database())
+                say = config.logger().info if known else config.logger().warning
+                say("what was measured is kept for this process only: %s", error)
 
 
 _all: WeakSet[Notes] = WeakSet()

@@ -11,19 +11,22 @@ import json
 import sys
 import threading
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gensor_database import Verification
+from gensor_database import Store, StoreError, Verification
 
 from .. import config
 from ..errors import ConfigError
 from ..machine.arch import Arch
 from ..machine.roofline import bound_us
 from ..operators.workload import Workload
+from ..programs.families import FAMILIES
+from .claims import claim
 from .library import Library
 from .notes import Notes
 from .tiers import Choice, Request, choose
-from .worker import Worker, WorkerError
+from .worker import PATIENCE, Worker, WorkerError
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -64,15 +67,36 @@ def _say(text: str) -> None:
 
 
 def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
-    """Tunes one Workload into the user's database; False, and a warning, where that failed.
+    """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    A kernel during which the process died or hung is stored as failed, and the rest is tried again without it.
+    Why there is none is a warning of the process that tuned.
     """
     try:
         database = config.user_database()
     except ConfigError as error:
         config.logger().warning("tuning needs a database to write to: %s", error)
         return False
+    with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
+        stored = _is_stored(database, workload, arch)
+        return stored if stored or not mine else _tuned(database, workload, arch, notes)
+
+
+def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
+    """Whether the database has a kernel for this Workload that serves here."""
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    try:
+        with Store.open(database, readonly=True) as store:
+            entry = store.find(workload.key(), arch.name, arch.part, abis)
+    except StoreError:
+        return False
+    return entry is not None and entry.usable
+
+
+def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None) -> bool:
+    """Whether the tuning process finds a kernel.
+
+    One during which it died or hung is stored as failed, and the rest is tried again without it.
+    """
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
     for _ in range(ATTEMPTS):
         try:
