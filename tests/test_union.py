@@ -104,7 +104,11 @@ def test_a_merge_is_commutative_associative_and_idempotent_and_loses_no_timing()
 def test_adding_to_a_database_gives_the_rows_of_the_union(tmp_path):
     """The order in which a file is merged into does not matter either, ranks of portfolios included."""
     kernels = [kernel_rows(number)[1].digest for number in range(5)]
-    choices = [([*rows(0), *rows(1)], kernels[:3]), ([*rows(1), *rows(2)], kernels[3:] + kernels[:1]), ([], kernels[4:])]
+    choices = [
+        ([*rows(0), *rows(1)], kernels[:3]),
+        ([*rows(1), *rows(2)], kernels[3:] + kernels[:1]),
+        ([], kernels[4:]),
+    ]
     paths = [filled(tmp_path / f"{n}.db", each) for n, each in enumerate(choices)]
     expected = united(tmp_path / "union.db", *paths)
     for number, order in enumerate(permutations(paths)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from gensor_database import Store
+from gensor_database import Store, StoreWarning
 from gensor_database.errors import translated
 from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from gensor_database.rows import select
@@ -37,7 +38,8 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
         check_compilers("emulator" if execute else "none")
     counts: Counter[str] = Counter()
     kernels = 0
-    with Store.open(path, readonly=True) as store:
+    with Store.open(path, readonly=True) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # each damaged row is named here
         rows = sum(store.counts().values())
         for finding in findings(store, arch, rebuild, execute, jobs):
             counts[finding.status] += 1

@@ -1,4 +1,4 @@
-"""`gensor-tune measure`: stored kernels timed beside CuPy on the device at hand, Workload by Workload, each committed."""
+"""`gensor-tune measure`: stored kernels timed beside CuPy on the device at hand, Workload by Workload."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Measured:
         if self.measured_us is None:
             return f"{head} {self.error or ''}".rstrip()
         theirs = f"{self.vendor_us:>10.1f} us {self.vendor_us / self.measured_us:>6.2f}x" if self.vendor_us else ""
-        return f"{head} {self.kernels:>3} kernels {self.measured_us:>10.1f} us {theirs:<21} {(self.winner or 'cupy')[:12]}"
+        return (
+            f"{head} {self.kernels:>3} kernels {self.measured_us:>10.1f} us {theirs:<21} {(self.winner or 'cupy')[:12]}"
+        )
 
     def to_json(self, conditions: str) -> str:
         """A line of the `--json` file."""
@@ -156,7 +158,9 @@ def measure(
         for each in about["untrusted"]:
             print(f"gensor-tune: cubins of {each} are not loaded: others can write to it", file=sys.stderr)
         run = Run(worker, target, [target] if target.path == source.path else [target, source], about)
-        print(f"gensor-tune: measuring on {run.part} ({run.arch}) {run.conditions}, into {target.path}", file=sys.stderr)
+        print(
+            f"gensor-tune: measuring on {run.part} ({run.arch}) {run.conditions}, into {target.path}", file=sys.stderr
+        )
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None

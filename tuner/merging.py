@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -57,16 +56,12 @@ def _source(path: Path) -> Store:
 
 
 def _told(conflict: Conflict) -> str:
-    said = _listed([f"{Path(path).name} says {choice[:12]}" for path, choice in conflict.choices])
+    said = ", ".join(f"{Path(path).name} says {choice[:12]}" for path, choice in conflict.choices)
     if conflict.part is None:
         return f"conflict: kernel {conflict.subject[:12]}: {said}; {conflict.winner}: {conflict.reason}"
     try:
         workload = Workload.from_json(conflict.subject)
         subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
     except (ValueError, KeyError, TypeError):  # of a newer version, perhaps: its rows are merged all the same
-        subject = conflict.subject[:60]
+        subject = ascii(conflict.subject[:60])
     return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)

@@ -19,6 +19,7 @@ from typing import TextIO
 
 from gensor_database import Kernel, Portfolio, Record, Store, canonical
 from gensor_database.entry import newest_first
+from gensor_database.exchange import best_ranks
 from gensor_database.record import now
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
@@ -32,10 +33,13 @@ from gensor_kernels.programs.families import FAMILIES
 from .adapting import Adapted, adapt
 from .grammar import class_of, workload_of
 from .persist import kernel_rows, verification_row
+from .pool import Candidate
 from .tools import check_compilers
 from .trail import start_of
 from .verify import Verdict, verify
 
+#: What reading a Program or a Workload of another version may raise.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, GensorError)
 BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
 
 
@@ -72,7 +76,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
                 lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
                 lines.flush()
         kept = store.counts()["timing"]
-    told = ", ".join(f"{counts[status]} {status}" for status in ("current", "rebuilt", "left", "failed") if counts[status])
+    told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
     print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
     return 1 if counts["failed"] else 0
 
@@ -95,27 +99,13 @@ def winners(store: Store, arch: str | None) -> list[Winner]:
     return [found[digest] for digest in sorted(found)]
 
 
-def why_not_current(store: Store, kernel: Kernel) -> str | None:
-    """What makes a kernel one to be built again; None for one that this version would make like this."""
-    stored, family = store.kernel(kernel.digest), FAMILIES.get(kernel.family)
-    binary = store.binary(kernel)
-    if family is None or family.abi != kernel.abi:
-        return "another ABI version"
-    if binary is None:
-        return "no binary"
-    if binary.source_digest != text_digest(flatten(family.source)):
-        return "another source"
-    if binary.toolchain != nvrtc.toolchain():
-        return f"compiled by {binary.toolchain}"
-    return None if stored is not None and stored.verified != "none" else "not verified"
-
-
 def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool]) -> Iterator[Refreshed]:
     todo: list[Work] = []
     for winner in winners(store, arch):
-        reason = why_not_current(store, winner.kernel)
         stored = store.kernel(winner.kernel.digest)
-        if stored is not None and stored.verified == "rejected":
+        verified = stored.verified if stored is not None else "none"
+        reason = _why_not_current(store, winner.kernel) or ("not verified" if verified == "none" else None)
+        if verified == "rejected":
             yield Refreshed(winner.kernel.digest, "left", reason="a wrong or failed execution rejects it")
         elif reason is None:
             yield Refreshed(winner.kernel.digest, "current", records=len(winner.records))
@@ -130,6 +120,18 @@ def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bo
             yield from _built(store, batch, jobs)
 
 
+def _why_not_current(store: Store, kernel: Kernel) -> str | None:
+    """Why this version would not make the kernel as it is; None where it would."""
+    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
+    if family is None or family.abi != kernel.abi:
+        return f"it has ABI {kernel.abi} of {kernel.family}"
+    if binary is None:
+        return "it has no binary"
+    if binary.source_digest != text_digest(flatten(family.source)):
+        return "its source has changed"
+    return None if binary.toolchain == nvrtc.toolchain() else f"it was compiled by {binary.toolchain}"
+
+
 @dataclass(frozen=True)
 class Work:
     """A kernel to be built again, for a Workload it served, and the records whose Workloads it is still legal for."""
@@ -142,28 +144,25 @@ class Work:
 
 
 def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
-    """Adds to `todo`; yields what is left, kernel or single record, and why."""
-    kernel, records = winner.kernel, []
-    arch = lookup(kernel.arch)
+    """Adds to `todo`; yields what is left, a kernel or one of its records, and why."""
+    kernel, arch = winner.kernel, lookup(winner.kernel.arch)
+    legal: dict[Candidate, list[tuple[Record, Workload, Adapted]]] = {}
     for record in winner.records:
         try:
             workload = workload_of(record.key)
-            records.append((record, workload, adapt(kernel.program, workload, arch)))
-        except (ValueError, KeyError, TypeError, AttributeError, GensorError) as error:
-            yield Refreshed(kernel.digest, "left", records=1, reason=f"{record.key[:200]}: {error}")
-    try:
-        if records:
-            _, workload, adapted = records[0]
-        elif winner.portfolio:
-            workload = class_of(kernel.class_key)
             adapted = adapt(kernel.program, workload, arch)
+        except UNREADABLE as error:
+            yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
-            return
-    except (ValueError, KeyError, TypeError, AttributeError, GensorError) as error:
-        yield Refreshed(kernel.digest, "left", reason=str(error))
-        return
-    same = [each for each in records if each[2].candidate == adapted.candidate]
-    todo.append(Work(winner, workload, adapted, tuple(same), reason))
+            legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
+    # What is compiled in for one epilogue is another kernel for another.
+    todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
+    if not winner.records:
+        try:
+            workload = class_of(kernel.class_key)
+            todo.append(Work(winner, workload, adapt(kernel.program, workload, arch), (), reason))
+        except UNREADABLE as error:
+            yield Refreshed(kernel.digest, "left", reason=str(error))
 
 
 def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
@@ -215,7 +214,7 @@ def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, k
 def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
     """Puts a kernel in the place of the one that these rows name, in each of their portfolios."""
     for row in portfolio:
-        group = (row.arch, row.part, row.class_key)
-        present = list(store.rows(Portfolio, arch=row.arch, part=row.part, class_key=row.class_key))
-        following = [each for each in present if each.kernel_digest not in (row.kernel_digest, kernel)]
-        store.replace_portfolio(*group, [*following, replace(row, kernel_digest=kernel)])
+        group = {"arch": row.arch, "part": row.part, "class_key": row.class_key}
+        present = [each for each in store.rows(Portfolio, **group) if each.kernel_digest != row.kernel_digest]
+        joined = best_ranks([*present, replace(row, kernel_digest=kernel)])
+        store.replace_portfolio(row.arch, row.part, row.class_key, joined.values())

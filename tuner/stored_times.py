@@ -116,7 +116,7 @@ class StoredTimes:
         return list(dict.fromkeys(found))[:CANDIDATES]
 
     def _entrant(self, kernel: Kernel, workload: Workload, left: dict[str, str]) -> Entrant | None:
-        """A kernel as the timer wants it, loaded; None, and the reason in `left`, where it cannot be without compiling."""
+        """A kernel as the timer wants it, loaded; None, and why in `left`, where it cannot be without compiling."""
         code, family = _stored_code(kernel), FAMILIES[kernel.program.family]
         if code is None:
             left[kernel.digest] = "it would have to be compiled: no cubin that may be loaded is stored for this arch"
@@ -129,7 +129,7 @@ class StoredTimes:
         return kernel, Candidate(kernel.program, family, canonical(dict(code.constants))), code
 
     def _measured(self, workload: Workload) -> set[str]:
-        """Kernels timed under the conditions there are now; races of the runtime took fewer samples and do not count."""
+        """Kernels timed under the conditions there are now; the runtime's races took fewer samples and do not count."""
         rows = [row for store in self.stores for row in store.rows(Timing, key=workload.key(), part=self.arch.part)]
         current = [row for row in rows if row.device == self.conditions and not json.loads(row.samples).get("race")]
         return {row.kernel_digest for row in current if row.kernel_digest is not None}
