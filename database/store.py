@@ -128,9 +128,10 @@ class Store:
         """Adds rows in one transaction and says how many were new. Raises a StoreError; then none is added."""
         return self._write(lambda connection: sum(insert(connection, row) for row in rows))
 
-    def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str]) -> None:
-        """Makes the kernels with these digests, best first, the portfolio of a class."""
-        rows = [Portfolio(arch, part, class_key, rank, kernel) for rank, kernel in enumerate(kernels)]
+    def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str | Portfolio]) -> None:
+        """Makes the kernels with these digests, best first, the portfolio of a class; or rows that have their ranks."""
+        ranked = enumerate(kernels)
+        rows = [each if isinstance(each, Row) else Portfolio(arch, part, class_key, r, each) for r, each in ranked]
 
         def replace(connection: sqlite3.Connection) -> None:
             condition = "arch = ? AND part = ? AND class_key = ?"

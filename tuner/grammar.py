@@ -100,7 +100,7 @@ def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
         raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
 
 
-def _workload(text: str) -> Workload:
+def workload_of(text: str) -> Workload:
     """The Workload of a key, which is exactly the text that it is written as, of axes and operands that exist."""
     workload = Workload.from_json(text)
     if workload.key() != text:
@@ -108,7 +108,7 @@ def _workload(text: str) -> Workload:
     return _declared(workload)
 
 
-def _class(text: str) -> Workload:
+def class_of(text: str) -> Workload:
     """The Workload of a class at some size."""
     body = json.loads(text)
     declared = operator(body["operator"])
@@ -141,7 +141,7 @@ def _program(row: Kernel) -> None:
         raise ValueError("'program' is not in canonical form, or of another family")
     if family is None:
         raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
-    workload = _class(row.class_key)
+    workload = class_of(row.class_key)
     if not current:
         return  # what its integers mean is not known here; it is never launched
     arch = lookup(row.arch)
@@ -185,18 +185,18 @@ def _kernel(row: Kernel) -> None:
 
 def _record(row: Record) -> None:
     _place(row)
-    _workload(row.key)
+    workload_of(row.key)
     _json_text(row, "walk", "provenance")
 
 
 def _portfolio(row: Portfolio) -> None:
     _place(row)
-    _class(row.class_key)
+    class_of(row.class_key)
 
 
 def _timing(row: Timing) -> None:
     _place(row)
-    _workload(row.key)
+    workload_of(row.key)
     _json_text(row, "samples", "device")
     if row.median_us <= 0:
         raise ValueError("'median_us' is not above 0")

@@ -64,9 +64,13 @@ def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
 
 
 class CudaDevice(Device):
-    """Device number `number` of this process. `arch` is None where its compute capability is not supported."""
+    """Device number `number` of this process. `arch` is None where its compute capability is not supported.
+
+    `compiles`: a cubin that is missing or refused is made anew; otherwise that is a BuildError.
+    """
 
     emulated = False
+    compiles = True
 
     def __init__(self, number: int):
         self.xp = self.cupy = cupy = import_cupy()
@@ -170,7 +174,11 @@ class CudaDevice(Device):
             try:
                 return self._load_image(code.cubin)
             except self.refusals as error:
+                if not self.compiles:
+                    raise BuildError(f"the driver refused the stored cubin: {error}") from error
                 logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
+        if not self.compiles:
+            raise BuildError("no cubin is stored, and nothing is compiled here")
         try:
             binary = nvrtc.compile_cubin(code.source, self.arch.target if self.arch else code.target)
         except ToolMissingError as error:
