@@ -1,0 +1,41 @@
+"""A convolution whose channels are innermost in memory and padded to whole accesses: what kernels make of it first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .dtypes import facts
+from .workload import Workload
+
+#: bytes of the widest access
+WIDE = 16
+
+
+def padded_channels(channels: int, size: int) -> int:
+    """Channels of a group, of ``size`` bytes each, with their padding: what fits one access of 4 or 8 bytes, or a
+    multiple of 16 (``padded_channels`` in cuda/packed.cuh)."""
+    bytes_ = channels * size
+    whole = WIDE // size
+    return 0 if channels == 0 else 4 // size if bytes_ <= 4 else 8 // size if bytes_ <= 8 else -(-channels // whole) * whole
+
+
+def packed(workload: Workload) -> Workload:
+    """The same convolution of a packed image and packed filters: x "nhwc", w "krsc", y as it was."""
+    size, groups = facts(workload.dtype["x"]).itemsize, workload.size["groups"]
+    channels = padded_channels(workload.size["c"] // groups, size)
+    width = min(channels * size, WIDE) if channels else WIDE
+    return _arranged(workload, width).with_sizes(c=channels * groups)
+
+
+def widely_packed(workload: Workload) -> Workload:
+    """The same with accesses of 16 bytes, whatever its channels are: their class."""
+    return _arranged(workload, WIDE)
+
+
+def _arranged(workload: Workload, width: int) -> Workload:
+    layouts, classes = {"x": "nhwc", "w": "krsc"}, {"x": width, "w": width}
+    return replace(
+        workload,
+        layout=tuple((name, layouts.get(name, layout)) for name, layout in workload.layout),
+        alignment=tuple((name, classes.get(name, given)) for name, given in workload.alignment),
+    )
