@@ -4,7 +4,7 @@
 #include "contraction.cuh"
 
 #if PACKED
-constexpr int PACK_THREADS = 256;
+constexpr u32 PACK_THREADS = 256, PACK_ITEMS = 4; // of a block, of a thread
 constexpr int ELEMENT_BYTES = (int)sizeof(IN_TYPE);
 constexpr int IMAGE_VECTOR = IMAGE_IS_A ? A_VECTOR : B_VECTOR, FILTER_VECTOR = IMAGE_IS_A ? B_VECTOR : A_VECTOR;
 
@@ -15,7 +15,7 @@ DEVICE gptr<IN_TYPE> packed_image(const Params &params) {
 
 DEVICE gptr<IN_TYPE> packed_filters(const Params &params, const Packed &packed) {
     constexpr i64 WIDE = 16 / ELEMENT_BYTES;
-    const i64 elements = (i64)params.batch * packed.images * packed.plane(params.window);
+    const i64 elements = (i64)params.batch * packed.images * packed.plane();
     return packed_image(params) + (elements + WIDE - 1) / WIDE * WIDE;
 }
 
@@ -29,7 +29,7 @@ template <bool IMAGE>
 DEVICE gptr<IN_TYPE> operand_entry(const Params &params, const Tile &tile) {
     const Packed packed(params);
     if constexpr (IMAGE) {
-        return packed_image(params) + tile.entry * packed.images * packed.plane(params.window);
+        return packed_image(params) + tile.entry * packed.images * packed.plane();
     } else {
         const i64 filters = IMAGE_IS_A ? params.n : params.m;
         return packed_filters(params, packed) + tile.batch.index[2] * filters * filter_stride(params);
@@ -59,67 +59,102 @@ DEVICE void pack_channels(gptr<IN_TYPE> from, i64 stride, i32 left, gptr<IN_TYPE
     store_global(to, channels, mine);
 }
 
-// Neighbouring threads take what lies side by side in the source: columns, or channels.
-DEVICE void pack_image(const Params &params, const Packed &packed, u32 plane, u32 item) {
-    constexpr i32 EACH = IMAGE_VECTOR / ELEMENT_BYTES;
-    const Window &window = params.window;
-    const u32 chunks = (u32)(packed.padded / EACH), pixels = (u32)window.extent[0] * (u32)window.extent[1];
-    const u32 pixel = PACKED_LAST ? item / chunks : item % pixels, chunk = PACKED_LAST ? item % chunks : item / pixels;
-    const i64 row = pixel / (u32)window.extent[1], column = pixel % (u32)window.extent[1];
-    const u32 entry = plane / (u32)packed.images, image = plane % (u32)packed.images;
-    const Batch batch = split_batch(params, (i32)entry);
-    const i64 first = IMAGE_IS_A ? batch_offset(params.a_batch, batch) : batch_offset(params.b_batch, batch);
-    const i64 down = IMAGE_IS_A ? params.a_m : params.b_k, right = IMAGE_IS_A ? params.a_k : params.b_n;
-    const i64 channel = window.k_stride[PACKED_LAST ? 2 : 0], place = (i64)chunk * EACH;
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(IMAGE_IS_A ? params.a : params.b) +
-                               (first + image * window.row_stride[0] + row * down + column * right + place * channel);
-    const gptr<IN_TYPE> to = packed_image(params) + (plane * packed.plane(window) + pixel * (i64)packed.padded + place);
-    pack_channels<IMAGE_VECTOR>(from, channel, packed.channels - (i32)place, to, within(item, pixels * chunks));
-    cover("packed_image");
+// The accesses of one image: neighbouring threads take what lies side by side in the source, columns or channels.
+struct ImageAccesses {
+    static constexpr i32 EACH = IMAGE_VECTOR / ELEMENT_BYTES;
+    gptr<IN_TYPE> from, to; // its first channel, before and after
+    u32 chunks, pixels, wide;
+    i64 stride[2], channel; // of the source
+    i32 step[2], pad[2], extent[2];
+
+    MEMBER ImageAccesses(const Params &params, const Packed &packed, u32 plane) {
+        const Window &window = params.window;
+        const u32 entry = plane / (u32)packed.images, image = plane % (u32)packed.images;
+        const Batch batch = split_batch(params, (i32)entry);
+        const i64 first = IMAGE_IS_A ? batch_offset(params.a_batch, batch) : batch_offset(params.b_batch, batch);
+        from = gptr<IN_TYPE>(IMAGE_IS_A ? params.a : params.b) + (first + image * window.row_stride[0]);
+        to = packed_image(params) + plane * packed.plane();
+        wide = (u32)packed.extent[1], pixels = (u32)packed.extent[0] * wide, chunks = (u32)(packed.padded / EACH);
+        stride[0] = IMAGE_IS_A ? params.a_m : params.b_k, stride[1] = IMAGE_IS_A ? params.a_k : params.b_n;
+        channel = window.k_stride[PACKED_LAST ? 2 : 0];
+        UNROLL for (int i = 0; i < 2; ++i) {
+            step[i] = packed.thin[i] ? window.step[i] : 1, pad[i] = packed.thin[i] ? window.pad[i] : 0;
+            extent[i] = window.extent[i];
+        }
+    }
+    MEMBER void pack(const Packed &packed, u32 item) const {
+        const u32 pixel = PACKED_LAST ? item / chunks : item % pixels;
+        const i32 row = (i32)(pixel / wide) * step[0] - pad[0], column = (i32)(pixel % wide) * step[1] - pad[1];
+        const i64 place = (i64)(PACKED_LAST ? item % chunks : item / pixels) * EACH;
+        // What lies before the image is a large number when unsigned.
+        const bool inside = within((u32)row, (u32)extent[0]) && within((u32)column, (u32)extent[1]);
+        pack_channels<IMAGE_VECTOR>(from + (row * stride[0] + column * stride[1] + place * channel), channel,
+                                    inside ? packed.channels - (i32)place : 0,
+                                    to + (pixel * (i64)packed.padded + place), within(item, pixels * chunks));
+    }
+};
+
+// Those of a group's filters, likewise: filters, channels or taps.
+struct FilterAccesses {
+    static constexpr i32 EACH = FILTER_VECTOR / ELEMENT_BYTES;
+    static constexpr bool BY_CHANNEL = PACKED_LAST && !FILTERS_LAST;
+    gptr<IN_TYPE> from, to; // its first filter, before and after
+    u32 chunks, filters, taps;
+    i64 filter_step, k_step; // strides of the source
+
+    MEMBER FilterAccesses(const Params &params, const Packed &packed, u32 group) {
+        chunks = (u32)(packed.padded / EACH), taps = (u32)packed.taps;
+        filters = (u32)(IMAGE_IS_A ? params.n : params.m);
+        filter_step = IMAGE_IS_A ? params.b_n : params.a_m, k_step = IMAGE_IS_A ? params.b_k : params.a_k;
+        from = gptr<IN_TYPE>(IMAGE_IS_A ? params.b : params.a) +
+               group * (IMAGE_IS_A ? params.b_batch[2] : params.a_batch[2]);
+        to = packed_filters(params, packed) + group * ((i64)filters * taps * packed.padded);
+    }
+    MEMBER void pack(const Packed &packed, u32 item) const {
+        const u32 inner = FILTERS_LAST ? filters : BY_CHANNEL ? chunks : taps, rest = item / inner;
+        const u32 middle = BY_CHANNEL ? taps : chunks;
+        const u32 digit[3] = {item % inner, rest % middle, rest / middle};
+        const u32 filter = digit[FILTERS_LAST ? 0 : 2], tap = digit[FILTERS_LAST ? 2 : BY_CHANNEL ? 1 : 0];
+        const i64 channel = (i64)digit[BY_CHANNEL ? 0 : 1] * EACH;
+        const i64 k = PACKED_LAST ? tap * (i64)packed.channels + channel : channel * taps + tap;
+        pack_channels<FILTER_VECTOR>(from + (filter * filter_step + k * k_step), k_step * (PACKED_LAST ? 1 : (i64)taps),
+                                     packed.channels - (i32)channel,
+                                     to + (((i64)filter * taps + tap) * packed.padded + channel),
+                                     within(item, filters * taps * chunks));
+    }
+};
+
+template <class Accesses>
+DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block) {
+    UNROLL for (int i = 0; i < PACK_ITEMS; ++i)
+        accesses.pack(packed, (block * PACK_ITEMS + i) * PACK_THREADS + (u32)thread_index());
 }
 
-// Neighbouring threads take what lies side by side in the source: filters, channels or taps.
-DEVICE void pack_filters(const Params &params, const Packed &packed, u32 group, u32 item) {
-    constexpr i32 EACH = FILTER_VECTOR / ELEMENT_BYTES;
-    const u32 filters = (u32)(IMAGE_IS_A ? params.n : params.m), taps = (u32)packed.taps;
-    const u32 chunks = (u32)(packed.padded / EACH), inner = FILTERS_LAST ? filters : PACKED_LAST ? chunks : taps;
-    const u32 rest = item / inner, middle = PACKED_LAST && !FILTERS_LAST ? taps : chunks;
-    const u32 digit[3] = {item % inner, rest % middle, rest / middle};
-    const u32 filter = digit[FILTERS_LAST ? 0 : 2], chunk = digit[PACKED_LAST && !FILTERS_LAST ? 0 : 1];
-    const u32 tap = digit[FILTERS_LAST ? 2 : PACKED_LAST ? 1 : 0];
-    const i64 channel = chunk * (i64)EACH, k_stride = IMAGE_IS_A ? params.b_k : params.a_k;
-    const i64 k = PACKED_LAST ? tap * (i64)packed.channels + channel : channel * taps + tap;
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(IMAGE_IS_A ? params.b : params.a) +
-                               (group * (IMAGE_IS_A ? params.b_batch[2] : params.a_batch[2]) +
-                                filter * (IMAGE_IS_A ? params.b_n : params.a_m) + k * k_stride);
-    const i64 line = (i64)group * filters + filter;
-    const gptr<IN_TYPE> to =
-        packed_filters(params, packed) + ((line * taps + tap) * (i64)packed.padded + channel);
-    pack_channels<FILTER_VECTOR>(from, k_stride * (PACKED_LAST ? 1 : packed.taps), packed.channels - (i32)channel, to,
-                                 within(item, filters * taps * chunks));
-    cover("packed_filters");
-}
-
-// Grid: blocks of 256 threads, each with one access; first those of every image, then those of every group's filters:
-// ceil(rows * columns * padded channels / elements of an access / 256) per image, likewise per group. No shared memory.
+// Grid: blocks of 256 threads with four accesses each; first those of every image, then those of every group's filters:
+// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group. No shared memory.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
     const Packed packed(params);
     if (packed.channels == 0) {
         cover("no_channels");
         return;
     }
-    const Window &window = params.window;
-    const u32 filters = (u32)(IMAGE_IS_A ? params.n : params.m);
-    const u32 pixels = (u32)window.extent[0] * (u32)window.extent[1], bytes = (u32)(packed.padded * ELEMENT_BYTES);
-    const u32 planes = (u32)params.batch * (u32)packed.images, threads = PACK_THREADS;
-    const u32 of_plane = (pixels * (bytes / IMAGE_VECTOR) + threads - 1) / threads;
-    const u32 of_group = (filters * (u32)packed.taps * (bytes / FILTER_VECTOR) + threads - 1) / threads;
-    const u32 block = (u32)block_index(), thread = (u32)thread_index();
-    if (within(block, planes * of_plane)) {
-        pack_image(params, packed, block / of_plane, block % of_plane * threads + thread);
+    constexpr u32 OF_BLOCK = PACK_THREADS * PACK_ITEMS;
+    const u32 filters = (u32)(IMAGE_IS_A ? params.n : params.m), block = (u32)block_index();
+    const u32 pixels = (u32)packed.extent[0] * (u32)packed.extent[1], bytes = (u32)(packed.padded * ELEMENT_BYTES);
+    const u32 of_plane = (pixels * (bytes / IMAGE_VECTOR) + OF_BLOCK - 1) / OF_BLOCK;
+    const u32 of_group = (filters * (u32)packed.taps * (bytes / FILTER_VECTOR) + OF_BLOCK - 1) / OF_BLOCK;
+    const u32 of_images = (u32)params.batch * (u32)packed.images * of_plane;
+    if (packed.thin[0])
+        cover("one_row");
+    if (packed.thin[1])
+        cover("one_column");
+    if (within(block, of_images)) {
+        pack_block(ImageAccesses(params, packed, block / of_plane), packed, block % of_plane);
+        cover("packed_image");
     } else {
-        const u32 other = block - planes * of_plane;
-        pack_filters(params, packed, other / of_group, other % of_group * threads + thread);
+        const u32 other = block - of_images;
+        pack_block(FilterAccesses(params, packed, other / of_group), packed, other % of_group);
+        cover("packed_filters");
     }
 }
 #else

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .conv_product import output_size
 from .dtypes import facts
 from .workload import Workload
 
@@ -20,11 +21,18 @@ def padded_channels(channels: int, size: int) -> int:
 
 
 def packed(workload: Workload) -> Workload:
-    """The same convolution of a packed image and packed filters: x "nhwc", w "krsc", y as it was."""
-    size, groups = facts(workload.dtype["x"]).itemsize, workload.size["groups"]
-    channels = padded_channels(workload.size["c"] // groups, size)
+    """The same convolution of a packed image and packed filters: x "nhwc", w "krsc", y as it was.
+
+    Along an axis with one tap, the packed image has the rows (columns) that outputs read, and no others.
+    """
+    z, size = workload.size, facts(workload.dtype["x"]).itemsize
+    channels = padded_channels(z["c"] // z["groups"], size)
+    sizes = {"c": channels * z["groups"]}
+    for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
+        if z[taps] == 1 and "output_padding_h" not in z:
+            sizes |= {side: output_size(z, side, False), f"stride_{side}": 1, **{f"pad_{end}": 0 for end in ends}}
     width = min(channels * size, WIDE) if channels else WIDE
-    return _arranged(workload, width).with_sizes(c=channels * groups)
+    return _arranged(workload, width).with_sizes(**sizes)
 
 
 def widely_packed(workload: Workload) -> Workload:

@@ -6,19 +6,19 @@ legality, terms and constants are those of contraction_mma there.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
-from ..operators.conv_packed import WIDE, packed, padded_channels, widely_packed
+from ..operators.conv_packed import WIDE, packed, widely_packed
 from . import packing
-from .cases import Case, contraction_cases, impossible_edges
+from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .packed_cases import packed_branches, packed_cases
 from .program import Program
 
 if TYPE_CHECKING:
@@ -101,30 +101,10 @@ class ContractionPacked(ContractionMma):
     # ---- verification
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Those of the packed product, a channel short of whole accesses in every other one; few channels too."""
+        """See packed_cases."""
         cases = contraction_cases(widely_packed(workload), self.tile(program), epilogue)
-        made = [_unpacked(case, workload, place % 2 == 0) for place, case in enumerate(cases)]
-        widest, size = max(program["vector_a"], program["vector_b"]), packing.packing(workload).size
-        if widest < WIDE:
-            few = max(widest // size - 1, 1)
-            made.append(_with_channels(replace(made[1], name="few channels"), few))
-        return made
+        return packed_cases(cases, workload, max(program["vector_a"], program["vector_b"]))
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of the packed product, and of the first launch."""
-        names = super().branches(program, packed(workload)) | {"packed_image", "packed_filters", "no_channels"}
-        edges = {name for name in names if name.startswith("edge_")}
-        return (names - edges) | ({"edge_m", "edge_n", "edge_k"} - impossible_edges(widely_packed(workload), self.tile(program)))
-
-
-def _unpacked(case: Case, workload: Workload, short: bool) -> Case:
-    """The case of a packed product as one of ``workload``'s class: a group's last channel may be padding."""
-    z = case.workload.size
-    channels = z["c"] // z["groups"]
-    own = workload.with_sizes(**z).with_epilogue(case.workload.epilogue)
-    return _with_channels(replace(case, workload=own), max(channels - short, 0))
-
-
-def _with_channels(case: Case, channels: int) -> Case:
-    sized = case.workload.with_sizes(c=channels * case.workload.size["groups"])
-    return replace(case, workload=sized)
+        return super().branches(program, widely_packed(workload)) | packed_branches(workload)

@@ -15,9 +15,10 @@ from ..operators.dtypes import facts
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-PACK_THREADS = 256
+#: Threads of a block, and accesses of a block.
+PACK_THREADS, PACK_ACCESSES = 256, 1024
 #: Instructions of a thread beside its loads, and those that each load of an element comes with: of the SASS.
-ITEM_ISSUE, LOAD_ISSUE = 130.0, 4.0
+ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
 #: Accesses of a plane, and of a group's filters, are counted in 32 bits.
 MOST_ACCESSES = 2**31
 
@@ -48,15 +49,15 @@ class Packing(NamedTuple):
 @lru_cache(maxsize=4096)
 def packing(workload: Workload) -> Packing:
     """The Packing of a Workload of a convolution."""
-    z, size = workload.size, facts(workload.dtype["x"]).itemsize
+    z, own, size = packed(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
     groups = z["groups"]
     return Packing(
         planes=z["n"] * groups,
         pixels=z["h"] * z["w"],
         groups=groups,
         lines=z["k_out"] // groups * z["r"] * z["s"],
-        line=packed(workload).size["c"] // groups * size,
-        source=z["c"] // groups * size,
+        line=z["c"] // groups * size,
+        source=own["c"] // groups * size,
         size=size,
     )
 
@@ -71,8 +72,8 @@ def too_large(workload: Workload) -> str | None:
 def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
     """Blocks of contraction_pack, whose accesses have these bytes."""
     p = packing(workload)
-    of_plane = -(-(p.pixels * p.line // image_vector) // PACK_THREADS)
-    of_group = -(-(p.lines * p.line // filter_vector) // PACK_THREADS)
+    of_plane = -(-(p.pixels * p.line // image_vector) // PACK_ACCESSES)
+    of_group = -(-(p.lines * p.line // filter_vector) // PACK_ACCESSES)
     return max(1, p.planes * of_plane + p.groups * of_group)
 
 
