@@ -173,7 +173,7 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
 
-KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+DEVICE void compute_tile(const Params &params) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
 #if RAGGED_ROWS
     if (tile.row == tile.end)
@@ -216,3 +216,9 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     finish_warp(params, behind, tile.row + row, tile.column + column, math.accumulators[1]);
 #endif
 }
+
+#if !PACKED
+KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+    compute_tile(params);
+}
+#endif

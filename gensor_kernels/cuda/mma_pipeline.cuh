@@ -1,7 +1,7 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
-#include "contraction.cuh"
 #include "mma_scales.cuh"
+#include "packed_operands.cuh"
 #include "unrolled.cuh"
 
 using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED>;
@@ -32,13 +32,11 @@ struct Pipeline {
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(params, gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, tile.end, params.a_m,
-            tile.k_begin, params.a_k),
-          b(params, gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
-            params.b_n, tile.k_begin, params.b_k),
+        : a(params, entry_of_a(params, tile), tile.row, tile.end, stride_of_a(params), tile.k_begin, params.a_k),
+          b(params, entry_of_b(params, tile), tile.column, params.n, stride_of_b(params), tile.k_begin, params.b_k),
 #if GATE
-          other(params, gptr<B_STORED>(params.b) + (batch_offset(params.b_batch, tile.batch) + params.gated.b_other),
-                tile.column, params.n, params.b_n, tile.k_begin, params.b_k),
+          other(params, entry_of_b(params, tile) + params.gated.b_other, tile.column, params.n, params.b_n, tile.k_begin,
+                params.b_k),
 #endif
           k_left(tile.k_end - tile.k_begin), write(0) {
     }

@@ -146,10 +146,10 @@ struct WindowPieces {
     Walk walk;
 
     MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int k, i64, i64)
-        : walk(params.window, operand, start, k) {}
+        : walk(window_of(params), operand, start, k) {}
     template <class Visit>
     MEMBER void for_each(const Params &params, const Visit &visit) {
-        walk.for_each(params.window, [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
+        walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
             visit(ROWS ? entry : k, ROWS ? k : entry, from, inside);
         });
     }
