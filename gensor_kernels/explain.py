@@ -12,6 +12,7 @@ from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, FusedAsked, operations, resolve
 from .dispatch.asking import Question, asking
+from .dispatch.foreign import adopting
 from .dispatch.products import tensordot_form, transposed
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Explanation:
         return "\n".join(f"{name:>9}  {text}" for name, text in rows)
 
 
+@adopting
 def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explanation:
     """What `function(*args, **keywords)` would do, where `function` computes something: matmul, einsum, conv2d and all
     others of `gensor_kernels`, or what `define` returned.

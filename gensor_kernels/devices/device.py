@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,8 @@ class Code:
 Launcher = Callable[[Any, Any, Any, Any], None]
 
 
-class OneLaunch(NamedTuple):
+@dataclass(frozen=True)
+class OneLaunch:
     """A Launcher of one kernel that takes nothing but Params: who knows that may call `function` itself."""
 
     function: Callable[..., Any]
@@ -64,6 +65,8 @@ class Device:
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
+    #: device types of DLPack whose memory is this device's
+    dlpack_kinds: tuple[int, ...] = ()
     #: whether device and host share their memory, and their power
     integrated = False
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
@@ -83,6 +86,11 @@ class Device:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new C-contiguous array, not initialised."""
+        raise NotImplementedError
+
+    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
+        """An array on memory of another library, which `owner` holds: `address` is its first element's, strides are in
+        bytes, `number` is the device's."""
         raise NotImplementedError
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:

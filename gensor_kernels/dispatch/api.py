@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config
 from .arguments import FusedAsked, operations
+from .foreign import adopting
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -58,6 +59,7 @@ def _short(product: Product) -> Product:
 
 
 @_short
+@adopting
 def matmul(
     a: Any,
     b: Any,

@@ -12,6 +12,7 @@ from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, 
 from . import counting
 from .contract import Study, is_staged, staged_form, stand_ins, study
 from .contractions import library_row, make
+from .foreign import is_foreign
 from .forms import einsum_form
 from .pairs import pair
 
@@ -69,6 +70,8 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
     else:
         text, operands = from_sublists(arguments)
     device = runtime.device
+    if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
+        raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
 
 

@@ -9,12 +9,14 @@ from .api import current_runtime
 from .arguments import Operation, operations
 from .asking import product
 from .conv_parameters import IMAGES, Parameters
+from .foreign import adopting
 from .whole import padding_pairs, pair, whole
 
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
 
 
+@adopting
 def conv2d(
     x: Any,
     w: Any,
@@ -50,6 +52,7 @@ def conv2d(
     return _convolution(x, w, bias, add, activation, out, precision, parameters)
 
 
+@adopting
 def conv1d(
     x: Any,
     w: Any,
@@ -82,6 +85,7 @@ def conv1d(
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
+@adopting
 def conv_transpose2d(
     x: Any,
     w: Any,

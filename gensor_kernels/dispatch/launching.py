@@ -108,8 +108,14 @@ class PlainPlan(LaunchPlan):
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         super().__init__(runtime, call, bound, a, b, out)
-        assert isinstance(bound.launch, OneLaunch)
-        self.function, self.grid, self.block, self.shared = bound.launch
+        launch = bound.launch
+        assert isinstance(launch, OneLaunch)
+        self.function, self.grid, self.block, self.shared = (
+            launch.function,
+            launch.grid,
+            launch.block,
+            launch.shared_bytes,
+        )
         self.shape, self.dtype, self.empty = call.shape, call.dtype, runtime.device.empty
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:

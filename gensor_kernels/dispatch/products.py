@@ -7,9 +7,11 @@ from typing import Any
 from ..errors import UnsupportedError
 from .api import current_runtime
 from .arguments import FusedAsked, operations
+from .foreign import adopting
 from .pairs import pair
 
 
+@adopting
 def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()) -> Any:
     """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
 
@@ -39,6 +41,7 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
     return einsum(current_runtime(), operands, dtype, optimize, conjugate)
 
 
+@adopting
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Sum of products over `axes` of two arrays, as `cupy.tensordot` (numpy.tensordot).
 
@@ -64,6 +67,7 @@ def _axes(axes: Any) -> Any:
     return tuple((int(each),) if not hasattr(each, "__len__") else tuple(map(int, each)) for each in (first, second))
 
 
+@adopting
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """Product over the last axis of `a` and the last but one of `b` (its only one), as `cupy.dot` (numpy.dot).
 
@@ -74,6 +78,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     return pair(current_runtime(), ("dot",), a, b, out, None)
 
 
+@adopting
 def inner(a: Any, b: Any) -> Any:
     """Product over the last axes of two arrays, as `cupy.inner` (numpy.inner): (..., k) and (..., k).
 
@@ -82,6 +87,7 @@ def inner(a: Any, b: Any) -> Any:
     return pair(current_runtime(), ("inner",), a, b, None, None)
 
 
+@adopting
 def vdot(a: Any, b: Any) -> Any:
     """Product of two arrays as vectors, the first one conjugated, as `cupy.vdot` (numpy.vdot): an array without axes.
 
@@ -96,6 +102,7 @@ def vdot(a: Any, b: Any) -> Any:
     return pair(runtime, ("vdot",), a, b, None, None)
 
 
+@adopting
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """Products of every element of `a` with every one of `b`, as `cupy.outer` (numpy.outer): (a.size, b.size).
 
@@ -107,6 +114,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
 
 
+@adopting
 def linear(
     x: Any,
     w: Any,
