@@ -10,6 +10,7 @@
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
+| `GENSOR_COUNT_HITS` | `1`: warm calls are counted too, see `gensor_kernels.counters` |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
 """
 
@@ -102,6 +103,11 @@ def record_file() -> Path | None:
     """Path in `GENSOR_RECORD`, or None."""
     value = os.environ.get("GENSOR_RECORD")
     return Path(value) if value else None
+
+
+def counts_hits() -> bool:
+    """Whether `GENSOR_COUNT_HITS` asks for warm calls to be counted, which makes each some microseconds longer."""
+    return _flag("GENSOR_COUNT_HITS")
 
 
 def tune_mode() -> str:

@@ -100,7 +100,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
 def _computes(function: Any) -> bool:
     """Whether a function is one of ours that ends in one call of a kernel."""
     module = getattr(function, "__module__", None) or type(function).__module__
-    others = ("emulated", "refresh", "define")
+    others = ("emulated", "refresh", "define", "counters")
     return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others
 
 

@@ -14,6 +14,7 @@ from ..operators.geometry import Strides
 from ..programs import params
 from ..programs.families import FAMILIES
 from ..programs.params import HEAD_BYTES, SCALAR_OFFSET, STEP_BYTES, WORKSPACE_OFFSET, write_pointer, write_scalar
+from . import tally
 from .arguments import Operation
 from .fallback import whole_steps
 from .function import Copy, Function, Result, Spread
@@ -69,6 +70,8 @@ class LibraryPlan:
         base, device = self.base, self.base.runtime.device
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         value = base.function.library(device, inputs, base.parameters, base.math)
         value = base.function.finished(device, value, steps, base.parameters, base.result.dtype)
         if out is None:

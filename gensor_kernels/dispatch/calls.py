@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import config
 from ..errors import BuildError, UnsupportedError
-from . import counting, tiers
+from . import counting, tally, tiers
 from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
@@ -64,11 +64,13 @@ def _first(
     function, parameters, math = asked
     plan: Any = runtime.plans.get(key)
     if plan is not None:
+        tally.seen(plan)
         return plan
     check(runtime, inputs, out, steps)
     with runtime.lock:
         plan = runtime.plans.get(key)
         if plan is None:
+            tally.misses.add()
             result = function.result(inputs, parameters)
             plan, keep = make(Base(runtime, function, parameters, result, math), inputs, out, steps)
             if keep:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from ..record_file import Cells
-from . import counting, planning
+from . import counting, planning, tally
 from .arguments import Call, resolve
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
 from .forms import library_call
@@ -128,6 +128,8 @@ class LibraryPlan:
         standby = self._standing_by(a, b, out)
         if standby is not None:
             return standby.run(a, b, out, steps, pa, pb, pc)
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         result = library_call(device.xp, found.form, a, b, out, found.given)
         return result if result.shape == found.shape else result.reshape(found.shape)
 

@@ -40,15 +40,19 @@ def _first(
     runtime: Runtime, key: Any, form: Any, a: Any, b: Any, out: Any, dtype: Any, pa: int, pb: int, pc: int
 ) -> Any:
     """The first call of its kind, or any while calls are recorded."""
+    from . import tally
     from .contractions import counted, make, refused
     from .runtime import MOST_PLANS
 
     plan = runtime.plans.get(key)
-    if plan is None:
+    if plan is not None:
+        tally.seen(plan)
+    else:
         runtime.check(a, b, out, (), None)
         with runtime.lock:
             plan = runtime.plans.get(key)
             if plan is None:
+                tally.misses.add()
                 plan, keep = make(runtime, form, a, b, out, dtype)
                 if keep:
                     if len(runtime.plans) >= MOST_PLANS:

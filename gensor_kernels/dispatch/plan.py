@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UnsupportedError
+from . import tally
 from .arguments import Call, Operation
 from .fallback import conjugated, evaluate
 from .staging import Staging, operand_dtype
@@ -74,6 +75,8 @@ class FallbackPlan:
                 self.runs_to_wait = 0 if capturing and self.standby is None else -1
             if capturing and self.standby is not None:
                 return self.standby.run(a, b, out, steps, pa, pb, pc)
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         if call.plain:
             return device.product(a, b, self.library_call.math, out)
         value = evaluate(device, replace(self.library_call, operations=steps), a, b)

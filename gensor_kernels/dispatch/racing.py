@@ -16,6 +16,7 @@ from gensor_database import Timing, canonical
 from .. import config
 from ..errors import BuildError
 from ..operators.workload import Workload
+from . import tally
 from .library import Kernel, Library
 from .tiers import Request, candidates
 
@@ -71,6 +72,7 @@ def race(runtime: Runtime, request: Request, bind: Bind, vendor: Callable[[], An
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
+    tally.races.add()
     digests = [None, *(digest for digest, _ in entrants)]
     rows = [_timing(runtime, request, digest, name, times) for digest, times in zip(digests, samples, strict=True)]
     runtime.library.note(rows)

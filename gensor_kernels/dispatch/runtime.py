@@ -12,7 +12,7 @@ from typing import Any
 from .. import config, recording
 from ..devices.device import Device
 from ..operators.workload import Workload
-from . import counting, planning
+from . import counting, planning, tally
 from .arguments import PRECISIONS, Operation, kind, resolve
 from .keys import about, laid, places
 from .library import Library
@@ -39,11 +39,12 @@ class Runtime:
         self.loaded: set[str] = set()
         self.notes, self.background = Notes(), Background(self)
         library.conditions = device.conditions()
+        tally.runtimes.add(self)
         recording.attach(self)
 
     def bypass(self, on: bool) -> None:
-        """While calls are recorded: every call takes the way of a first one, on which it is counted."""
-        self.find = counting.unseen if on else self.plans.get
+        """While calls or hits are counted every call takes the way of a first one, where that is done."""
+        self.find = counting.unseen if on or config.counts_hits() else self.plans.get
 
     def call(self, a: Any, b: Any, out: Any, steps: tuple[Operation, ...], dtype: Any, precision: str | None) -> Any:
         """`a @ b` with the epilogue `steps`, into `out` or a new array. matmul's short way does the same."""
@@ -107,7 +108,11 @@ class Runtime:
         self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any, pa: int, pb: int, pc: int
     ) -> Any:
         """The first call of its kind, or any while calls are recorded."""
-        plan = self.plans.get(key) or self._made(key, a, b, out, steps, dtype, precision)
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self._made(key, a, b, out, steps, dtype, precision)
+        else:
+            tally.seen(plan)
         try:
             return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
         except self.device.refusals as error:
@@ -123,6 +128,7 @@ class Runtime:
         with self.lock:
             plan = self.plans.get(key)
             if plan is None:
+                tally.misses.add()
                 plan, keep = planning.plan(self, a, b, out, steps, dtype, precision)
                 if keep:
                     if len(self.plans) >= MOST_PLANS:

@@ -22,6 +22,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import bound_us
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
+from . import tally
 from .claims import claim
 from .library import Library
 from .notes import Notes
@@ -56,6 +57,7 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str],
     _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
     if not done:
         return choice
+    tally.tunes.add()
     library.reload()
     return choose(request, library)
 
@@ -173,6 +175,7 @@ class Background:
         config.logger().info("tuning in the background: %s", workload.key())
         if tune(workload, runtime.device.arch, runtime.notes):
             self._failed = 0
+            tally.tunes.add()
             runtime.renew(workload)
         else:
             self._failed += 1
