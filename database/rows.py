@@ -36,7 +36,7 @@ def select(connection: sqlite3.Connection, kind: type[RowType], where: Mapping[s
         raise ValueError(f"{kind.TABLE} has no column {', '.join(sorted(unknown))}")
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
-    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY digest'
+    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY +digest'
     cursor = connection.execute(query, list(where.values()))
     while chunk := cursor.fetchmany(_CHUNK):
         for stored in chunk:
