@@ -145,7 +145,7 @@ class Store:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
         with self._guard, translated(self.path):
             connection = self.connection
-            sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
+            sql.begin(connection, self.timeout)
             try:
                 result = action(connection)
                 sql.retry(lambda: connection.execute("COMMIT"), self.timeout)
