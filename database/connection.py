@@ -62,9 +62,8 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def retry(action: Callable[[], Result], timeout: float, longest: float = 0.1) -> Result:
-    """`action()`, again while another process holds a lock, for up to `timeout` seconds, after pauses that grow to
-    about `longest` seconds.
+def retry(action: Callable[[], Result], timeout: float) -> Result:
+    """`action()`, again while another process holds a lock, for up to `timeout` seconds.
 
     SQLite's own waiting does not cover everything: switching to WAL and recovering a log fail at once.
     """
@@ -76,20 +75,7 @@ def retry(action: Callable[[], Result], timeout: float, longest: float = 0.1) ->
             if not is_locked(error) or time.monotonic() >= deadline:
                 raise
         time.sleep(pause * (0.5 + random.random()))
-        pause = min(2 * pause, longest)
-
-
-def begin(connection: sqlite3.Connection, timeout: float) -> None:
-    """Starts a transaction that writes, after those of others.
-
-    The pauses are ours and short: in SQLite's own, of up to 0.1 s, whoever has just written comes first again and
-    again, and of 64 processes that write without end some waited for more than 30 s.
-    """
-    connection.execute("PRAGMA busy_timeout=0")
-    try:
-        retry(lambda: connection.execute("BEGIN IMMEDIATE"), timeout, longest=0.01)
-    finally:
-        connection.execute(f"PRAGMA busy_timeout={int(1000 * timeout)}")
+        pause = min(2 * pause, 0.1)
 
 
 def header(connection: sqlite3.Connection, name: str) -> int:
