@@ -20,10 +20,11 @@ SCHEMA_VERSION = 1  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 _LARGEST_VALUE = 128 * 2**20  # bytes one value may have, where SQLite can be told
-# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives.
+# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
+# three are folders of a virtual machine's host.
 _REMOTE = frozenset(
     {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
-    | {"ocfs2", "gfs2", "orangefs", "panfs", "virtiofs"}
+    | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
 )
 
 Result = TypeVar("Result")

@@ -22,6 +22,7 @@ from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, 
 from .opening import is_trusted, open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
+from .turns import turn
 
 Result = TypeVar("Result")
 
@@ -144,7 +145,7 @@ class Store:
     def _write(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
-        with self._guard, translated(self.path):
+        with self._guard, translated(self.path), turn(self.path, self.timeout):
             connection = self.connection
             sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
             try:

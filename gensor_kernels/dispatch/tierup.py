@@ -14,7 +14,8 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gensor_database import Store, StoreError, Verification
+from gensor_database import LockedStoreError, Store, StoreError, Verification
+from gensor_database.errors import first_told
 
 from .. import config
 from ..errors import ConfigError
@@ -78,9 +79,25 @@ def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
     except ConfigError as error:
         config.logger().warning("tuning needs a database to write to: %s", error)
         return False
+    if not _can_store(database):
+        return False
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = _is_stored(database, workload, arch)
         return stored if stored or not mine else _tuned(database, workload, arch, notes)
+
+
+def _can_store(database: Path) -> bool:
+    """Whether what is tuned could be stored; where not, that is said once: nobody is to wait for a walk in vain."""
+    try:
+        with Store.open(database) as store:
+            store.add()
+    except LockedStoreError:  # by the time there is something to store it may not be any more
+        return True
+    except StoreError as error:
+        say = config.logger().warning if first_told(database) else config.logger().info
+        say("nothing is tuned: %s", error)
+        return False
+    return True
 
 
 def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:

@@ -30,7 +30,7 @@ def test_a_kill_at_any_call_loses_nothing_that_was_reported(stage, name, journal
     assert whole.code == 0, whole.stderr
     total = check(stage.folder / "play" / "kernels.db", stage.lines())
     before = check(stage.fresh(state, journal) / "kernels.db", [])
-    chosen = sample(list(points(log, whole.calls)), 7)
+    chosen = sample(list(points(log, whole.calls)), 6)
     for number, action in chosen:
         folder = stage.fresh(state, journal)
         killed = stage.play(act, journal, folder, shapes, at=number, action=action)
@@ -40,7 +40,7 @@ def test_a_kill_at_any_call_loses_nothing_that_was_reported(stage, name, journal
         assert resumed.code == 0, (number, action, resumed.stderr)
         assert check(folder / "kernels.db", stage.lines()) == total, (number, action)
     tell(f"kills, {name}, {journal}", len(chosen))
-    assert len(chosen) >= (250 if FULL and act == "tune" else 7)
+    assert len(chosen) >= (250 if FULL and act == "tune" else 6)
 
 
 def test_a_kill_during_recovery_from_a_kill(stage, journal, tmp_path):

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -81,7 +82,9 @@ def ended(child: int, limit: float) -> int:
         if pid:
             return status
         time.sleep(0.002)
-    os.killpg(child, signal.SIGKILL)
+    for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
+        with suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return signal.SIGALRM
 
