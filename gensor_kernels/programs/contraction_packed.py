@@ -1,4 +1,6 @@
-"""contraction_packed: a convolution on tensor cores after a launch that packs its channels (cuda/contraction_packed.cu).
+"""contraction_packed: a convolution on tensor cores behind a launch that packs its channels.
+
+The kernels are cuda/contraction_packed.cu and packed_operands.cuh.
 
 To the main launch the workload is another one, of the packed image and filters (operators/conv_packed.py): coordinates,
 legality, terms and constants are those of contraction_mma there.
