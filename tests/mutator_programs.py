@@ -16,6 +16,7 @@ from gensor_kernels.operators.workload import Workload
 from .mutator_configuration import Configuration
 from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
+from .packeds import packed_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED
 
@@ -58,6 +59,7 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("cp.async"),
         *_mma_configurations("registers"),
         *convolution_configurations(),
+        *packed_configurations(),
         *_rows_configurations(),
         *(Configuration(*each) for each in gemv_programs()),
         *_attention_configurations("cp.async"),

@@ -35,8 +35,8 @@ struct Pipeline {
         : a(params, entry_of_a(params, tile), tile.row, tile.end, stride_of_a(params), tile.k_begin, params.a_k),
           b(params, entry_of_b(params, tile), tile.column, params.n, stride_of_b(params), tile.k_begin, params.b_k),
 #if GATE
-          other(params, entry_of_b(params, tile) + params.gated.b_other, tile.column, params.n, params.b_n, tile.k_begin,
-                params.b_k),
+          other(params, entry_of_b(params, tile) + params.gated.b_other, tile.column, params.n, params.b_n,
+                tile.k_begin, params.b_k),
 #endif
           k_left(tile.k_end - tile.k_begin), write(0) {
     }

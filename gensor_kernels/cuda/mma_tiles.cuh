@@ -3,8 +3,8 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
+#include "packed.cuh"
 #include "widen.cuh"
-#include "window_walk.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 

@@ -131,7 +131,8 @@ DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block
 }
 
 // Grid: blocks of 256 threads with four accesses each; first those of every image, then those of every group's filters:
-// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group. No shared memory.
+// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group. No shared
+// memory.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
     const Packed packed(params);
     if (packed.channels == 0) {

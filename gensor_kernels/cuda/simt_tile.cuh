@@ -4,9 +4,9 @@
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may
 // have several planes, one behind the other (simt_forms.cuh).
 #pragma once
+#include "packed.cuh"
 #include "simt_forms.cuh"
 #include "widen.cuh"
-#include "window_walk.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
     return b == 0 ? a : greatest_common_divisor(b, a % b);

@@ -15,9 +15,11 @@ WIDE = 16
 def padded_channels(channels: int, size: int) -> int:
     """Channels of a group, of ``size`` bytes each, with their padding: what fits one access of 4 or 8 bytes, or a
     multiple of 16 (``padded_channels`` in cuda/packed.cuh)."""
-    bytes_ = channels * size
+    for width in (4, 8):
+        if 0 < channels * size <= width:
+            return width // size
     whole = WIDE // size
-    return 0 if channels == 0 else 4 // size if bytes_ <= 4 else 8 // size if bytes_ <= 8 else -(-channels // whole) * whole
+    return -(-channels // whole) * whole
 
 
 def packed(workload: Workload) -> Workload:

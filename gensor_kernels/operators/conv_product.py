@@ -1,9 +1,9 @@
 """Convolution as kernels see it: an implicit matrix product, one operand of which is read through a window.
 
 Channels of y last: C[pixel, filter] = A[pixel, k] B[k, filter], a batch entry per group, A the image.  Channels of y
-first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored along
-its unit stride.  k is (r, s, c) where channels of x are last and (c, r, s) where they are first, so that the weights
-are a plain matrix either way.
+first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored
+along its unit stride.  k is (r, s, c) where channels of x are last and (c, r, s) where they are first, so that the
+weights are a plain matrix either way.
 """
 
 from __future__ import annotations

@@ -204,8 +204,10 @@ class ContractionMma(ContractionFamily):
     # ---- one Program
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
-        return super().widest(program, workload).replace(epilogue_staged=max(1, program["epilogue_staged"]))
+        """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
+        shared rows as they come are read with bank conflicts."""
+        staged = max(1, program["epilogue_staged"])
+        return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""

@@ -1,4 +1,6 @@
-"""contraction_packed: a convolution on tensor cores after a launch that packs its channels (cuda/contraction_packed.cu).
+"""contraction_packed: a convolution on tensor cores behind a launch that packs its channels.
+
+The kernels are cuda/contraction_packed.cu and packed_operands.cuh.
 
 To the main launch the workload is another one, of the packed image and filters (operators/conv_packed.py): coordinates,
 legality, terms and constants are those of contraction_mma there.
@@ -12,11 +14,12 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
+from ..operators.conv import OPERATORS as CONVOLUTIONS
 from ..operators.conv_packed import WIDE, packed, widely_packed
 from . import packing
 from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
-from .extents import extents, is_product
+from .extents import extents
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .packed_cases import packed_branches, packed_cases
 from .program import Program
@@ -34,7 +37,7 @@ class ContractionPacked(ContractionMma):
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Convolutions whose channels cannot be read in whole accesses where they are."""
-        if not is_product(workload) or not extents(workload).window:
+        if workload.operator not in CONVOLUTIONS:
             return f"{workload.operator} is no convolution"
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:

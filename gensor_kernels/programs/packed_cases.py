@@ -28,7 +28,8 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
         few = max(vector // facts(workload.dtype["x"]).itemsize - 1, 1)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
     if not _transposed(workload):
-        made += [replace(small, name=f"one tap along {axes}", workload=_thin(small.workload, axes)) for axes in ("h", "hw")]
+        for axes in ("h", "hw"):
+            made.append(replace(small, name=f"one tap along {axes}", workload=_thin(small.workload, axes)))
     return made
 
 

@@ -24,8 +24,8 @@ MOST_ACCESSES = 2**31
 
 
 class Packing(NamedTuple):
-    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps), of ``line`` bytes each when packed
-    and ``source`` bytes before; elements have ``size`` bytes."""
+    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
+    ``source`` bytes before; elements have ``size`` bytes."""
 
     planes: int
     pixels: int
