@@ -240,6 +240,21 @@ def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
         assert sum(merge(home, brought).values()) == len(timings(tmp_path / "times.db")) == 4 * len(made)
 
 
+def test_show_has_what_was_measured(measure, tmp_path, monkeypatch, capsys):
+    stock(tmp_path / "k.db", SIZES[:1], kernels=1)
+    measure()
+
+    def show(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gensor-tune", "show", "--db", str(tmp_path / "k.db"), *arguments])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().out
+
+    (record,) = map(json.loads, show("--json").splitlines())
+    assert record["measured_us"] == pytest.approx(500) and record["vendor_us"] == pytest.approx(2000)
+    assert f"timed     64x64x64 on {ARCH.part}: 500.0 us" in show("--kernel", record["kernel"])
+
+
 def test_a_database_that_cannot_be_written_says_where_times_could_go(measure, tmp_path, monkeypatch):
     stock(tmp_path / "k.db")
     (tmp_path / "file").touch()
