@@ -151,3 +151,23 @@ def test_a_budget_leaves_the_rest_to_the_next_run(refresh, tmp_path):
     before = everything(tmp_path / "k.db")
     code, (found,), _ = refresh("--budget", "0")
     assert code == 1 and "the budget was spent" in found["reason"] and everything(tmp_path / "k.db") == before
+
+
+def test_an_interrupted_run_keeps_what_it_has_built_and_the_next_goes_on(refresh, tmp_path, monkeypatch):
+    from gensor_tuner import refreshing
+
+    outdated(tmp_path / "k.db", {}, {})
+    seen, verify = [], refreshing.verify
+
+    def interrupted(*arguments):
+        seen.append(arguments)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return verify(*arguments)
+
+    monkeypatch.setattr(refreshing, "BATCH", 1)
+    monkeypatch.setattr(refreshing, "verify", interrupted)
+    code, found, told = refresh("--jobs", "1")
+    assert code == 130 and [each["status"] for each in found] == ["rebuilt"] and "what was done is kept" in told
+    code, found, _ = refresh("--jobs", "1")
+    assert code == 0 and sorted(each["status"] for each in found) == ["current", "rebuilt"]

@@ -58,8 +58,8 @@ def test_every_stored_candidate_is_timed_beside_the_library(measure, tmp_path):
         (vendor,) = [row for row in mine if row.vendor]
         digests = [group[2].digest for group in kernel_rows(wanted)]
         assert set(digests) == set(ours) and {row.part for row in mine} == {ARCH.part}
-        assert ours[digests[0]].median_us == pytest.approx(50) and ours[digests[1]].median_us == pytest.approx(5)
-        assert (vendor.vendor, vendor.median_us) == ("cupy.matmul", pytest.approx(20))
+        assert ours[digests[0]].median_us == pytest.approx(5000) and ours[digests[1]].median_us == pytest.approx(500)
+        assert (vendor.vendor, vendor.median_us) == ("cupy.matmul", pytest.approx(2000))
         assert {row.device for row in mine} == {'{"driver":1}'} and json.loads(vendor.samples)["rounds"] == 15
     best = {json.dumps(each["workload"]): each for each in found}
     assert all(each["winner"] and each["measured_us"] < each["vendor_us"] for each in best.values())
@@ -73,7 +73,7 @@ def test_a_second_run_measures_nothing_again_and_new_conditions_everything(measu
     code, found, told = measure()
     assert code == 0 and [each["status"] for each in found] == ["known"] * 3 and "3 known" in told.err
     assert timings(tmp_path / "k.db") == before and all(each["measured_us"] for each in found)
-    code, found, _ = measure(plan={"conditions": {"driver": 2}, "ours": 80.0})
+    code, found, _ = measure(plan={"conditions": {"driver": 2}, "ours": 8000.0})
     assert [each["status"] for each in found] == ["ok"] * 3 and {each["winner"] for each in found} == {None}
     after = timings(tmp_path / "k.db")
     assert len(after) == 2 * len(before) and set(before) <= set(after)
@@ -184,7 +184,7 @@ def test_a_kernel_that_faults_is_rejected_and_the_others_are_timed(measure, tmp_
 def test_a_kernel_that_kills_the_process_twice_is_rejected(measure, tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "COMMAND", timed_device.COMMAND)
     stock(tmp_path / "k.db", SIZES[:1])
-    code, (found,), _ = measure(plan={"deadly": ["kernel 2"]}, start=measuring.start)
+    code, (found,), _ = measure(plan={"deadly": ["kernel 2"]}, start=measuring.start_worker)
     assert code == 0 and found["status"] == "ok" and found["kernels"] == 2
     assert list(found["left"].values()) == ["the tuning process ended with 9"]
     with Store.open(tmp_path / "k.db", readonly=True) as store:
@@ -226,7 +226,7 @@ def test_a_device_that_always_fails_is_given_up_and_no_kernel_is_blamed(measure,
 
 def test_no_gpu_is_one_sentence(measure, tmp_path, monkeypatch):
     stock(tmp_path / "k.db")
-    code, found, told = measure(start=measuring.start)
+    code, found, told = measure(start=measuring.start_worker)
     assert code == 2 and not found and told.err.startswith("gensor-tune: ") and len(told.err.splitlines()) == 1
 
 
@@ -240,6 +240,21 @@ def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
         assert sum(merge(home, brought).values()) == len(timings(tmp_path / "times.db")) == 4 * len(made)
 
 
+def test_show_has_what_was_measured(measure, tmp_path, monkeypatch, capsys):
+    stock(tmp_path / "k.db", SIZES[:1], kernels=1)
+    measure()
+
+    def show(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gensor-tune", "show", "--db", str(tmp_path / "k.db"), *arguments])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().out
+
+    (record,) = map(json.loads, show("--json").splitlines())
+    assert record["measured_us"] == pytest.approx(500) and record["vendor_us"] == pytest.approx(2000)
+    assert f"timed     64x64x64 on {ARCH.part}: 500.0 us" in show("--kernel", record["kernel"])
+
+
 def test_a_database_that_cannot_be_written_says_where_times_could_go(measure, tmp_path, monkeypatch):
     stock(tmp_path / "k.db")
     (tmp_path / "file").touch()
@@ -248,14 +263,15 @@ def test_a_database_that_cannot_be_written_says_where_times_could_go(measure, tm
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
-    """The first line of the table is on stdout when its rows are committed; then the run is killed."""
+    """A line of the table is on stdout when its rows are committed. There is neither NVRTC nor g++."""
     stock(tmp_path / "k.db", [(64, 64, 32 * n) for n in range(1, 9)])
     code = (
+        "import sys; from tests.board import Blocker; sys.meta_path.insert(0, Blocker('cuda.bindings', 'cuda.core')); "
         "from gensor_tuner import measuring, cli; from tests import timed_device; "
         "measuring.COMMAND = timed_device.COMMAND; cli.main()"
     )
     line = [sys.executable, "-c", code, "measure", "--db", str(tmp_path / "k.db")]
-    environment = {**os.environ, timed_device.PLAN: "{}"}
+    environment = {**os.environ, timed_device.PLAN: "{}", "PATH": ""}
     first = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
     seen = [first.stdout.readline() for _ in range(2)]
     first.send_signal(signal.SIGKILL)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from gensor_database import Record, Store, Timing, UnreadableStoreError, Verification, canonical, winner
 from gensor_kernels.dispatch.worker import Worker, WorkerError
@@ -28,7 +28,7 @@ ATTEMPTS = 2  # before a kernel is to blame for a process that died or did not a
 FAILURES = 3  # Workloads one after the other that end the process, before the device is given up
 
 
-def start(arguments: list[str]) -> Worker:
+def start_worker(arguments: list[str]) -> Worker:
     """The process, started with the first request."""
     return Worker((*COMMAND, *arguments), PATIENCE)
 
@@ -67,6 +67,15 @@ class Measured:
         fields |= {"measured_us": self.measured_us, "vendor_us": self.vendor_us, "kernels": self.kernels}
         fields |= {"left": self.left, "conditions": json.loads(conditions), "seconds": round(self.seconds, 4)}
         return json.dumps(fields | {"error": self.error}, separators=(",", ":"))
+
+
+class Asked(NamedTuple):
+    """A Workload to measure; where it cannot be one, its status is known already, and why."""
+
+    key: str
+    name: str
+    status: str | None = None
+    error: str | None = None
 
 
 class Run:
@@ -144,7 +153,7 @@ def measure(
     budget: float | None,
     memory: int | None,
     lines: TextIO | None,
-    start: Callable[[list[str]], Worker] = start,
+    start: Callable[[list[str]], Worker] = start_worker,
 ) -> int:
     """Time what the database at `path` holds, into it or into `out`; 1 where a Workload failed or was not reached."""
     counts: Counter[str] = Counter()
@@ -155,12 +164,10 @@ def measure(
         paths = [str(each) for each in dict.fromkeys((target.path, source.path))]
         worker = stack.enter_context(closing(start([str(memory or 0), *paths])))
         about = _about(worker)
-        for each in about["untrusted"]:
-            print(f"gensor-tune: cubins of {each} are not loaded: others can write to it", file=sys.stderr)
+        if str(source.path) in about["untrusted"]:
+            print(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
         run = Run(worker, target, [target] if target.path == source.path else [target, source], about)
-        print(
-            f"gensor-tune: measuring on {run.part} ({run.arch}) {run.conditions}, into {target.path}", file=sys.stderr
-        )
+        print(f"gensor-tune: measuring on {run.part} {run.conditions} into {target.path}", file=sys.stderr)
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
@@ -191,11 +198,9 @@ def _about(worker: Worker) -> dict[str, Any]:
     return reply
 
 
-def _results(
-    run: Run, asked: Sequence[tuple[str, str, str | None, str]], budget: float | None, began: float
-) -> Iterator[Measured]:
-    for key, name, error, status in asked:
-        if error is not None:
+def _results(run: Run, asked: Sequence[Asked], budget: float | None, began: float) -> Iterator[Measured]:
+    for key, name, status, error in asked:
+        if status is not None:
             yield Measured(key, name, status, error)
         elif budget is not None and time.monotonic() - began > budget:
             reason = f"the budget of {budget:g} s was spent before this workload; run again to go on"
@@ -204,19 +209,19 @@ def _results(
             yield run.measure(key, name)
 
 
-def _asked_for(source: Store, arch: str, shapes: Path | None) -> list[tuple[str, str, str | None, str]]:
-    """(key, name, reason why not, status then) of each Workload: of a shapes file, or of every record of the arch."""
+def _asked_for(source: Store, arch: str, shapes: Path | None) -> list[Asked]:
+    """The Workloads of a shapes file, or of every record of the arch, each once."""
     if shapes is None:
-        keys = sorted({row.key for row in source.rows(Record, arch=arch)})
-        return [(key, _name(key), None, "") for key in keys]
-    found: dict[str, tuple[str, str, str | None, str]] = {}
+        return [Asked(key, _name(key)) for key in sorted({row.key for row in source.rows(Record, arch=arch)})]
+    found: dict[str, Asked] = {}
     for row in read_shapes(shapes):
-        if row.workload is None:
-            status = "failed" if row.error is not None else "skipped"
-            found[f"line {row.line}"] = ("null", row.name, row.error or row.unsupported, status)
-        else:
+        if row.workload is not None:
             key = row.workload.key()
-            found.setdefault(key, (key, _name(key), None, ""))
+            found.setdefault(key, Asked(key, _name(key)))
+        elif row.error is not None:
+            found[f"line {row.line}"] = Asked("null", row.name, "failed", row.error)
+        else:
+            found[f"line {row.line}"] = Asked("null", row.name, "skipped", row.unsupported)
     return list(found.values())
 
 

@@ -62,6 +62,6 @@ def _told(conflict: Conflict) -> str:
     try:
         workload = Workload.from_json(conflict.subject)
         subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
-    except (ValueError, KeyError, TypeError):  # of a newer version, perhaps: its rows are merged all the same
+    except (ValueError, KeyError, TypeError, GensorError):  # of a newer version: its rows are merged all the same
         subject = ascii(conflict.subject[:60])
     return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"
