@@ -59,7 +59,8 @@ from .dispatch import (
 )
 from .dispatch.tally import counters
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
-from .explain import Explanation, explain
+from .explain import explain
+from .explanation import Explanation
 from .recording import record
 from .warming import warmup
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gensor_kernels.dispatch.tiers import few_seconds
+from gensor_kernels.dispatch.predicting import few_seconds
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload

@@ -23,7 +23,7 @@ from ..programs.family import Launch
 from . import borrowed
 from .advice import about_device, about_import
 from .arguments import Arguments
-from .device import Code, Device, Launcher, OneLaunch
+from .device import Code, Device, Launcher, launcher
 from .sampling import conditions, sampled
 from .switch import FLOAT32, compute_types
 
@@ -49,19 +49,6 @@ def current_device() -> Callable[[], int]:
     except RuntimeError as error:
         raise ToolMissingError(about_device(error)) from error
     return query
-
-
-def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
-    """Calls functions on the current stream; the driver copies Params before a call returns."""
-    calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
-    if len(calls) == 1:
-        return calls[0]
-
-    def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-        for each in calls:
-            each(arguments, arrays, steps, workspace)
-
-    return several
 
 
 class CudaDevice(Device):

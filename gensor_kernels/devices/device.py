@@ -49,6 +49,19 @@ class OneLaunch:
         self.function(self.grid, self.block, arguments[1], self.shared_bytes)
 
 
+def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
+    """Calls functions on the current stream; the driver copies Params before a call returns."""
+    calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
+    if len(calls) == 1:
+        return calls[0]
+
+    def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        for each in calls:
+            each(arguments, arrays, steps, workspace)
+
+    return several
+
+
 class Device:
     """One device: its arrays, its memory, and the launching of kernels.
 

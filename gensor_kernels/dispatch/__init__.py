@@ -12,7 +12,10 @@ tierup     tuning: at once where that is asked for, in the background where a ki
 worker     the process that tunes
 racing     kernels against the array library, on the caller's arrays; trials: the Plans that hold the races
 notes      what races and tuning found out, on its way into the user's database
-plan       what a call does once all that is known; keys: what it is found by
+planning   which Plan a product gets; predicting: predicted times of stored kernels
+plan       what a call does once all that is known; launching: where that is a kernel; keys: what it is found by
+foreign    arrays of other libraries, PyTorch's among them
+tally      counters
 fallback   the same result from the array library
 runtime    calls on one device, and the dictionary of Plans
 

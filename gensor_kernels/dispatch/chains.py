@@ -11,7 +11,8 @@ from .. import recording
 from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, parse, written
 from . import counting
 from .contract import Study, is_staged, staged_form, stand_ins, study
-from .contractions import library_row, make
+from .contraction_rows import library_row
+from .contractions import make
 from .foreign import is_foreign
 from .forms import einsum_form
 from .pairs import pair

@@ -141,7 +141,7 @@ class Library:
         # Other threads choose from this meanwhile: whole things take the places of whole things.
         self.contents = replace(contents, timings={key: list(rows.values()) for key, rows in timings.items()})
         self._shelves = shelves
-        #: measured over predicted time by kernel digest, as far as anybody has asked; see tiers.residual
+        #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float] = {}
 
     def reload(self) -> None:

@@ -67,8 +67,8 @@ def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows
     from ..operators.matmul import default_output
     from ..operators.workload import contiguous
     from ..programs.families import FAMILIES
+    from .predicting import few_seconds
     from .problem import make, view_of
-    from .tiers import few_seconds
 
     arch = runtime.device.arch
     assert arch is not None

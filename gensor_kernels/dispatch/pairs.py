@@ -41,7 +41,8 @@ def _first(
 ) -> Any:
     """The first call of its kind, or any while calls are recorded."""
     from . import tally
-    from .contractions import counted, make, refused
+    from .contraction_rows import counted
+    from .contractions import make, refused
     from .runtime import MOST_PLANS
 
     plan = runtime.plans.get(key)
