@@ -20,10 +20,18 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+#: Who waits this many seconds for SQLite's lock is patient, and waits longer in the queue, which moves: a round of 64
+#: that write without end takes half a minute where the machine is busy.
+PATIENT, QUEUE = 30.0, 600.0
+
+
 @contextmanager
 def turn(path: Path, timeout: float) -> Iterator[None]:
-    """Within it no other process is writing to a database in the folder of `path`, if that can be had in time."""
-    descriptor = _in_turn(path.parent, timeout)
+    """Within it no other process is writing to a database in the folder of `path`, if that can be had in time.
+
+    `timeout` are the seconds that the caller waits for locks.
+    """
+    descriptor = _in_turn(path.parent, QUEUE if timeout >= PATIENT else timeout)
     try:
         yield
     finally:
