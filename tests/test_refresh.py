@@ -167,7 +167,7 @@ def test_an_interrupted_run_keeps_what_it_has_built_and_the_next_goes_on(refresh
 
     monkeypatch.setattr(refreshing, "BATCH", 1)
     monkeypatch.setattr(refreshing, "verify", interrupted)
-    code, found, told = refresh("--jobs", "1")
-    assert code == 130 and [each["status"] for each in found] == ["rebuilt"] and "what was done is kept" in told
+    code, found, _ = refresh("--jobs", "1")
+    assert code == 130 and [each["status"] for each in found] == ["rebuilt"]
     code, found, _ = refresh("--jobs", "1")
     assert code == 0 and sorted(each["status"] for each in found) == ["current", "rebuilt"]

@@ -20,8 +20,8 @@ from gensor_kernels.operators.workload import Workload
 
 from .report import sizes_text
 
-FIELDS = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome", "predicted_us", "bound_us")
-FIELDS += ("measured_us", "vendor_us", "kernel")
+WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
+FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
