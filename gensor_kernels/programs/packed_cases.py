@@ -54,13 +54,13 @@ def _with_channels(workload: Workload, channels: int) -> Workload:
 
 
 def _thin(workload: Workload, axes: str) -> Workload:
-    """The same outputs by one tap along these axes, with a stride; the first output is of the padding."""
-    z, sizes = workload.size, {}
+    """The same outputs by one tap along these axes, with a stride; the first and the last one are of the padding."""
+    z = workload.size
+    sizes: dict[str, int] = {}
     for axis, taps, before, after in (("h", "r", "top", "bottom"), ("w", "s", "left", "right")):
         if axis in axes:
             out = output_size(z, axis, False)
-            own = {axis: 2 * out - 2, taps: 1, f"stride_{axis}": 2, f"dilation_{axis}": 1, f"pad_{before}": 1}
-            sizes |= own | {f"pad_{after}": 0}
-            if out == 1:  # of an image that has something
-                sizes |= {axis: 1, f"pad_{before}": 0}
+            pad = int(out > 1)  # a single output is of the image
+            own = {axis: 2 * out - 1 - 2 * pad, taps: 1, f"stride_{axis}": 2, f"dilation_{axis}": 1}
+            sizes |= own | {f"pad_{before}": pad, f"pad_{after}": pad}
     return workload.with_sizes(**sizes)
