@@ -59,7 +59,8 @@ class Gemv(Family):
             return f"{workload.operator} is no matrix product"
         if extents(workload).window:
             return f"{workload.operator} reads its operand through a window"
-        if extents(workload).gate or extents(workload).rows or extents(workload).norm:
+        e = extents(workload)
+        if e.gate or e.rows or e.norm or e.prologue:
             return f"{workload.operator} is more than a matrix product"
         if extents(workload).is_widened:
             return "an operand is stored narrower than it is multiplied"

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
+#: Coordinates that only some workloads of a family have: where there is a prologue.
+OPTIONAL = ("materialised",)
+
+
 @dataclass(frozen=True)
 class Program:
     """A family's name and its coordinates as (name, value) pairs, in the family's order.
@@ -54,7 +58,7 @@ class Program:
             from . import families
 
             order = families.FAMILIES[family].names if family in families.FAMILIES else sorted(body)
-        names = list(order)
+        names = [name for name in order if name in body or name not in OPTIONAL]
         if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
             raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
         return cls(family, tuple((name, body[name]) for name in names))
