@@ -28,7 +28,10 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     (
         ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
         readers.matrix,
-        ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", *layouts.COLUMNS),
+        (
+            *("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue"),
+            *layouts.COLUMNS,
+        ),
     ),
     (("ragged_matmul",), readers.groups, ("groups", "m", "n", "k", "trans_b")),
     (tuple(readers.GATES), readers.recurrent, ("hidden", "batch", "timesteps")),

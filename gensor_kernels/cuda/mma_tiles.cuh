@@ -71,7 +71,8 @@ struct SharedRows {
 
 // One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
 // PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
-template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE, bool PREPARED_ = false>
+template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE,
+          bool PREPARED_ = false>
 struct OperandTile {
     using Source = SOURCE_; // its elements in global memory
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_, PREPARED = PREPARED_;

@@ -1,6 +1,6 @@
 // Where a contraction finds its operand A: in memory as it was given, or prepared by a launch in front (MATERIALISED),
-// in the workspace behind the partial sums of a split: [batch][m][pitch] where it is K-contiguous, else [batch][k][pitch],
-// its rows whole vectors.
+// in the workspace behind the partial sums of a split: [batch][m][pitch] where it is K-contiguous, else
+// [batch][k][pitch], its rows whole vectors.
 #pragma once
 #include "packed_operands.cuh"
 #include "prologue.cuh"
@@ -48,7 +48,8 @@ KERNEL(contraction_prepare, Params, PREPARE_THREADS, 0) {
     const i32 entry = inside ? (i32)(line / lines) : 0, own = inside ? (i32)(line % lines) : 0;
     const Batch batch = split_batch(params, entry);
     const i64 m = A_LAYOUT ? column : own, k = A_LAYOUT ? own : column;
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + (batch_offset(params.a_batch, batch) + m * params.a_m + k * params.a_k);
+    const gptr<IN_TYPE> from =
+        gptr<IN_TYPE>(params.a) + (batch_offset(params.a_batch, batch) + m * params.a_m + k * params.a_k);
     constexpr int BYTES = PREPARE_WIDTH * (int)sizeof(IN_TYPE);
     PrologueRuns<1, A_LAYOUT ? 1 : PREPARE_WIDTH> runs(params, batch);
     runs.load(0, (i32)k, inside);

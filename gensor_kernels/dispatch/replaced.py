@@ -30,6 +30,7 @@ FUNCTIONS = {
     "gated": ("gates", "FUNCTIONS"),
     "ragged": ("ragged", "RAGGED"),
     "normed": ("normed", "NORMED"),
+    "matmul_prologue": ("prepared", "PREPARED"),
     "quantised": ("quantised_linear", "QUANTISED_LINEAR"),
 }
 

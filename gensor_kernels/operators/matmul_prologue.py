@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from . import matmul, prologue, tolerance_prologue
+from . import matmul, prologue
 from .declaration import Operand, Product
 from .dtypes import decode
 from .epilogue import MAX_VECTORS, Step
@@ -61,7 +61,7 @@ class PreparedMatmul(matmul.Matmul):
         scale: float = prologue.VERIFIED_SCALE,
     ) -> Expected:
         """The product of the prepared A in float64; kernels may have rounded some of its elements otherwise."""
-        from . import tolerance
+        from . import tolerance, tolerance_prologue
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
@@ -100,17 +100,13 @@ OPERATORS = {each.name: each for each in map(_made, range(MAX_VECTORS + 1))}
 
 def told(geometry: Geometry, scale: float) -> Geometry:
     """The geometry of a product whose vectors lie without gaps."""
-    return replace(
-        geometry, d=Strides(column=1), tail=prologue.told(geometry.tail, scale), fourth=prologue.SECOND
-    )
+    return replace(geometry, d=Strides(column=1), tail=prologue.told(geometry.tail, scale), fourth=prologue.SECOND)
 
 
-def workload(
-    names: str | Iterable[str], product: Workload, dtype: str | None = None
-) -> Workload:
+def workload(names: Iterable[str], product: Workload, dtype: str | None = None) -> Workload:
     """A matmul's Workload behind a prologue of contiguous vectors of ``dtype`` (by default a's own) at 16-byte
-    aligned addresses; ``names`` are operations, or text as in shapes.csv."""
-    listed = prologue.parse(names) if isinstance(names, str) else tuple(names)
+    aligned addresses."""
+    listed = tuple(names)
     vector = contiguous((product.size["k"],), dtype or product.dtype["a"])
     return prologue.with_prologue(product, listed, [vector] * prologue.vectors_of(listed))
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
-from . import epilogue as epilogues
 from .declaration import Operand, Prologue
 from .dtypes import decode, facts
 from .epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS, OPERATIONS, Step
@@ -133,12 +132,3 @@ def vector_bytes(operator: Operator, workload: Workload) -> int:
     """Bytes of the vectors."""
     found = (each for each in operator.operands(workload) if each.name in VECTORS)
     return sum(math.prod(each.shape) * facts(workload.dtype[each.name]).itemsize for each in found)
-
-
-def parse(text: str) -> tuple[str, ...]:
-    """Operation names of the ``prologue`` column of a shapes file, written as its epilogues; UnsupportedError names
-    what is no operation of a prologue."""
-    names = epilogues.parse(text)
-    if names:
-        suffix(names)
-    return names

@@ -69,8 +69,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
 def class_launches(
     program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
 ) -> tuple[Launch, ...]:
-    """The main launch, before it that of a prologue, behind it for split-K the reduction (its grid: contraction.cuh).
-    """
+    """That of a prologue, the main launch, and for split-K the reduction (its grid: contraction.cuh)."""
     e = extents(workload)
     split = program["split_k"]
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])

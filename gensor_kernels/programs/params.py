@@ -108,8 +108,9 @@ def pack(
 ) -> bytes:
     """The bytes of a `Params`.
 
-    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e lies in the tail. `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises
-    ValueError for more than six steps and `struct.error` where a number does not fit its field.
+    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e lies in the tail.
+    `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for
+    more than six steps and `struct.error` where a number does not fit its field.
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-
 #: Coordinates that only some workloads of a family have: where there is a prologue.
 OPTIONAL = ("materialised",)
 
