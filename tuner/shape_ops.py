@@ -21,9 +21,9 @@ from .row_cells import Read
 COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "unsupported")
 _WINDOW = (
     *("n", "h", "w", "c", "r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", *readers.PADS, "layout"),
-    *("k_out", "groups", "weights"),
+    *("k_out", "groups", "weights", "prologue"),
 )
-_POOL = (*_WINDOW[:-3], "ceil_mode", "count_include_pad")
+_POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
     (
         ("matmul", "batched_matmul", "grouped_matmul", "gemv"),

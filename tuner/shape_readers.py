@@ -11,6 +11,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import (
     attention,
     conv,
+    conv_prologue,
     depthwise,
     gated,
     matmul,
@@ -174,6 +175,11 @@ def convolution(line: Line) -> Read:
         )
     except ValueError as error:
         raise line.fail("op", str(error)) from None
+    listed = before(line)
+    if listed:
+        if workload.operator != "conv2d":
+            raise UnsupportedError(f"no operator of this version has a prologue in front of {workload.operator}")
+        workload = conv_prologue.workload(listed, workload)
     return Read(types.accumulated(workload))
 
 

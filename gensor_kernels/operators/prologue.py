@@ -31,7 +31,7 @@ VECTORS = ("d", "e")
 VERIFIED_SCALE = 0.75
 #: Number of the scale, and where params.pack puts e: the end of the tail, behind what a window is told.
 _TOLD = struct.Struct("<d Q")
-SECOND = TAIL_BYTES - 8
+SECOND, _PLACE = TAIL_BYTES - 8, TAIL_BYTES - _TOLD.size
 
 
 def vectors_of(names: Iterable[str]) -> int:
@@ -67,8 +67,8 @@ def described(workload: Workload) -> Prologue:
 
 
 def told(tail: bytes, scale: float = VERIFIED_SCALE) -> bytes:
-    """The bytes of an operator's tail with the number of its scale."""
-    return tail.ljust(TAIL_BYTES - _TOLD.size, b"\0") + _TOLD.pack(scale, 0)
+    """The bytes of an operator's tail with the number of its scale, in place of a window's unused end."""
+    return tail.ljust(_PLACE, b"\0")[:_PLACE] + _TOLD.pack(scale, 0)
 
 
 def steps_of(names: Sequence[str], vectors: Sequence[np.ndarray], scale: float = VERIFIED_SCALE) -> list[Step]:
