@@ -184,8 +184,6 @@ def test_files_of_shapes_have_the_column(tmp_path):
     assert "column 'prologue': 'mask'" in wrong.error
     assert "3 vectors" in unsupported[0].unsupported
     assert len(unsupported) == 3 and all("a prologue" in row.unsupported for row in unsupported)
-        True
-    ] * 4
 
 
 # ---- public calls
