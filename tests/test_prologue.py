@@ -116,12 +116,15 @@ KERNELS = [
     (product(("bias", "mul", "tanh"), dtype="bfloat16", trans_a=True), "contraction_mma", IN_FRONT | {"split_k": 2}),
     (image(("bias", "sigmoid"), dtype="float32", layout="nchw"), "contraction_simt", INLINE),
     (image((*NORM, "gelu_tanh"), groups=2, dtype="float16", vectors="float32"), "contraction_mma", INLINE | REGISTERS),
+    (product(("mul", "silu"), 3, trans_b=True, vectors="float32"), "gemv", {"split_k": 2}),
 ]
 
 
 def small(family, values):
     thread = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
     own = {"warp_m": 16, "warp_n": 16} if family == "contraction_mma" else thread
+    if family == "gemv":
+        return {"threads_k": 4, "threads_l": 8, "items": 1, "small": 2} | values
     return {"block_m": 32, "block_n": 32, "split_k": 1} | own | values
 
 
@@ -134,7 +137,7 @@ def test_kernels_pass_the_verifier(w, family, values):
     verdict = verify(candidate(space.family, program, w), w, use_cache=False)
     assert verdict.outcome == "ok", verdict.detail
     assert verdict.branches["prologue"]
-    assert bool(verdict.branches.get("materialise")) == (values["materialised"] == 1)
+    assert bool(verdict.branches.get("materialise")) == (values.get("materialised") == 1)
     assert bool(verdict.branches.get("prologue_outside")) == (w.operator.startswith("conv2d"))
 
 
@@ -155,6 +158,14 @@ def test_inline_or_materialised_is_a_choice(family):
         assert not space.legal(space.point(inline.replace(copy=1, stages=3))[None])[0]
         assert space.legal(space.point(front.replace(copy=1, stages=3))[None])[0]
     assert Program.from_json(front.to_json()) == front
+
+
+def test_gemv_streams_the_weights_of_few_rows_behind_a_prologue():
+    arch = lookup("sm_87")
+    few, many = Space(product(("gelu",), 4, 4096, 4096, trans_b=True), arch), product(("gelu",), 4096, 4, 4096)
+    assert "gemv" in few.names and "gemv" not in Space(many, arch).names
+    (choice,) = (c for c in few.family("gemv").coordinates if c.name == "x_shared")
+    assert choice.values == (1,)
 
 
 def test_programs_without_a_prologue_have_no_such_coordinate():

@@ -78,8 +78,13 @@ def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarra
     """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
     e = extents(workload)
     _, along = _width(c, e)
-    words = sum(np.maximum(facts(dtype).itemsize * along / 4, 1.0) for dtype, _ in _vectors(e))
-    return c["inlined"] * (ks * words + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0)
+    return c["inlined"] * (ks * vector_words(e, along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0)
+
+
+def vector_words(e: Extents, along: np.ndarray) -> np.ndarray:
+    """Registers for ``along`` elements of every vector."""
+    words = (np.maximum(facts(dtype).itemsize * along / 4, 1.0) for dtype, _ in _vectors(e))
+    return np.asarray(sum(words, 0.0 * along))
 
 
 def _width(c: Columns, e: Extents) -> tuple[np.ndarray, np.ndarray]:
