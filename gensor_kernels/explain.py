@@ -96,7 +96,7 @@ def _matmul(
     dtype_b: Any = None,
     **more: Any,
 ) -> Explanation:
-    if dtype_a is not None or dtype_b is not None:
+    if dtype_a is not None or dtype_b is not None or more.get("prologue") is not None:
         types = {"dtype_a": dtype_a, "dtype_b": dtype_b}
         return _asked(matmul, (a, b, out), {"dtype": dtype, "precision": precision, **types, **more})
     steps = operations(**more)
@@ -105,10 +105,10 @@ def _matmul(
 
 
 def _linear(
-    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **quantised: Any
+    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **more: Any
 ) -> Explanation:
-    if quantised:
-        return _asked(linear, (x, w, bias, activation), quantised)
+    if more:
+        return _asked(linear, (x, w, bias, activation), more)
     runtime.check(x, w, None, (), None)
     return _matmul(runtime, x, transposed(w), bias=bias, activation=activation)
 

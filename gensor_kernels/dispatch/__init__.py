@@ -26,7 +26,7 @@ calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
 replaced      the inverse: the array library's call of a Workload, which benchmarks compare with
 convolution, sliding_functions, row_functions, attention_function, gates, normed,
-              ragged
+              prepared, prepared_convolution, ragged
               what each function means, and the same from the array library
 
 and for contractions, which become products of windows on their operands:

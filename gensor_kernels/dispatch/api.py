@@ -75,6 +75,7 @@ def matmul(
     precision: str | None = None,
     dtype_a: Any = None,
     dtype_b: Any = None,
+    prologue: Any = None,
 ) -> Any:
     """Matrix product of two arrays with a fused epilogue: `activation(alpha * a @ b + bias + add)`.
 
@@ -95,6 +96,12 @@ def matmul(
     `epilogue` may have one norm of the result's rows, "layernorm" or "rmsnorm", or ("layernorm", eps), with eps 1e-5
     and 1e-6 by default: `[("bias", x), ("add", residual), "layernorm", ("mul", weight), ("bias", shift)]`.
 
+    `prologue` are operations on `a` as kernels read it: `prologue=[("mul", gamma), ("bias", beta), "relu"]` is
+    `relu(a * gamma + beta) @ b` without that array in memory. They are written as in `epilogue`, of scale, bias, mul
+    and the activations; arrays broadcast to `a`, and kernels take two of shape (k,), a scale, and six operations. They
+    are computed in the accumulator's type and rounded once to the operands' dtype. What kernels do not take, and what
+    stands beside a gate, a norm or `dtype_a`, is computed in front by the array library.
+
     `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
     `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch. For complex operands "3m"
     allows three real products in place of four: faster where multiplication is what takes the time, with errors small
@@ -110,6 +117,9 @@ def matmul(
     for operands that are no arrays of this device, UnsupportedError for operations that complex numbers lack.
     """
     runtime = _emulated.get() or _current()
+    if prologue is not None:
+        asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
+        return _prepared(runtime, a, b, asked, prologue, out, dtype, precision, types)
     if dtype_a is not None or dtype_b is not None:
         steps = operations(alpha, bias, add, activation, epilogue)
         return _stored(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
@@ -122,6 +132,32 @@ def matmul(
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)
+
+
+def _prepared(
+    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
+) -> Any:
+    """A product with a prologue; `asked` are the arguments of `operations`, `types` those of _stored."""
+    from .prepared import in_front, product
+
+    if types == (None, None):
+        try:
+            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
+        except FusedAsked:
+            pass
+    alpha, bias, add, activation, epilogue = asked
+    return matmul(
+        *(in_front(runtime, a, prologue), b, out),
+        alpha=alpha,
+        bias=bias,
+        add=add,
+        activation=activation,
+        epilogue=epilogue,
+        dtype=dtype,
+        precision=precision,
+        dtype_a=types[0],
+        dtype_b=types[1],
+    )
 
 
 def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, precision: Any, types: Any) -> Any:

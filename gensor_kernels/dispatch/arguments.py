@@ -191,7 +191,7 @@ def resolve(
         _check_cast(result, out.dtype, "output")
         if tuple(out.shape) != shape:
             raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
-    _check_steps(steps, result)
+    check_steps(steps, result)
     first, second = conjugated
     conjugated = first and a.dtype.kind == "c", second and b.dtype.kind == "c"
     # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
@@ -202,7 +202,7 @@ def resolve(
     return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
 
 
-def _check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
+def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
     """TypeError for complex numbers in a real epilogue, UnsupportedError for operations that complex ones lack."""
     for name, operand, scalar in steps:
         if result.kind == "c":

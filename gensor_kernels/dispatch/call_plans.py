@@ -25,9 +25,8 @@ from .staging import clearance
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-#: Offsets in Params of the pointers of inputs, in their order, and of the output's; the first two may be swapped.
-SLOTS, OUTPUT = (0, 8, params.D_OFFSET, params.E_OFFSET), 16
-SWAPPED = (8, 0, *SLOTS[2:])
+#: Offset in Params of the output's pointer.
+OUTPUT = 16
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,9 @@ class KernelPlan:
         )
         workspace = family.workspace(kernel.program, problem.workload)
         self.workspace = workspace if workspace[0] else None
-        self.slots = SWAPPED if geometry.swapped else SLOTS
+        # Pointers of inputs, in their order.
+        sides = (8, 0) if geometry.swapped else (0, 8)
+        self.slots = (*sides, params.D_OFFSET, params.fourth_offset(geometry))
         self.ranges = None if out is None else [clearance(x, out) for x in (*inputs, *(s.operand for s in steps))]
         self.scalars = tuple(OPERATIONS[step.name].takes_scalar for step in steps)
 

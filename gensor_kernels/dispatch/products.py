@@ -124,6 +124,7 @@ def linear(
     scales: Any = None,
     zeros: Any = None,
     group: int | None = None,
+    prologue: Any = None,
 ) -> Any:
     """`activation(x @ w.T + bias)` in one kernel, as `torch.nn.functional.linear` with an activation.
 
@@ -141,10 +142,15 @@ def linear(
     take `x` of float16 or bfloat16, sum each group exactly as it is and scale the sum, so weights are never rounded;
     scales are brought to x's dtype. The result has x's dtype. Gates take no quantised weights.
 
+    `prologue` are operations on `x` as kernels read it, as in `matmul`: `linear(x, w, prologue=["gelu"])` is
+    `gelu(x) @ w.T`, and `[("mul", gamma), ("bias", beta), "relu"]` has vectors (in,).
+
     Raises ValueError for shapes that do not fit and for other names, TypeError for operands that are no arrays of this
     device.
     """
     runtime = current_runtime()
+    if prologue is not None:
+        return _prepared_linear(runtime, x, w, bias, activation, prologue, (scales, zeros, group))
     try:
         steps = operations(1, bias, None, activation, None)
     except FusedAsked:
@@ -166,6 +172,23 @@ def linear(
     except AttributeError:
         runtime.check(x, w, None, steps, None)
         raise
+
+
+def _prepared_linear(
+    runtime: Any, x: Any, w: Any, bias: Any, activation: str | None, prologue: Any, quantised: tuple[Any, Any, Any]
+) -> Any:
+    """A linear layer with a prologue; `quantised` are scales, zeros and group."""
+    from .prepared import in_front, product
+
+    scales, zeros, group = quantised
+    if scales is None and zeros is None and group is None:
+        runtime.check(x, w, None, (), None)
+        try:
+            return product(runtime, x, transposed(w), prologue, None, operations(1, bias, None, activation), None, None)
+        except FusedAsked:
+            pass
+    x = in_front(runtime, x, prologue)
+    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
 
 
 def define(expression: str, epilogue: Any = ()) -> Any:

@@ -61,7 +61,11 @@ class Convolution(Operator):
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
-        z, layouts = workload.size, dict(workload.layout)  # nothing conjugated
+        return self.plain_operands(workload)
+
+    def plain_operands(self, workload: Workload) -> tuple[Operand, Operand, Operand]:
+        """The same, of a convolution that may have more inputs."""
+        z, layouts = workload.size, {name: workload.layouts[name] for name in "xwy"}
         g, oh, ow = z["groups"], self.out(z, "h"), self.out(z, "w")
         c, k = z["c"] // g, z["k_out"] // g
         for name, known in (("x", IMAGES), ("w", WEIGHTS), ("y", OUTPUTS)):
@@ -86,7 +90,7 @@ class Convolution(Operator):
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """See the module; UnsupportedError where the weights' k, or the output's pixels, are not evenly spaced."""
         z, last = workload.size, workload.layouts["x"] == "nhwc"
-        _, w, y = self.operands(workload)
+        _, w, y = self.plain_operands(workload)
         g, k, r, s, c = w.shape
         x_n, x_h, x_w, x_g, _ = strides["x"]
         w_g, w_k, w_r, w_s, w_c = strides["w"]
@@ -146,7 +150,7 @@ class Convolution(Operator):
     def product(self, workload: Workload) -> Product:
         """The sizes and sides of the implicit product."""
         z, types, align = workload.size, workload.dtype, workload.align
-        _, (g, k, r, s, c), y = (each.shape for each in self.operands(workload))
+        _, (g, k, r, s, c), y = (each.shape for each in self.plain_operands(workload))
         rows = _pixels_are_rows(workload)
         depth, pixels = r * s * c, y[1] * y[2]
         filters = "k" if workload.layouts["w"] != "rsck" else "n" if rows else "m"
@@ -197,15 +201,32 @@ class Convolution(Operator):
         integer_steps: int = 0,
     ) -> Expected:
         """The product of gathered patches and the weights, in float64."""
+        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
+        return self.expected(workload, x, w, steps, structured=structured, integer_steps=integer_steps)
+
+    def expected(
+        self,
+        workload: Workload,
+        x: np.ndarray,
+        w: np.ndarray,
+        steps: Sequence[Step],
+        *,
+        structured: bool,
+        integer_steps: int = 0,
+        away: np.ndarray | None = None,
+    ) -> Expected:
+        """`expect` of decoded operands; kernels may multiply an image that is so far ``away`` from x."""
         from . import tolerance
         from .conv_reference import patches
         from .matmul import product_and_bound
+        from .tolerance_prologue import spread
 
-        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
         g, k, r, s, c = w.shape
         a = patches(x, workload.size, self.transposed)  # (g, n oh ow, r s c)
         b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
         product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
+        if away is not None:
+            bound = bound + spread(patches(away, workload.size, self.transposed), b)
         shape = self.operands(workload)[-1].shape
         flat = (shape[3], *shape[:3], shape[4])
         product, bound = (

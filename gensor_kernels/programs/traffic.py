@@ -130,7 +130,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         epilogue=finish * 2.0 + loop.staging + 100.0,
         epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
         epilogue_bytes=c["written"] - among,
-        after=c["after"],
+        after=c["after"] + c.get("before", 0.0),
         registers=registers,
         shared_bytes=loop.memory,
     )
