@@ -154,7 +154,7 @@ def check(launched, name, function, more, arrays, layout):
     why = called(Explained, function, more, given)
     assert (why.tier == 3 and why.kernel is not None) if needed else why.tier in (0, 3, 4), (name, why)
     launched.clear()
-    if (needed and why.staged is None) or 0 in expected.shape:
+    if (needed and why.staged is None) or (function == "matmul" and not needed):
         with gensor_kernels.accelerate():
             found = called(cupy, function, more, given)
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype), name
