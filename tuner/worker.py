@@ -47,17 +47,39 @@ MEMORY_SHARE = 0.5  # of the machine's; on a small board the program needs the r
 
 
 def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str, Any]:
-    """Tune what `request` asks for; errors are answers."""
+    """Tune what `request` asks for; errors are answers, but for those that a kernel on the device may have caused."""
+    running = _Running(say)
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
         arch = _arch(request["arch"])
         with Store.open(Path(request["db"])) as store, _verifier(arch) as verifier:
             options = Options(jobs=usable_cores(), verify="device" if verifier is not None else "emulator")
-            run = Run(arch, store, options, timer=_timer(arch), verifier=verifier, trying=_announced(store, arch, say))
+            run = Run(
+                arch, store, options, timer=_timer(arch), verifier=verifier, trying=_announced(store, arch, running)
+            )
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
-    except (GensorError, StoreError, ValueError, KeyError, TypeError) as error:
-        return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
+    except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
+        return _failed(error)
+    except Exception as error:
+        if running.kernel is not None:  # its context is lost, and so must be this process
+            raise
+        return _failed(error)
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
+
+
+class _Running:
+    """Passes messages on, and remembers which kernel is said to run on the device."""
+
+    def __init__(self, say: Say):
+        self.say, self.kernel = say, None
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        self.kernel = message["trying"]
+        self.say(message)
 
 
 def _verifier(arch: Arch) -> AbstractContextManager[DeviceVerifier | None]:
