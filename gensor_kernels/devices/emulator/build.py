@@ -80,6 +80,8 @@ def _compile(arguments: list[str], target: Path, source: str | None = None) -> P
     try:
         command = [compiler()[0], *arguments, "-o", temporary]
         done = subprocess.run(command, input=source or "", capture_output=True, text=True, encoding="utf-8")
+        if done.returncode < 0 or "Killed signal" in done.stderr:  # which says nothing about the kernel
+            raise GensorError("the C++ compiler was killed: is there enough memory?")
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
             raise BuildError(f"g++ refused the kernel: {errors[0] if errors else done.returncode}", done.stderr)
