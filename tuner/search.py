@@ -149,7 +149,7 @@ class Searcher:
         before = multiprocessing.active_children()
         with _without_interrupts():  # which processes started now inherit: Ctrl-C is for this one
             futures = [self._pool.submit(search, request) for request in requests]
-        self._processes += [each for each in multiprocessing.active_children() if each not in before]
+            self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
 
 

@@ -180,7 +180,9 @@ class Library:
         with self._taking:
             new = {row.digest: row for row in rows}
             self._noted.update(new)
-            self.contents, self.residuals = _with(self.contents, new.values()), {}
+            self.contents = _with(self.contents, new.values())
+            timed = {row.kernel_digest for row in new.values()}
+            self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""
