@@ -41,7 +41,7 @@ class ExactDevice(RacingDevice):
         with self._count:
             self.races.append(len(calls) - 1)
         # The library, each kernel in turn: another winner each time.
-        times = [10.0 if index != len(self.races) % len(calls) else 5.0 for index in range(len(calls))]
+        times = [1000.0 if index != len(self.races) % len(calls) else 500.0 for index in range(len(calls))]
         return [[time * 0.99, time, time * 1.01] for time in times]
 
     def load(self, code, launches):

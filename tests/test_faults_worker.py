@@ -38,7 +38,7 @@ BLAMED = {
     "an endless number": "os.write(1, b'9' * 500_000 + b'\\n')",
     "an object without a word we know": "os.write(1, b'{\"ok\": true}\\n')",
     "a number for a kernel": "os.write(1, b'{\"trying\": 3}\\n')",
-    "text that is no digest": "os.write(1, b'{\"trying\": \"../../x\"}\\n')",
+    "text that is no digest": 'os.write(1, b\'{"trying": "../../x"}\\n\')',
     "a traceback": "1 / 0",
 }
 UNBLAMED = {
@@ -47,8 +47,8 @@ UNBLAMED = {
 }
 BEFORE = {
     "start": "",
-    "middle": f"os.write(1, b'{{\"trying\": \"{DIGEST}\"}}\\n')",
-    "end": f"os.write(1, b'{{\"trying\": \"{DIGEST}\"}}\\n{{\"trying\": null}}\\n')",
+    "middle": f'os.write(1, b\'{{"trying": "{DIGEST}"}}\\n\')',
+    "end": f'os.write(1, b\'{{"trying": "{DIGEST}"}}\\n{{"trying": null}}\\n\')',
 }
 PROCESS = """
 import os, signal, sys, time

@@ -2,8 +2,8 @@
 
 GENSOR_CAMPAIGN=full: 16 threads of 10,000 calls; by default a hundredth of that.
 
-HOT: runs after which a kind of call is tuned; TUNED: Workloads that tuning finds a kernel for; SWAPS: further times that
-all Plans are made anew.
+HOT: runs after which a kind of call is tuned; TUNED: Workloads that tuning finds a kernel for; SWAPS: further times
+that all Plans are made anew.
 """
 
 import os
