@@ -51,7 +51,8 @@ def _flag(name: str) -> bool:
 def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
     value = os.environ.get(name, "").strip().lower()
     if value and value not in choices:
-        _warn_once(f"{name}={value!r} is none of {', '.join(choices)}; using {default!r}")
+        instead = f"using {default!r}" if default else "it is ignored"
+        _warn_once(f"{name}={value!r} is none of {', '.join(filter(None, choices))}; {instead}")
     return value if value in choices else default
 
 
