@@ -150,7 +150,7 @@ def _stderr_handler() -> logging.Handler:
     """Logs to stderr, as data belongs on stdout; what cannot be written there is left out."""
     import logging
 
-    class Quiet(logging.StreamHandler):  # type: ignore[type-arg]
+    class Quiet(logging.StreamHandler):
         def handleError(self, record: logging.LogRecord) -> None:
             """A stderr that is closed must not end the call that logs."""
 

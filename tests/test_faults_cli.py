@@ -1,5 +1,7 @@
 """gensor-tune interrupted, without threads, semaphores or output; its walkers, compilers and requests failing."""
 
+import importlib
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +13,6 @@ import pytest
 
 from gensor_database import Record, Store
 from gensor_kernels.build.parallel import ordered_map
-from gensor_kernels.devices.emulator.build import _compile, compiler
 from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
@@ -19,19 +20,28 @@ from gensor_tuner import search, worker
 from gensor_tuner.search import Request, Searcher
 
 from .test_faults_worker import gone
+from .walking import quick
 
+build = importlib.import_module("gensor_kernels.devices.emulator.build")
 ARCH = lookup("sm_87")
 
 
-def requests(count=6):
-    return [Request(matmul.workload(16 * i, 16, 32, dtype="float64"), ARCH, 0, "paper") for i in range(1, count + 1)]
+COUNT = 8
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Walks that bring home their numbers."""
+    monkeypatch.setattr(search, "search", quick)
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    return [Request(workload, ARCH, seed, "full") for seed in range(COUNT)]
 
 
 # ---- Ctrl-C
 
 
 def interrupted(tmp_path, delay):
-    """(exit code, stderr, rows on stdout) of a run that got Ctrl-C after `delay` seconds, or when it had ended."""
+    """(process, stdout, stderr) of a run that got Ctrl-C `delay` seconds after it had begun to tune."""
     rows = "".join(f"matmul,{16 * i},16,32,fp64\n" for i in range(1, 9))
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\n" + rows)
     command = ["--arch", "sm_87", "--shapes", "shapes.csv", "--db", "k.db", "--measure", "never", "--jobs", "2"]
@@ -43,13 +53,14 @@ def interrupted(tmp_path, delay):
         text=True,
         start_new_session=True,
     )
+    began = child.stderr.readline()
     time.sleep(delay)
     os.killpg(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=120)
-    return child, out, err
+    return child, out, began + err
 
 
-@pytest.mark.parametrize("delay", [2.5, 5.0])
+@pytest.mark.parametrize("delay", [0.0, 1.0, 4.0])
 def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
     child, out, err = interrupted(tmp_path, delay)
     if child.returncode == 0:
@@ -68,28 +79,27 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
 # ---- walkers, compilers
 
 
-def test_walks_go_on_in_one_process_where_others_cannot_be_started(monkeypatch, capsys):
+def test_walks_go_on_in_one_process_where_others_cannot_be_started(requests, monkeypatch, capsys):
     """As without /dev/shm: semaphores are refused."""
 
     def refuse(*_, **__):
         raise OSError(38, "Function not implemented")
 
-    expected = list(Searcher(1).run(requests()))
     monkeypatch.setattr(search, "ProcessPoolExecutor", refuse)
     with Searcher(2) as searcher:
-        assert list(searcher.run(requests())) == expected
+        assert list(searcher.run(requests)) == list(range(COUNT))
     assert "walks go on in one process" in capsys.readouterr().err
 
 
-def test_walks_go_on_where_a_walker_is_killed(capsys):
-    expected = list(Searcher(1).run(requests()))
+def test_walks_go_on_where_a_walker_is_killed(requests, capsys):
     with Searcher(2) as searcher:
-        found = searcher.run(requests())
+        found = searcher.run(requests)
         first = next(found)
         for process in searcher._processes:
             process.kill()
-        assert [first, *found] == expected
-        assert list(searcher.run(requests())) == expected
+        assert [first, *found] == list(range(COUNT))
+        assert list(searcher.run(requests)) == list(range(COUNT))
+    assert "walks go on in one process" in capsys.readouterr().err
 
 
 def test_threads_that_cannot_be_started_are_done_without(monkeypatch):
@@ -111,10 +121,10 @@ def test_threads_that_cannot_be_started_are_done_without(monkeypatch):
 def test_a_killed_compiler_says_nothing_about_a_kernel(end, monkeypatch, tmp_path):
     (tmp_path / "g++").write_text(f"#!/bin/sh\n{end}\n")
     (tmp_path / "g++").chmod(0o755)
-    monkeypatch.setattr("gensor_kernels.devices.emulator.build.compiler", lambda: (str(tmp_path / "g++"), "none"))
+    monkeypatch.setattr(build, "compiler", lambda: (str(tmp_path / "g++"), "none"))
     with pytest.raises(GensorError, match="the C\\+\\+ compiler was killed") as caught:
-        _compile([], tmp_path / "target")
-    assert not isinstance(caught.value, BuildError) and compiler is not None
+        build._compile([], tmp_path / "target")
+    assert not isinstance(caught.value, BuildError)
     assert [path.name for path in tmp_path.iterdir()] == ["g++"]
 
 
@@ -142,6 +152,6 @@ def test_a_machine_that_lacks_something_is_an_answer(error, monkeypatch, tmp_pat
 
     monkeypatch.setattr(worker, "_timer", refuse)
     workload = matmul.workload(16, 16, 32, dtype="float64")
-    request = {"workload": __import__("json").loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
     found = worker.answer(request)
     assert found["status"] == "failed" and str(error) in found["error"]

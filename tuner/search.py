@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
@@ -155,12 +157,18 @@ class Searcher:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Within it, SIGINT waits; where the system has no such masks, nothing changes."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Within it, SIGINT waits, in processes that are started too; where the system has no masks, nothing changes."""
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
+    came: list[Any] = []
+    # The mask is what children inherit; other threads of this process have their own, so a handler waits as well.
+    handler = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[0])

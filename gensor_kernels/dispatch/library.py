@@ -142,7 +142,7 @@ class Library:
         forking.renew(self)
         #: what new times are taken under; see Device.conditions
         self.conditions = "{}"
-        self.contents = contents or Contents()
+        self.contents: Contents = contents or Contents()
         self._take(contents or self._readable())
 
     def after_fork(self) -> None:

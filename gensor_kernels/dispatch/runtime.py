@@ -36,7 +36,7 @@ class Runtime:
         self.find: Callable[[Any], Plan | None] = self.plans.get
         self.after_fork()
         forking.renew(self)
-        self.troubles = (MemoryError, *device.refusals)
+        self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
