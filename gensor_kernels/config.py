@@ -20,6 +20,7 @@ import os
 import stat
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 TUNE_MODES = ("auto", "now", "predicted", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 FOLDER_NAME = "gensor-kernels"
 
 _warned: set[str] = set()
@@ -38,17 +40,19 @@ _warned: set[str] = set()
 def _warn_once(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        with suppress(OSError, ValueError):  # a stderr that is closed
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _flag(name: str) -> bool:
-    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+    return _choice(name, (*_ON, *_OFF), "0") in _ON
 
 
 def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
     value = os.environ.get(name, "").strip().lower()
     if value and value not in choices:
-        _warn_once(f"{name}={value!r} is none of {', '.join(choices)}; using {default!r}")
+        instead = f"using {default!r}" if default else "it is ignored"
+        _warn_once(f"{name}={value!r} is none of {', '.join(filter(None, choices))}; {instead}")
     return value if value in choices else default
 
 
@@ -88,15 +92,21 @@ def cache_dir() -> Path:
 
 
 def user_database() -> Path:
-    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder."""
-    value = os.environ.get("GENSOR_DB")
-    return Path(value).expanduser() if value else cache_dir() / "kernels.db"
+    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder; or ConfigError."""
+    return _file("GENSOR_DB") or cache_dir() / "kernels.db"
 
 
 def site_database() -> Path | None:
-    """Path in `GENSOR_SITE_DB`, or None."""
-    value = os.environ.get("GENSOR_SITE_DB")
-    return Path(value).expanduser() if value else None
+    """Path in `GENSOR_SITE_DB`, or None; ConfigError for one that names no home or working folder there is."""
+    return _file("GENSOR_SITE_DB")
+
+
+def _file(name: str) -> Path | None:
+    value = os.environ.get(name)
+    try:
+        return Path(value).expanduser().absolute() if value else None
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{name}={value} cannot be used: {error}") from error
 
 
 def record_file() -> Path | None:
@@ -136,6 +146,17 @@ def disabled() -> bool:
     return _flag("GENSOR_DISABLE")
 
 
+def _stderr_handler() -> logging.Handler:
+    """Logs to stderr, as data belongs on stdout; what cannot be written there is left out."""
+    import logging
+
+    class Quiet(logging.StreamHandler):
+        def handleError(self, record: logging.LogRecord) -> None:
+            """A stderr that is closed must not end the call that logs."""
+
+    return Quiet()
+
+
 def logger() -> logging.Logger:
     """The package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
     import logging
@@ -145,7 +166,7 @@ def logger() -> logging.Logger:
         log.addHandler(logging.NullHandler())
         level = _choice("GENSOR_LOG", ("", *LOG_LEVELS), "")
         if level:
-            handler = logging.StreamHandler()  # stderr: data belongs on stdout
+            handler = _stderr_handler()
             handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
             log.addHandler(handler)
             log.setLevel(level.upper())

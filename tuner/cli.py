@@ -13,6 +13,7 @@ from gensor_kernels.errors import GensorError
 
 from . import commands, fleet_cli
 from .construct import Options
+from .start import STOPPED
 from .store_cli import DbOption, export_rows, register
 
 app = typer.Typer(
@@ -142,11 +143,18 @@ def main() -> None:
     except StoreError as error:
         print(f"gensor-tune: {error} (another database: --db FILE, or GENSOR_DB)", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as ended:
+        if ended.code == 130:  # which is what typer makes of Ctrl-C
+            print(STOPPED, file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.exit(141)  # the reader of a pipe left, as `gensor-tune show | head` does
     except KeyboardInterrupt:
-        print("gensor-tune: stopped; what was done is kept, run the same command again to go on", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(130)
+    except (OSError, MemoryError) as error:  # no space, no files, no memory: rows that were reported are stored
+        print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import forking
 from ..build import nvrtc
 from ..config import logger
 from ..errors import BuildError, ToolMissingError, UnknownArchError
@@ -85,8 +86,13 @@ class CudaDevice(Device):
         self._array = cupy.ndarray
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
-        self._lock = threading.RLock()
+        self.after_fork()
+        forking.renew(self)
         self._switch, self._tf32, self._set_switch = compute_types(_core, _routines_linalg)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
+        self._lock = threading.RLock()
 
     def _identify(self) -> None:
         cupy = self.cupy

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import config
+from .. import config, forking
 from .arguments import FusedAsked, operations
 from .foreign import adopting
 
@@ -53,6 +53,10 @@ def _short(product: Product) -> Product:
             return product(a, b, out)
         if plan is None:
             return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
+        try:
+            return plan.run(a, b, out, (), pa, pb, pc)
+        except runtime.troubles as error:
+            plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
         return plan.run(a, b, out, (), pa, pb, pc)
 
     return short  # type: ignore[return-value]
@@ -205,6 +209,12 @@ def _cuda() -> Runtime:
     _forget_devices.append(runtimes.clear)
     _current = lookup
     return lookup()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 _current: Callable[[], Runtime] = _cuda

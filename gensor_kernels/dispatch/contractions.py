@@ -209,6 +209,6 @@ def _on_trial(runtime: Runtime, found: Study, call: Call, windows: tuple[Any, An
     return TrialContraction(runtime, found, call, Request(problem, arch, False, call.one_call), plan)
 
 
-def refused(runtime: Runtime, plan: Any, error: Exception) -> LibraryPlan:
-    """The Plan that takes over from one whose launch the driver has refused."""
-    return LibraryPlan(runtime, plan.study, None, f"the launch was refused: {error}")
+def refused(runtime: Runtime, plan: Any, reason: str) -> LibraryPlan:
+    """The Plan that takes over from one that could not run."""
+    return LibraryPlan(runtime, plan.study, None, reason)

@@ -10,8 +10,7 @@ from weakref import WeakSet
 from gensor_database import LockedStoreError, Row, Store, StoreError
 from gensor_database.errors import first_told
 
-from .. import config
-from ..errors import ConfigError
+from .. import config, forking
 
 #: Seconds a call waits for other processes' locks; what is locked for longer is written with the next race.
 PATIENCE = 0.2
@@ -22,10 +21,15 @@ class Notes:
     """Rows that wait, and the database they are for."""
 
     def __init__(self) -> None:
+        self._refused = False
+        self.after_fork()
+        forking.renew(self)
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """What waits is written by the parent."""
         self._lock = threading.Lock()
         self._waiting: list[Row] = []
-        self._refused = False
-        _all.add(self)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Stores rows, and whatever is waiting."""
@@ -45,7 +49,7 @@ class Notes:
                 self._waiting = []
             except LockedStoreError as error:
                 config.logger().info("what was measured is stored later: %s", error)
-            except (ConfigError, StoreError) as error:
+            except Exception as error:  # whatever it is: a call that was served waits for us
                 self._refused, self._waiting = True, []
                 known = isinstance(error, StoreError) and not first_told(config.user_database())
                 say = config.logger().info if known else config.logger().warning

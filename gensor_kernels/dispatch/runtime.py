@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import config, recording
+from .. import config, forking, recording
 from ..devices.device import Device
 from ..operators.workload import Workload
 from . import counting, planning, tally
 from .arguments import PRECISIONS, Operation, kind, resolve
 from .keys import about, laid, places
 from .library import Library
+from .mishaps import instead
 from .notes import Notes
 from .plan import FallbackPlan, Plan
 from .tierup import Background
@@ -33,7 +34,9 @@ class Runtime:
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
         self.find: Callable[[Any], Plan | None] = self.plans.get
-        self.lock = threading.RLock()
+        self.after_fork()
+        forking.renew(self)
+        self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
@@ -41,6 +44,11 @@ class Runtime:
         library.conditions = device.conditions()
         tally.runtimes.add(self)
         recording.attach(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds, and no trials: a race may have been held by a thread of the parent."""
+        self.lock = threading.RLock()
+        self.plans.clear()
 
     def bypass(self, on: bool) -> None:
         """While calls or hits are counted every call takes the way of a first one, where that is done."""
@@ -75,6 +83,10 @@ class Runtime:
             return self._other(a, b, out, steps, dtype, precision)
         if plan is None:
             return self.first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
+        try:
+            return plan.run(a, b, out, steps, pa, pb, pc)
+        except self.troubles as error:
+            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
         return plan.run(a, b, out, steps, pa, pb, pc)
 
     def _other(self, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: str | None) -> Any:
@@ -89,6 +101,10 @@ class Runtime:
         plan = self.find(key)
         if plan is None:
             return self.first(key, a, b, out, steps, dtype, precision, pa, pb, pc)
+        try:
+            return plan.run(a, b, out, steps, pa, pb, pc)
+        except self.troubles as error:
+            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
         return plan.run(a, b, out, steps, pa, pb, pc)
 
     def precision(self, asked: str | None) -> str:
@@ -115,12 +131,20 @@ class Runtime:
             tally.seen(plan)
         try:
             return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
-        except self.device.refusals as error:
-            # A launch the driver refuses at once has done nothing: the library can still serve the call.
-            config.logger().warning("a launch was refused (%s); the call goes to %s", error, self.device.xp.__name__)
+        except self.troubles as error:
+            plan = self.instead(key, plan, error, a, b, out, steps, dtype, precision)
+        return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
+
+    def instead(
+        self, key: Any, plan: Plan, error: Exception, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any
+    ) -> Plan:
+        """The library's Plan in the place of one that raised `error`; see mishaps.instead."""
+
+        def library(reason: str) -> Plan:
             call = resolve(a, b, out, steps, dtype, self.precision(precision))
-            plan = self.plans[key] = FallbackPlan(self, call, f"the launch was refused: {error}", precision)
-            return counting.run(self, plan, a, b, out, steps, pa, pb, pc)
+            return FallbackPlan(self, call, reason, precision)
+
+        return instead(self, key, plan, error, library)
 
     def _made(self, key: Any, a: Any, b: Any, out: Any, steps: Any, dtype: Any, precision: Any) -> Plan:
         """A new Plan, made once even when several threads arrive together."""
@@ -131,10 +155,14 @@ class Runtime:
                 tally.misses.add()
                 plan, keep = planning.plan(self, a, b, out, steps, dtype, precision)
                 if keep:
-                    if len(self.plans) >= MOST_PLANS:
-                        self.plans.clear()
-                    self.plans[key] = plan
+                    self.keep(key, plan)
         return plan
+
+    def keep(self, key: Any, plan: Any) -> None:
+        """Keeps a Plan for later calls; the caller holds the lock."""
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
 
     def settle(self, trial: Trial) -> None:
         """Puts the Plan of a trial that is over into its place; a kind of call that came so often is worth tuning."""

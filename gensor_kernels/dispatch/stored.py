@@ -7,7 +7,7 @@ other store the Program and its constants are taken, and the code is made anew f
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,14 +32,18 @@ def library(arch: Arch) -> Library:
 
 def read(arch: Arch) -> Contents:
     """The contents of the three layers now."""
-    try:
-        user = config.user_database()
-    except ConfigError as error:
-        config.logger().warning("no user database: %s", error)
-        user = None
-    layers = database.open_layers(arch.name, user, config.site_database())
+    user, site = _path(config.user_database), _path(config.site_database)
+    layers = database.open_layers(arch.name, user, site)
     abis = {name: family.abi for name, family in FAMILIES.items()}
     return contents(layers.load(arch.name, abis), arch)
+
+
+def _path(setting: Callable[[], Path | None]) -> Path | None:
+    try:
+        return setting()
+    except ConfigError as error:
+        config.logger().warning("a database is left out: %s", error)
+        return None
 
 
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:

@@ -7,17 +7,20 @@ through the user's database. Nothing is tuned inside graph capture, nor where `G
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
 from gensor_database.errors import first_told
 
-from .. import config
+from .. import config, forking
 from ..errors import ConfigError
 from ..machine.arch import Arch
 from ..machine.roofline import bound_us
@@ -28,7 +31,7 @@ from .claims import claim
 from .library import Library
 from .notes import Notes
 from .tiers import Choice, Request, choose
-from .worker import PATIENCE, Worker, WorkerError
+from .worker import PATIENCE, Ended, Worker, WorkerError
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -65,8 +68,9 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str],
 
 def _say(text: str) -> None:
     """A line of progress for a person who waits."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # it is closed, or the terminal gone
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
 
 def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
@@ -120,6 +124,9 @@ def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None) 
     for _ in range(ATTEMPTS):
         try:
             answer = WORKER.ask(request)
+        except Ended as error:
+            config.logger().info("tuning was ended: %s", error)
+            return False
         except WorkerError as error:
             config.logger().warning("tuning did not finish: %s", error)
             if error.trying is None:
@@ -138,28 +145,35 @@ class Background:
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
+        self._failed = 0  # in a row
+        self.after_fork()
+        forking.renew(self)
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """The thread, and what waits for it, is the parent's."""
         self._lock = threading.Lock()
         self._waiting: deque[Workload] = deque()
         self._thread: threading.Thread | None = None
-        self._failed = 0  # in a row
 
     def consider(self, workload: Workload) -> None:
-        """Tunes a hot Workload, unless that was done or cannot gain anything."""
-        runtime, key = self.runtime, workload.key()
-        if key in runtime.tuned or not self._allowed() or self._is_good(workload):
-            return
-        runtime.tuned.add(key)
-        with self._lock:
-            self._waiting.append(workload)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
-                self._thread.start()
+        """Tunes a hot Workload, unless that was done or cannot gain anything. Raises nothing: a call waits."""
+        try:
+            if self._allowed() and not self._is_good(workload):
+                self._start(workload)
+        except Exception as error:
+            config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until nothing is left to tune, at most `timeout` seconds."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
+
+    def drop(self) -> None:
+        """Tunes nothing of what waits."""
+        with self._lock:
+            self._waiting.clear()
 
     def _allowed(self) -> bool:
         device, asked = self.runtime.device, config.background()
@@ -172,6 +186,23 @@ class Background:
             return True
         times = [row.median_us for row in library.timings(workload)]
         return bool(times) and min(times) <= NEAR_BOUND * bound_us(workload, arch)
+
+    def _start(self, workload: Workload) -> None:
+        with self._lock:
+            if workload.key() in self.runtime.tuned:
+                return
+            self.runtime.tuned.add(workload.key())
+            self._waiting.append(workload)
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there may be no more threads, and at a program's end there are none
+                self._waiting.clear()
+                config.logger().info("nothing is tuned in the background: %s", error)
+            else:
+                self._thread = thread
 
     def _work(self) -> None:
         while True:
@@ -196,3 +227,17 @@ class Background:
             runtime.renew(workload)
         else:
             self._failed += 1
+
+
+_all: WeakSet[Background] = WeakSet()
+
+
+@atexit.register
+def _stop() -> None:
+    """A program that ends does not wait for what it tunes: the process is ended, and the threads come to theirs."""
+    running = list(_all)
+    for each in running:
+        each.drop()
+    WORKER.stop()
+    for each in running:
+        each.join(1.0)

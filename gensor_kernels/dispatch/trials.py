@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import config
 from .arguments import Call, Operation
 from .call_plans import Base, KernelPlan, LibraryPlan
 from .contract import Study, target, views
@@ -50,11 +51,19 @@ class Trial:
             if may(self.runtime, self.request.problem.workload) and race(
                 self.runtime, self.request, bind, vendor, name
             ):
-                self.plan = replan()
-                self.tier = self.plan.tier
+                self._take(replan)
             return self.plan
         finally:
             self._turn.release()
+
+    def _take(self, replan: Callable[[], Any]) -> None:
+        """The Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
+        try:
+            plan = replan()
+        except Exception as error:
+            config.logger().warning("no kernel could be prepared after a race: %s", error, exc_info=True)
+        else:
+            self.plan, self.tier = plan, plan.tier
 
     def leave(self) -> Any:
         """The Plan that serves; from a certain run on by itself, raced or not."""
