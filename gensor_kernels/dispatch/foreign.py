@@ -1,8 +1,8 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 
 A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
-the same memory. So calls with the device's own arrays pay nothing for it. PyTorch is never imported: who passes a
-tensor has done that.
+the same memory. So calls with the device's own arrays pay one Python call for it, and plain products (api.py) not even
+that. PyTorch is never imported: who passes a tensor has done that.
 """
 
 from __future__ import annotations
