@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gensor_database import Store, Timing
+from gensor_database import Store, Timing, Verification
 from gensor_kernels import accelerating, recording
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch import api, tierup
@@ -244,7 +244,8 @@ def test_the_kernel_that_was_tried_at_the_end_is_not_to_blame(tmp_path):
         environment={"GENSOR_DB": str(tmp_path / "user.db")},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert not (tmp_path / "user.db").exists()
+    with Store.open(tmp_path / "user.db") as store:
+        assert not list(store.rows(Verification))
 
 
 def test_calls_at_the_very_end_are_served(tmp_path):
