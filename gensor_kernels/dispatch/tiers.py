@@ -24,6 +24,8 @@ from ..machine.arch import Arch
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.workload import Workload
+from ..programs.families import FAMILIES
+from ..programs.family import Family
 from ..programs.space import Space
 from .library import Kernel, Library, generate
 from .predicting import predict, predicted_us, residual
