@@ -21,6 +21,7 @@ from gensor_kernels.operators.geometry import Geometry, Strides
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs import params
 from gensor_kernels.programs.family import Launch
+from gensor_kernels.programs.tensor_maps import TensorMap
 
 Constants = dict[str, int | str]
 
@@ -72,6 +73,25 @@ def mma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     return 32 * warps, max(shared, v["EPILOGUE_STAGED"] * warps * 16 * v["WARP_N"] * 4)
 
 
+def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
+    """(threads, shared bytes) of contraction_wgmma, as the top of contraction_wgmma.cu says."""
+    v = {name: value for name, value in c.items() if isinstance(value, int)}
+    columns = v["BLOCK_N"] // (2 if v["BLOCK_N"] > 128 else 1)
+    slabs = v["CONSUMERS"] * 256 * columns if v["EPILOGUE_STAGED"] else 0
+    ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * 2
+    return 128 * (v["CONSUMERS"] + 1), 1024 + max(ring, slabs)
+
+
+def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
+    """How contraction_wgmma's tiles are copied: rows of M or N where k is contiguous, else rows of k."""
+    found = []
+    for operand, rows in (("a", "BLOCK_M"), ("b", "BLOCK_N")):
+        across = bool(kernel.value(f"{operand.upper()}_LAYOUT"))
+        along_rows = across == (operand == "a")
+        found.append(TensorMap(operand, along_rows, 2, kernel.value("BLOCK_K" if across else rows)))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A family's source with every constant bound, and how it is launched."""
@@ -93,12 +113,13 @@ class Kernel:
         return int(self.constants[name])
 
     def math(self) -> str:
-        return "tf32" if self.value("MATH_TF32") else "3m" if self.constants.get("FORM") == 3 else "ieee"
+        return "tf32" if self.constants.get("MATH_TF32") else "3m" if self.constants.get("FORM") == 3 else "ieee"
 
     def layout(self) -> dict[str, str]:
         axes = {"a": "km", "b": "kn"}
         found = {
-            x: axes[x][self.value(f"{x.upper()}_LAYOUT")] if self.value(f"{x.upper()}_UNIT") else "s" for x in axes
+            x: axes[x][self.value(f"{x.upper()}_LAYOUT")] if self.constants.get(f"{x.upper()}_UNIT", 1) else "s"
+            for x in axes
         }
         found = {x: axis + "*" * int(self.constants.get(f"{x.upper()}_CONJUGATE", 0)) for x, axis in found.items()}
         return found | {"c": "n" if self.value("C_UNIT") else "s"}
@@ -123,6 +144,21 @@ def simt(dtype: str = "float32", out: str | None = None, *, a: str = "k", b: str
 def mma(dtype: str = "float16", out: str | None = None, *, a: str = "k", b: str = "n", c: str = "n", **more) -> Kernel:
     """A contraction_mma kernel; upper-case keywords are constants."""
     return Kernel("contraction_mma", MMA_DEFAULTS | class_constants(dtype, out, a, b, c) | more, mma_launch)
+
+
+WGMMA_DEFAULTS: Constants = {
+    "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "STAGES": 3, "CONSUMERS": 1, "SPLIT": 0, "EPILOGUE_STAGED": 1,
+    "EPILOGUE_CODES": 0, "MIN_BLOCKS": 1,
+}  # fmt: skip
+
+
+def wgmma(
+    dtype: str = "float16", out: str | None = None, *, a: str = "k", b: str = "k", c: str = "n", **more
+) -> Kernel:
+    """A contraction_wgmma kernel; upper-case keywords are constants."""
+    known = {f"{x}_UNIT" for x in "AB"} | {f"{x}_VECTOR" for x in "AB"}
+    own = {name: value for name, value in class_constants(dtype, out, a, b, c).items() if name not in known}
+    return Kernel("contraction_wgmma", WGMMA_DEFAULTS | own | more, wgmma_launch)
 
 
 @dataclass
@@ -199,7 +235,7 @@ class Problem:
         layout = {x: axis.removesuffix("*") for x, axis in kernel.layout().items()}
         inner = {"a": "mk", "b": "kn", "c": "mn"}
         types = {"a": kernel.dtype("IN_TYPE"), "b": kernel.dtype("IN_TYPE"), "c": kernel.dtype("OUT_TYPE")}
-        width = {x: kernel.value(f"{x.upper()}_VECTOR") for x in "abc"} | dict(vectors or {})
+        width = {x: int(kernel.constants.get(f"{x.upper()}_VECTOR", 16)) for x in "abc"} | dict(vectors or {})
         size = {axis: getattr(case, axis) for axis in "mnk"}
         shapes = {x: (*case.batch, *(size[axis] for axis in inner[x])) for x in "abc"}
         self.arrays = {x: place(draw(rng, shapes[x], types[x]), types[x], layout[x], inner[x], width[x]) for x in "abc"}
@@ -226,7 +262,8 @@ class Problem:
         c, case = self.kernel.constants, self.case
         entries = math.prod(case.batch)
         tiles = -(-case.m // self.kernel.value("BLOCK_M")) * -(-case.n // self.kernel.value("BLOCK_N"))
-        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c))]
+        maps = wgmma_maps(self.kernel) if self.kernel.family == "contraction_wgmma" else ()
+        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps)]
         if self.kernel.value("SPLIT"):
             width = self.kernel.value("C_VECTOR") // facts(self.kernel.dtype("OUT_TYPE")).itemsize
             groups = entries * case.m * -(-case.n // (width if self.kernel.value("C_UNIT") else 1))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Buffer, Counters, build, run
+from gensor_kernels.programs.tensor_maps import TensorMap
 
 # C[m, n] = A[m, k] @ B[k, n], row-major float16 with float32 sums; copies of 16 bytes, XOR-swizzled tiles.
 SOURCE = """
@@ -143,6 +144,7 @@ class Launch:
     grid: int
     block: int
     shared_bytes: int
+    maps: tuple[TensorMap, ...] = ()
 
 
 def gemm(m: int, n: int, k: int, bug: str = "NONE", block: int = 128, **options) -> tuple[float, Counters]:

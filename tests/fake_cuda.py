@@ -33,12 +33,14 @@ class FakeFunction:
     """Writes down what it is launched with, reading the argument where the driver would."""
 
     calls = []  # noqa: RUF012
+    addresses = []  # noqa: RUF012
 
     def __init__(self, name):
         self.name, self.ptr = name, len(name)
 
     def __call__(self, grid, block, arguments, shared=0):
         (argument,) = arguments
+        FakeFunction.addresses.append(address(argument))
         FakeFunction.calls.append((self.name, grid, block, shared, ctypes.string_at(address(argument), params.SIZE)))
 
 

@@ -11,7 +11,7 @@ from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
-MMA, SIMT = FAMILIES["contraction_mma"], FAMILIES["contraction_simt"]
+MMA, SIMT, WGMMA = (FAMILIES[f"contraction_{name}"] for name in ("mma", "simt", "wgmma"))
 
 #: family, arch, workload: every kind of operand, copy and layout
 SERVED = [
@@ -32,6 +32,8 @@ SERVED = [
     (MMA, "sm_87", workload(64, 2112, 7168, dtype="float8_e4m3fn", trans_b=True)),
     (MMA, "sm_90", workload(100, 256, 1024, dtype="bfloat16", dtype_b="int8")),
     (MMA, "sm_87", quantised(16, 512, 1024, bits=4, group=64, zeros=True)),
+    (WGMMA, "sm_90", workload(1000, 1008, 520, trans_b=True)),
+    (WGMMA, "sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]
 

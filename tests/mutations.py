@@ -11,14 +11,25 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-INTRINSICS = ("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh")
-# Calls that order memory or copies, and calls that say what lies inside.
+INTRINSICS = (
+    *("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh"),
+    "hopper.cuh",
+)
+# Calls that order memory, copies or products, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
+HOPPER = (
+    *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_expect", "mbarrier_wait", "copy_tensor"),
+    *("wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers", "take_registers"),
+)
+WAITS = ("copy_async_wait", "wgmma_wait")
+# Calls that say where something lies or when: each argument is off by one of its units.
+PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
+PHASES = ("mbarrier_wait",)
 # `minimum` of run-time extents is how a tile's range is cut off; of constants it is no bound.
 BOUNDS = ("within", "minimum")
 
 _LINE = re.compile(r'#line (\d+) "([^"]+)"')
-_CALL = re.compile(rf"\b({'|'.join(ORDERING + BOUNDS)})\s*(<[^<>;()]*>)?\(")
+_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
 
 
 @dataclass(frozen=True)
@@ -94,10 +105,23 @@ def mutants(site: Site) -> list[Mutant]:
         changed = [("first alone", f"({first})"), ("second alone", f"({second})")]
         changed += [(f"bound {sign} 1", f"({site.code} {sign} 1)") for sign in "+-"]
         return [Mutant(site, *each) for each in changed]
+    if site.function in PLACES:
+        return _moved(site, arguments(inner))
     found = [Mutant(site, "deleted", "(void)0")]
-    if site.function == "copy_async_wait":
+    if site.function in WAITS:
         groups = site.code[site.code.index("<") + 1 : site.code.index(">")]
-        found.append(Mutant(site, "one group fewer", f"copy_async_wait<({groups}) + 1>()"))
+        found.append(Mutant(site, "one group fewer", f"{site.function}<({groups}) + 1>()"))
+    if site.function in PHASES:
+        barrier, parity = arguments(inner)
+        found.append(Mutant(site, "the other phase", f"{site.function}({barrier}, ({parity}) ^ 1)"))
+    return found
+
+
+def _moved(site: Site, given: list[str]) -> list[Mutant]:
+    found = []
+    for i, (what, change) in enumerate(PLACES[site.function]):
+        changed = [*given[:i], f"({given[i]}) {change}", *given[i + 1 :]]
+        found.append(Mutant(site, f"{what} {change}", f"{site.function}({', '.join(changed)})"))
     return found
 
 
@@ -110,15 +134,23 @@ def instrument(text: str) -> tuple[str, list[Site]]:
 
 
 def split_arguments(inner: str) -> tuple[str, str]:
-    """The two arguments of a call, split at its only comma outside brackets."""
-    depth, commas = 0, []
-    for at, character in enumerate(inner):
+    """The two arguments of a call."""
+    found = arguments(inner)
+    if len(found) != 2:
+        raise ValueError(f"not two arguments: {inner!r}")
+    return found[0], found[1]
+
+
+def arguments(inner: str) -> list[str]:
+    """The arguments of a call, split at commas outside brackets."""
+    depth, found = 0, [""]
+    for character in inner:
         depth += (character in "([{") - (character in ")]}")
         if character == "," and depth == 0:
-            commas.append(at)
-    if len(commas) != 1:
-        raise ValueError(f"not two arguments: {inner!r}")
-    return inner[: commas[0]].strip(), inner[commas[0] + 1 :].strip()
+            found.append("")
+        else:
+            found[-1] += character
+    return [each.strip() for each in found]
 
 
 def _closing(text: str, opened: int) -> int:

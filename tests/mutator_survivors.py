@@ -45,12 +45,23 @@ _WHOLE_STORES = (
     "group, so that no access begins at the last column. Those of simt store single columns."
 )
 
+_UNUSED_STRIDE = (
+    "Of a K-contiguous tile with a 128-byte swizzle, products do not read the leading offset (PTX ISA, strides of "
+    "matrix descriptors: not used, assumed to be 1)."
+)
+_FEWER_REGISTERS = (
+    "Registers that are not taken are not used: the compiler then allocates no more than there are at entry. Sums are "
+    "the same, spills cost time only, and tests of the machine code look for the exchange."
+)
+
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
+    "wgmma_ring.cuh matrix_descriptor(tile + first * 128, 16, ATOM) -> leading * 2": _UNUSED_STRIDE,
+    "contraction_wgmma.cu take_registers<ENTRY, TAKEN>() -> deleted": _FEWER_REGISTERS,
     "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "winograd_tile.cuh within(entry() + e * ENTRY_PACE, EXTENT) -> bound + 1": _PADDED_ROW,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,

@@ -1,5 +1,6 @@
 """The CuPy device on real `cupy.ndarray`s over a fake allocator, a fake driver, and no GPU; and on a GPU, if any."""
 
+import ctypes
 import os
 import struct
 import subprocess
@@ -9,11 +10,15 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.devices import advice, cuda
+from gensor_kernels.devices import advice, cuda, tensor_maps
 from gensor_kernels.dispatch import api, library
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.errors import BuildError, ToolMissingError
+from gensor_kernels.operators.geometry import Geometry, Strides
+from gensor_kernels.programs import params
 from gensor_kernels.programs.family import Launch
+from gensor_kernels.programs.params import Tiling
+from gensor_kernels.programs.tensor_maps import MAPS_OFFSET, TensorMap
 
 from .numpy_device import starters, workload
 
@@ -35,6 +40,7 @@ def device(monkeypatch):
     cupy.cuda.set_allocator(allocate)
     monkeypatch.setattr(cupy.cuda.function, "Module", FakeModule)
     FakeFunction.calls.clear()
+    FakeFunction.addresses.clear()
     FakeModule.loads = 0
     yield DeviceWithoutGpu()
     cupy.cuda.set_allocator(before)
@@ -65,6 +71,36 @@ def test_the_struct_arrives_by_value(runtime):
     assert name.startswith("contraction_") and grid[0] >= 1 and block[0] % 32 == 0
     assert struct.unpack_from("<3Q", params) == (a.data.ptr, b.data.ptr, out.data.ptr)
     assert struct.unpack_from("<4i", params, 200) == (64, 64, 64, 1)
+
+
+def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(device, monkeypatch):
+    monkeypatch.setattr(tensor_maps, "_driver_function", lambda: lambda place, *rest: ctypes.memset(place, 9, 128) * 0)
+    maps = (TensorMap("a", False, 2, 64), TensorMap("b", False, 2, 64))
+    pairs = [
+        (FakeFunction("mapped"), Launch("mapped", 1, 256, 0, maps)),
+        (FakeFunction("plain"), Launch("plain", 1, 32, 0)),
+    ]
+    packed = params.pack(
+        Geometry((64, 64, 64), a=Strides((0, 0, 0), 64, 1), b=Strides((0, 0, 0), 64, 1)),
+        Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768),
+    )  # fmt: skip
+    buffer, _ = device.local.arguments
+    buffer[:] = packed
+    cuda._mapped(pairs, device._handle)(device.local.arguments, (), (), None)
+    assert [(call[0], call[-1]) for call in FakeFunction.calls] == [("mapped", packed), ("plain", packed)]
+    assert ctypes.string_at(FakeFunction.addresses[0] + MAPS_OFFSET, 256) == b"\t" * 256
+    # A call that no map describes is refused before anything is launched: the library serves it.
+    buffer[:] = params.pack(Geometry((64, 64, 64), a=Strides((0, 0, 0), -64, 1)), Tiling(1, 1, 1, 64, 1))
+    with pytest.raises(BuildError, match="no tensor copy reads a"):
+        cuda._mapped(pairs, device._handle)(device.local.arguments, (), (), None)
+    assert len(FakeFunction.calls) == 2 and BuildError in cuda_refusals(device)
+
+
+def cuda_refusals(device):
+    made = cuda.CudaDevice.__new__(type(device))
+    made.cupy = cupy
+    made._prepare(several=False)
+    return made.refusals
 
 
 def test_views_of_any_kind_keep_their_addresses(runtime):

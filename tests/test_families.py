@@ -9,10 +9,10 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.matmul import workload
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch
-from .lattices import MMA, SIMT, every_space, random_legal, space
+from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch, wgmma_launch
+from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
 
-RESOURCES = {MMA: mma_launch, SIMT: simt_launch}
+RESOURCES = {MMA: mma_launch, SIMT: simt_launch, WGMMA: wgmma_launch}
 
 
 @every_space

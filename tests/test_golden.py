@@ -26,7 +26,7 @@ def test_a_program_binds_the_same_source_and_launches(name, golden):
     family = FAMILIES[program.family]
     bound = bind(flatten(family.source), family.constants(program, workload))
     prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]
-    launches = [f"// {launch}" for launch in family.launches(program, workload)]
+    launches = [f"// {each}" for launch in family.launches(program, workload) for each in (launch, *launch.maps)]
     notes = [f"// workspace {family.workspace(program, workload)}", f"// tile {sorted(family.tile(program).items())}"]
     golden(f"{name}.cuh", "\n".join([*launches, *notes, *prelude]) + "\n")
 

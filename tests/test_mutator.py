@@ -52,6 +52,7 @@ def test_mutants_change_exactly_their_site():
 def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
     known["gemv.cu"] = {"barrier"}
+    known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES}
     known["winograd.cu"] = ALL - {"warp_barrier"}
     known["contraction_packed.cu"] = ALL
     for family, orderings in known.items():
@@ -82,6 +83,7 @@ def named(group: str, name: str) -> Configuration:
         ("packed", ("packed first",)),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
+        ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),

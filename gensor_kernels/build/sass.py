@@ -72,7 +72,9 @@ def _loops(names: list[str], lines: list[str], begin: int, end: int) -> Iterable
 
 
 def _hot_loop(names: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
-    counts = {span: _by_opcode(names[slice(*span)]) for span in sorted(loops)}
+    # Loops nest. What begins in one and ends behind it leads back from where the compiler put a rare case of it.
+    nested = [span for span in loops if not any(first < span[0] < end < span[1] for first, end in loops)]
+    counts = {span: _by_opcode(names[slice(*span)]) for span in sorted(nested)}
     for kinds in (_MATRIX, _SCALAR):
         holding = [span for span, count in counts.items() if not kinds.isdisjoint(count)]
         innermost = [counts[span] for span in holding if not _holds_another(span, holding)]

@@ -5,40 +5,8 @@
 // every lane gets whole 16-byte stores. Direct: the pairs of columns an accumulator holds are stored as they are.
 #pragma once
 #include "mma_pipeline.cuh"
-#include "mma_slab.cuh"
 #include "norm.cuh"
-
-// Outputs of a lane that are worked on together. More would spill, since the accumulators are still there; fewer make
-// less code, but leave narrow loads of operands with little to overlap.
-constexpr int BATCH_VALUES = EPILOGUE_STAGED && (WIDTH == 4 || WIDTH == 8) ? 8 : 16;
-
-DEVICE constexpr int largest_divisor(int of, int limit) {
-    return limit <= 1 ? 1 : of % limit == 0 ? limit : largest_divisor(of, limit - 1);
-}
-
-// Staged: BATCH_GROUPS of a lane's groups at a time.
-constexpr int BATCH_GROUPS = largest_divisor(LANE_GROUPS, BATCH_VALUES / WIDTH);
-
-struct StagedPlacement {
-    int row, column, group; // of the 16 rows; this lane's first group
-    MEMBER bool valid(int g) const { return SLAB_GROUPS % 32 == 0 || within(group + 32 * g, SLAB_GROUPS); }
-    MEMBER Place operator()(int g) const {
-        const int at = group + 32 * g;
-        return Place{row + at / ROW_GROUPS, column + at % ROW_GROUPS * WIDTH, valid(g)};
-    }
-};
-
-// Direct: the accumulators of BATCH_FRAGMENTS fragments at a time; value 4 * j + 2 * (row half) + column.
-constexpr int BATCH_FRAGMENTS = largest_divisor(FRAGMENTS_N, BATCH_VALUES / 4);
-
-struct DirectPlacement {
-    int row, column; // of the first fragment
-    MEMBER Place operator()(int g) const {
-        const int lane = thread_index() & 31, value = g * WIDTH;
-        return Place{row + (lane >> 2) + (value & 2) * 4, column + (value >> 2) * 8 + (lane & 3) * 2 + (value & 1),
-                     true};
-    }
-};
+#include "warp_outputs.cuh"
 
 #if GATE
 // Both accumulators of every output become one, in the first. Rows of fragments take turns in a rolled loop, so that
@@ -80,14 +48,6 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
     }
 }
 #endif
-
-template <int COUNT, class Placement>
-DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&values)[COUNT], const Placement &place) {
-    if constexpr (SPLIT)
-        store_partials<WIDTH>(params, tile, values, place);
-    else
-        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, place));
-}
 
 #if EPILOGUE_STAGED
 DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {

@@ -1,9 +1,10 @@
 // How a warp's accumulators pass through shared memory, so that every lane gets whole 16-byte stores of C.
 //
-// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR and EPILOGUE_STAGED; WARP_N are the columns of a warp.
+// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR and EPILOGUE_STAGED; WARP_N are the columns of a warp, in
+// FRAGMENTS_N fragments of 8.
 #pragma once
 #include "epilogue.cuh"
-#include "mma_fragments.cuh"
+#include "shared_rows.cuh"
 
 // Outputs per store.
 constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;

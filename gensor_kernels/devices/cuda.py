@@ -27,9 +27,11 @@ from .arguments import Arguments
 from .device import Code, Device, Launcher, launcher
 from .sampling import conditions, sampled
 from .switch import FLOAT32, compute_types
+from .tensor_maps import Mapped
 
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
+Handle = Callable[[int], Any]
 SINGLE = (FLOAT32, np.dtype(np.complex64))  # what the TF32 switch is about
 
 
@@ -50,6 +52,21 @@ def current_device() -> Callable[[], int]:
     except RuntimeError as error:
         raise ToolMissingError(about_device(error)) from error
     return query
+
+
+def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle) -> Launcher:
+    """As `launcher`, where some launches get tensor maps behind Params.
+
+    `handle` makes of an address what functions take as their arguments.
+    """
+    calls = [(*pair, Mapped(pair[1].maps, handle) if pair[1].maps else None) for pair in pairs]
+
+    def launch(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        for function, each, mapped in calls:
+            given = arguments[1] if mapped is None else mapped(arguments[0])
+            function((each.grid,), (each.block,), given, each.shared_bytes)
+
+    return launch
 
 
 class CudaDevice(Device):
@@ -79,9 +96,10 @@ class CudaDevice(Device):
 
         self.pointer = attrgetter("data.ptr")
         self.where = attrgetter("data.device_id") if several else None
-        self.local = Arguments(lambda address: (CPointer(address),))
-        self.refusals = (driver.CUDADriverError,)
-        self.faults = (driver.CUDADriverError, runtime.CUDARuntimeError)
+        self._handle = lambda address: (CPointer(address),)
+        self.local = Arguments(self._handle)
+        self.refusals = (driver.CUDADriverError, BuildError)  # the latter of operands that no tensor map describes
+        self.faults = (*self.refusals, runtime.CUDARuntimeError)
         self._driver = driver
         self._array = cupy.ndarray
         self._functions: dict[tuple[str, str], Any] = {}
@@ -174,7 +192,8 @@ class CudaDevice(Device):
         with self._lock, self._current():
             if code.digest not in self._modules:
                 self._modules[code.digest] = self._module(code)
-            return launcher([(self._function(code, each), each) for each in launches])
+            pairs = [(self._function(code, each), each) for each in launches]
+            return _mapped(pairs, self._handle) if any(each.maps for each in launches) else launcher(pairs)
 
     def _current(self) -> Any:
         """A context in which this device is the current one: modules belong to a device."""

@@ -24,6 +24,8 @@ from ..machine.arch import Arch
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.workload import Workload
+from ..programs.families import FAMILIES
+from ..programs.family import Family
 from ..programs.space import Space
 from .library import Kernel, Library, generate
 from .predicting import predict, predicted_us, residual
@@ -49,8 +51,13 @@ class Request:
     loaded: Collection[str] | None = None
 
     def allows(self, kernel: Kernel) -> bool:
-        """Whether a kernel can be had now."""
-        return self.loaded is None or kernel.digest in self.loaded
+        """Whether a kernel can be had now, and can read operands that lie so."""
+        here = self.loaded is None or kernel.digest in self.loaded
+        return here and self.readable(FAMILIES[kernel.program.family])
+
+    def readable(self, family: Family) -> bool:
+        """Whether kernels of a family can read operands that lie so."""
+        return family.reads(self.problem.workload, self.problem.geometry)
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ def choose(request: Request, library: Library) -> Choice:
         return Choice(4, reason, standby=True)
     found = _recorded(request, library) or _predicted(request, library)
     if found is None and request.emulated:
-        found = _starter(workload, arch)
+        found = _starter(request)
     state = "stored" if request.loaded is None else "loaded"
     return found or Choice(4, f"no kernel is {state} for {_class_words(workload)} on {arch.name}")
 
@@ -158,11 +165,13 @@ def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> li
     ]
 
 
-def _starter(workload: Workload, arch: Arch) -> Choice:
+def _starter(request: Request) -> Choice:
     """For emulated devices, where no library can step in: the best of the families' default Programs."""
+    workload, arch = request.problem.workload, request.arch
     coarse = coarsened(workload)
     try:
-        programs = [p for f in Space(coarse, arch).families for p in f.family.starters(coarse, arch)]
+        able = [each.family for each in Space(coarse, arch).families if request.readable(each.family)]
+        programs = [program for family in able for program in family.starters(coarse, arch)]
     except UnsupportedError as error:
         return Choice(4, error.reason)
     kernels = [generate(program, coarse, arch) for program in programs]

@@ -24,36 +24,20 @@ WORKSPACE_GROUP = 4
 EPILOGUE_NONE = 31
 
 
-def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """The macros both families bind from the class and from shared coordinates."""
+def common_constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """The macros every contraction binds from the class and from shared coordinates."""
     e = extents(workload)
-    layouts = e.unit
     codes = 0
     if program["epilogue_fixed"]:
         codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
         codes = codes or EPILOGUE_NONE
-    gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
-    own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
-    if e.norm:
-        own["NORM"] = CODES[e.norm]
-    if e.scaled:
-        own |= {"SCALED": e.scaled, "GROUP": e.group}
-    own |= {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
-    own |= inlining.constants(program, e)
-    return own | {
+    return {
         "IN_TYPE": macro_token(e.multiplied),
         "OUT_TYPE": macro_token(e.dtype["c"]),
         "ACC_TYPE": macro_token(workload.accumulator),
-        "MATH_TF32": int(workload.math == "tf32"),
-        "A_LAYOUT": int(layouts["a"] == "m"),
-        "B_LAYOUT": int(layouts["b"] == "n"),
-        "A_UNIT": int(layouts["a"] != "s"),
-        "B_UNIT": int(layouts["b"] != "s"),
-        "C_UNIT": int(layouts["c"] != "s"),
-        "A_WINDOW": e.order if e.window == "a" else 0,
-        "B_WINDOW": e.order if e.window == "b" else 0,
-        "A_VECTOR": program["vector_a"],
-        "B_VECTOR": program["vector_b"],
+        "A_LAYOUT": int(e.unit["a"] == "m"),
+        "B_LAYOUT": int(e.unit["b"] == "n"),
+        "C_UNIT": int(e.unit["c"] != "s"),
         "C_VECTOR": program["vector_c"],
         "BLOCK_M": program["block_m"],
         "BLOCK_N": program["block_n"],
@@ -64,6 +48,32 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         "EPILOGUE_CODES": codes,
         "MIN_BLOCKS": program["min_blocks"],
     }
+
+
+def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """Those and more: the macros of families that read operands by ordinary accesses."""
+    e = extents(workload)
+    gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
+    own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
+    if e.norm:
+        own["NORM"] = CODES[e.norm]
+    if e.scaled:
+        own |= {"SCALED": e.scaled, "GROUP": e.group}
+    own |= {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
+    own |= inlining.constants(program, e)
+    return (
+        common_constants(program, workload)
+        | own
+        | {
+            "MATH_TF32": int(workload.math == "tf32"),
+            "A_UNIT": int(e.unit["a"] != "s"),
+            "B_UNIT": int(e.unit["b"] != "s"),
+            "A_WINDOW": e.order if e.window == "a" else 0,
+            "B_WINDOW": e.order if e.window == "b" else 0,
+            "A_VECTOR": program["vector_a"],
+            "B_VECTOR": program["vector_b"],
+        }
+    )
 
 
 def class_launches(

@@ -6,6 +6,7 @@ from .attention import Attention
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
 from .contraction_simt import ContractionSimt
+from .contraction_wgmma import ContractionWgmma
 from .family import Family
 from .gemv import Gemv
 from .rows import RowsFamily
@@ -18,6 +19,7 @@ FAMILIES: dict[str, Family] = {
         ContractionMma(),
         ContractionPacked(),
         ContractionSimt(),
+        ContractionWgmma(),
         Gemv(),
         RowsFamily(),
         Window(),

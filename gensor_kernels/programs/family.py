@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..machine.roofline import Terms
 from .cases import Case
 from .params import Tiling
 from .program import Program
+from .tensor_maps import TensorMap
 
 if TYPE_CHECKING:
     from ..operators.geometry import Geometry
@@ -45,12 +46,16 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes."""
+    """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
+
+    ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.
+    """
 
     entry: str
     grid: int
     block: int
     shared_bytes: int
+    maps: tuple[TensorMap, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,10 @@ class Family:
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """None where the family can compute the Workload on the Arch, else the reason why not."""
         raise NotImplementedError
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Whether kernels of a Workload that is served can read operands that lie so."""
+        return True
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """The lattice, "level" first, in the order of ``names``."""

@@ -35,6 +35,9 @@ COUNTERS = (
     "conflicts_store",
     "conflicts_copy",
     "copies_zeroed",
+    "tensor_copies",
+    "mbarrier_waits",
+    "group_multiplies",
     *(f"{kind}_{width}" for kind in ("global_load", "global_store", "copy") for width in _WIDTHS),
 )
 

@@ -4,6 +4,8 @@
 #include <time.h>
 #include <sys/mman.h>
 #include "scheduler.h"
+#include "tensor.h"
+#include "warpgroup.h"
 
 namespace emulator {
 
@@ -64,6 +66,7 @@ static void leave(Block &block) {
     if (--block.alive == 0) {
         for (Warp &each : block.warps)
             count_conflicts(each);
+        check_async_end(block);
         block.done = true;
     } else if (block.at_barrier == block.alive) {
         release_block(block);
@@ -81,7 +84,7 @@ static void thread_main() {
     leave(block);
     void *next_stack = machine.main_stack;
     if (!block.done) {
-        Thread *next = pick();
+        Thread *next = pick_or_deliver();
         if (!next)
             report_deadlock(block);
         current = next, next_stack = next->stack_pointer;
@@ -110,6 +113,7 @@ static void start_block(Block &block, int index) {
     block.shared = (unsigned char *)(((uintptr_t)block.arena.data() + SHARED_BASE - 1) & ~(uintptr_t)(SHARED_BASE - 1));
     if (request.races)
         clear_shadow(block.shadow, request.shared_bytes);
+    block.async = Async{};
     block.ready_warps = 0;
     for (size_t w = 0; w < block.warps.size(); ++w) {
         Warp &warp = block.warps[w];
@@ -129,7 +133,7 @@ static void run_blocks() {
     for (Block &block : machine.blocks)
         start_block(block, request.blocks[next++]);
     current = nullptr;
-    while (Thread *thread = pick()) {
+    while (Thread *thread = pick_or_deliver()) {
         current = thread;
         switch_stack(&machine.main_stack, thread->stack_pointer);
         if (machine.report->fault)
@@ -143,6 +147,11 @@ static void run_blocks() {
                 start_block(block, request.blocks[next++]);
         }
     }
+    for (Block &block : machine.blocks)
+        if (block.alive) {
+            current = &block.threads[0];
+            report_deadlock(block);
+        }
 }
 
 static bool buffers_overlap(const Request &request) {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
-#include "interface.h"
+#include "async.h"
 
 namespace emulator {
 
@@ -19,7 +19,18 @@ constexpr u32 SHARED_BASE = 1024;
 constexpr size_t STACK_BYTES = 128 << 10;
 constexpr u64 STACK_CANARY = 0x57ac6e4d0f5ac4ull;
 
-enum Operation { NONE, BARRIER, WARP_BARRIER, LOAD_MATRIX, MULTIPLY_MATRIX, SHUFFLE };
+enum Operation {
+    NONE,
+    BARRIER,
+    WARP_BARRIER,
+    LOAD_MATRIX,
+    MULTIPLY_MATRIX,
+    SHUFFLE,
+    MBARRIER_WAIT,
+    MULTIPLY_GROUP,
+    GROUP_ORDER, // wgmma_fence, wgmma_commit, wgmma_wait
+    REGISTERS
+};
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
 
@@ -53,6 +64,9 @@ enum Counter {
     CONFLICTS_STORE,
     CONFLICTS_COPY,
     COPIES_ZEROED,
+    TENSOR_COPIES,
+    MBARRIER_WAITS,
+    GROUP_MULTIPLIES,
     GLOBAL_LOAD_1, // followed by 2, 4, 8 and 16 bytes, as the two below
     GLOBAL_STORE_1 = GLOBAL_LOAD_1 + 5,
     COPY_1 = GLOBAL_STORE_1 + 5,
@@ -150,6 +164,7 @@ struct Block {
     std::vector<unsigned char> arena;
     unsigned char *shared;
     Shadow shadow;
+    Async async;
 };
 
 struct Machine {
@@ -170,6 +185,7 @@ extern Thread *current;
 [[noreturn]] void fault(Fault kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void check_time();
 void yield_now();
+void touch_atoms(u32 address, int bytes, int line);
 
 inline u64 &count(int counter) {
     return machine.report->counter[counter];

@@ -9,6 +9,12 @@ typedef unsigned long long u64;
 // The models of the matrix instructions; the order is that of matrix.h's table.
 enum MatrixShape { M16N8K16_HALF, M16N8K16_BFLOAT16, M16N8K8_HALF, M16N8K8_TF32, M16N8K32_INT8, M8N8K16_INT8 };
 
+// A product of a warpgroup, m64nNk16: columns, element types, and whether M or N is the contiguous axis.
+struct GroupShape {
+    int n;
+    bool bfloat16, a_transposed, b_transposed;
+};
+
 // One cover("name") in the source. It joins the run's list when it is first passed.
 struct Branch {
     const char *name;
@@ -36,6 +42,17 @@ void barrier(const char *file, int line);
 void warp_barrier(const char *file, int line);
 void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line);
 void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line);
+void mbarrier_init(u32 address, int arrivals, const char *file, int line);
+void mbarrier_fence();
+void mbarrier_arrive(u32 address, const char *file, int line);
+void mbarrier_expect(u32 address, int bytes, const char *file, int line);
+void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char *file, int line);
+void group_fence(const char *file, int line);
+void group_commit(const char *file, int line);
+void group_wait(int groups, const char *file, int line);
+void multiply_group(GroupShape shape, float *d, u64 a, u64 b, const char *file, int line);
+void exchange_registers(int from, int to, const char *file, int line);
 u64 shuffle_xor(u64 value, int mask, const char *file, int line);
 
 } // namespace emulator

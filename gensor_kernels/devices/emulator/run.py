@@ -14,7 +14,9 @@ from typing import NamedTuple, Protocol
 
 from ... import forking
 from ...errors import GensorError
+from ...programs.tensor_maps import TensorMap
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
+from .maps import Packed
 
 
 class Launch(Protocol):
@@ -35,6 +37,10 @@ class Launch(Protocol):
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        """What it reads by tensor copies."""
 
 
 class Buffer(NamedTuple):
@@ -71,7 +77,7 @@ class _Buffer(ctypes.Structure):
 class _Request(ctypes.Structure):
     _fields_ = [
         ("entry", ctypes.c_void_p),
-        ("params", ctypes.c_char_p),
+        ("params", ctypes.c_void_p),
         ("grid", ctypes.c_int),
         ("block", ctypes.c_int),
         ("shared_bytes", ctypes.c_int),
@@ -187,8 +193,9 @@ def run(
     for launch in launches:
         chosen = range(launch.grid) if blocks is None else [b for b in blocks if 0 <= b < launch.grid]
         indices = (ctypes.c_int * len(chosen))(*chosen)
+        packed = Packed(params, launch.maps)
         request = _Request(
-            loaded.entry(launch, params), bytes(params), launch.grid, launch.block, launch.shared_bytes,
+            loaded.entry(launch, packed.bytes), packed.address, launch.grid, launch.block, launch.shared_bytes,
             areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races, resident, seconds,
         )  # fmt: skip
         total.add(_launch(loaded, launch, request))

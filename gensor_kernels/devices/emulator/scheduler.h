@@ -6,7 +6,10 @@
 namespace emulator {
 
 static const char *operation_name(Operation operation) {
-    static const char *names[] = {"running", "barrier", "warp_barrier", "load_matrix", "mma", "shuffle"};
+    static const char *names[] = {"running",       "barrier", "warp_barrier",
+                                  "load_matrix",   "mma",     "shuffle",
+                                  "mbarrier_wait", "wgmma",   "a fence, commit or wait of wgmma",
+                                  "setmaxnreg"};
     return names[operation];
 }
 
@@ -82,6 +85,16 @@ static Thread *pick() {
     return nullptr;
 }
 
+static bool deliver_one();
+
+// Who goes on; where nobody can, copies on their way arrive first.
+static Thread *pick_or_deliver() {
+    Thread *next = pick();
+    while (!next && deliver_one())
+        next = pick();
+    return next;
+}
+
 static inline __attribute__((always_inline)) void switch_to(Thread *thread) {
     Thread *from = current;
     if (thread == from)
@@ -113,7 +126,7 @@ static inline __attribute__((always_inline)) void wait_at(Operation operation, S
     // The common case, the next lane of this warp, without the general search.
     if (u32 later = machine.request->order == FORWARD ? warp.ready & (ALL_LANES << current->lane()) : 0)
         next = current - current->lane() + __builtin_ctz(later);
-    else if (!(next = pick()))
+    else if (!(next = pick_or_deliver()))
         report_deadlock(block);
     switch_to(next);
     current->waiting = NONE;
@@ -192,10 +205,13 @@ u64 shuffle_xor(u64 value, int mask, const char *file, int line) {
 
 // ---- the block's barrier
 
+static void join_all(Block &block);
+
 static void release_block(Block &block) {
     ++count(BARRIERS);
     ++block.epoch;
     block.at_barrier = 0;
+    join_all(block);
     for (size_t w = 0; w < block.warps.size(); ++w) {
         Warp &warp = block.warps[w];
         count_conflicts(warp);

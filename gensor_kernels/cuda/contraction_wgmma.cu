@@ -1,0 +1,118 @@
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on Hopper's warpgroup products (wgmma, sm_90a), batched.
+//
+// A block computes BLOCK_M x BLOCK_N outputs with CONSUMERS warpgroups of four warps that multiply, and one more of
+// which one thread requests tiles: tensor copies (TMA) fill a ring of STAGES buffers with a 128-byte swizzle, mbarriers
+// say when a buffer is full or empty (wgmma_ring.cuh). The requesting warpgroup hands its registers to the others
+// (setmaxnreg). Past the edges of A and B copies bring zeros; C is stored through the epilogue of the tensor-core
+// families, from registers or by way of the ring's memory.
+//
+// Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
+//   IN_TYPE half_t or bfloat16_t, ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or float
+//   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS)
+//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; BLOCK_K 64 or 128; 2 <= STAGES <= 8
+//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
+//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
+//     there at entry; sums, TILES_M * BLOCK_N / 2, are at least 32 fewer
+//   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
+//   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
+//   0
+//
+// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * 2,
+//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : 0), WARP_N = BLOCK_N, or half of it above 128
+//
+// Bank conflicts: none.
+#ifndef IN_TYPE
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators
+#endif
+#ifndef A_LAYOUT
+#define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
+#endif
+#ifndef B_LAYOUT
+#define B_LAYOUT 1 // contiguous axis of B: 0 = K, 1 = N
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 128 // rows of C per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128 // columns of C per block
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 64 // extent of one step of the main loop along k
+#endif
+#ifndef STAGES
+#define STAGES 4 // shared buffers
+#endif
+#ifndef CONSUMERS
+#define CONSUMERS 2 // warpgroups that multiply
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#endif
+#ifndef EPILOGUE_STAGED
+#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 1 // blocks per SM promised to the compiler
+#endif
+
+constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * CONSUMERS);
+// Columns that go through a warp's slab at a time.
+constexpr int WARP_N = BLOCK_N > 128 ? BLOCK_N / 2 : BLOCK_N, FRAGMENTS_N = WARP_N / 8;
+
+#include "wgmma_ring.cuh"
+#include "wgmma_store.cuh"
+
+static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
+static_assert(BLOCK_M % (64 * CONSUMERS) == 0 && BLOCK_M <= 256, "Every warpgroup has whole tiles of 64 rows.");
+static_assert(BLOCK_N % (B_LAYOUT ? 64 : 16) == 0 && BLOCK_N <= 256,
+              "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.");
+static_assert(BLOCK_K == 64 || BLOCK_K == 128, "A step of k is one or two rows of 128 bytes.");
+static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
+static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "This type is not multiplied here.");
+static_assert(same_type<ACC_TYPE, float>, "Sums are float.");
+
+// Registers of each thread at entry, and after the exchange.
+constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
+constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
+constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
+static_assert(TILES_M * BLOCK_N / 2 + 32 <= (ENTRY > 240 ? 255 : TAKEN), "The sums do not fit the registers.");
+
+KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+    const int steps = (tile.k_end - tile.k_begin + BLOCK_K - 1) / BLOCK_K;
+    if (thread_index() == 0)
+        make_ring();
+    barrier();
+    if (thread_index() < 128) {
+        if constexpr (ENTRY < TAKEN)
+            give_registers<ENTRY, GIVEN>();
+        if (thread_index() == 0)
+            produce(params, tile, steps);
+        leave_ring();
+    } else {
+        if constexpr (ENTRY < TAKEN)
+            take_registers<ENTRY, TAKEN>();
+        const int row = (thread_index() / 128 - 1) * 64 * TILES_M;
+        Sums sums = {};
+        consume(sums, steps, row);
+        leave_ring();
+        finish_group(params, tile, row, sums);
+    }
+}

@@ -1,0 +1,156 @@
+// The ring of shared buffers between the warp that requests tiles and the warpgroups that multiply them.
+//
+// Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then from RING on STAGES buffers,
+// each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or N, a box per 64 elements
+// of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns of B.
+#pragma once
+#include "contraction.cuh"
+#include "hopper.cuh"
+
+// Params, and what the host encodes for each launch (programs/tensor_maps.py).
+struct MappedParams : Params {
+    TensorMap a_map, b_map;
+};
+static_assert(sizeof(MappedParams) == 832 + 256, "MappedParams is packed by Python as 1088 bytes.");
+
+constexpr int ELEMENT = (int)sizeof(IN_TYPE), UNIT = 128 / ELEMENT; // elements to a row of a box
+constexpr int K_STEP = 32 / ELEMENT;                                // of k in one product
+constexpr int ATOM = 1024;                                          // bytes of eight rows: the swizzle repeats
+
+template <int EXTENT, int LAYOUT>
+struct BoxedTile {
+    static constexpr bool K_CONTIGUOUS = LAYOUT == 0;
+    static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
+    static constexpr int BOXES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) / UNIT;
+    static constexpr int BOX_BYTES = ROWS * 128, BYTES = BOXES * BOX_BYTES;
+
+    // Of the rows of M or N from `first` on, and the bytes from there to k elements of k further on.
+    static MEMBER u64 descriptor(sptr<u8> tile, int first) {
+        if constexpr (K_CONTIGUOUS)
+            return matrix_descriptor(tile + first * 128, 16, ATOM);
+        else
+            return matrix_descriptor(tile + first / UNIT * BOX_BYTES, BOX_BYTES, ATOM);
+    }
+    static MEMBER constexpr int along(int k) {
+        return K_CONTIGUOUS ? k / UNIT * BOX_BYTES + k % UNIT * ELEMENT : k * 128;
+    }
+    static constexpr int NEXT_ROWS = K_CONTIGUOUS ? 64 * 128 : 64 / UNIT * BOX_BYTES; // bytes to the 64 rows behind
+
+    // `at` is (first, k) and the batch entry, in the order of the map's axes.
+    static MEMBER void request(sptr<u8> tile, const TensorMap &map, i32 (&at)[5], sptr<u64> full) {
+        UNROLL for (int box = 0; box < BOXES; ++box) {
+            copy_tensor(tile + box * BOX_BYTES, map, at, full);
+            at[0] += UNIT;
+        }
+        at[0] -= BOXES * UNIT;
+        at[K_CONTIGUOUS ? 0 : 1] += BLOCK_K;
+    }
+};
+
+using TileA = BoxedTile<BLOCK_M, A_LAYOUT>;
+using TileB = BoxedTile<BLOCK_N, B_LAYOUT>;
+constexpr int RING = ATOM, SLOT_BYTES = TileA::BYTES + TileB::BYTES;
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+
+DEVICE sptr<u64> full(int slot) {
+    return shared_base().as<u64>() + 2 * slot;
+}
+DEVICE sptr<u64> empty(int slot) {
+    return shared_base().as<u64>() + (2 * slot + 1);
+}
+DEVICE sptr<u8> tiles(int slot) {
+    return shared_base() + (RING + slot * SLOT_BYTES);
+}
+
+// A place in the ring, and the parity of the phases in which its mbarriers are there now.
+struct Turn {
+    int slot = 0;
+    u32 parity = 0;
+    MEMBER void next() {
+        if (++slot == STAGES)
+            slot = 0, parity ^= 1;
+    }
+};
+
+// One thread: makes the mbarriers. The block's barrier must follow.
+DEVICE void make_ring() {
+    UNROLL for (int slot = 0; slot < STAGES; ++slot) {
+        mbarrier_init(full(slot), 1);
+        mbarrier_init(empty(slot), CONSUMER_WARPS);
+    }
+    mbarrier_fence();
+}
+
+// Where the first tile of an operand lies: along the unit stride, across it, and in the batch, where an axis whose
+// stride is 0 has one entry only.
+DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const Batch &batch, const i64 (&stride)[3]) {
+    at[0] = k_contiguous ? k : first;
+    at[1] = k_contiguous ? first : k;
+    UNROLL for (int i = 0; i < 3; ++i) at[2 + i] = stride[2 - i] == 0 ? 0 : batch.index[2 - i];
+}
+
+// One thread requests every step's tiles as buffers become free.
+DEVICE void produce(const MappedParams &params, const Tile &tile, int steps) {
+    i32 a_at[5], b_at[5];
+    first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
+    first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
+    Turn turn;
+    for (int step = 0; within(step, steps); ++step) {
+        if (step >= STAGES)
+            cover("refill");
+        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
+        mbarrier_expect(full(turn.slot), SLOT_BYTES);
+        TileA::request(tiles(turn.slot), params.a_map, a_at, full(turn.slot));
+        TileB::request(tiles(turn.slot) + TileA::BYTES, params.b_map, b_at, full(turn.slot));
+        turn.next();
+    }
+}
+
+// Sums of a thread: TILES_M tiles of 64 rows by BLOCK_N columns per warpgroup.
+typedef float Sums[TILES_M][BLOCK_N / 2];
+
+DEVICE void hold(Sums &sums) {
+    UNROLL for (int i = 0; i < TILES_M; ++i) wgmma_hold(sums[i]);
+}
+
+// The descriptor of a tile some bytes further on: they count its address in 16 bytes.
+DEVICE u64 further(u64 descriptor, int bytes) {
+    return descriptor + (u64)(bytes >> 4);
+}
+
+DEVICE void multiply(Sums &sums, u64 a, u64 b) {
+    hold(sums);
+    wgmma_fence();
+    UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) UNROLL for (int i = 0; i < TILES_M; ++i)
+        wgmma_m64k16<!TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS>(
+            sums[i], further(a, TileA::along(k) + i * TileA::NEXT_ROWS), further(b, TileB::along(k)), IN_TYPE{});
+    wgmma_commit();
+}
+
+// A warpgroup multiplies every step's rows from `row` of the block's tile on. One step's products are on their way
+// while the next ones are issued; only then is the buffer of the step before given back. Without a step nothing is
+// waited for: where both ways met before a wait, the compiler would copy sums that are on their way, and serialise the
+// products.
+DEVICE void consume(Sums &sums, int steps, int row) {
+    if (!within(0, steps))
+        return;
+    const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
+    Turn turn;
+    int before = 0, step = 0;
+    do {
+        if (step + 1 < steps)
+            cover("steady");
+        else
+            cover("drain");
+        mbarrier_wait(full(turn.slot), turn.parity);
+        multiply(sums, further(a, turn.slot * SLOT_BYTES), further(b, turn.slot * SLOT_BYTES));
+        wgmma_wait<1>();
+        hold(sums);
+        if (within(0, step) && (thread_index() & 31) == 0)
+            mbarrier_arrive(empty(before));
+        before = turn.slot;
+        turn.next();
+    } while (within(++step, steps));
+    wgmma_wait<0>();
+    hold(sums);
+}

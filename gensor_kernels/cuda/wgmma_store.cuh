@@ -1,0 +1,59 @@
+// From the sums of a warpgroup to C or to the split-K workspace. A warp holds 16 of every 64 rows; as in
+// mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once.
+#pragma once
+#include "warp_outputs.cuh"
+#include "wgmma_ring.cuh"
+
+// The slabs of the staged epilogue lie where the ring was: no warp may multiply any more.
+DEVICE void leave_ring() {
+#if EPILOGUE_STAGED
+    barrier();
+#endif
+}
+
+constexpr int PIECES = BLOCK_N / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
+
+#if EPILOGUE_STAGED
+DEVICE void store_piece(sptr<u8> slab, const float (&sums)[BLOCK_N / 2], int piece) {
+    ACC_TYPE fragments[FRAGMENTS_N][4];
+    UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =
+        sums[(piece * FRAGMENTS_N + f) * 4 + v];
+    store_slab(slab, fragments);
+}
+
+DEVICE void finish_group(const Params &params, const Tile &tile, int row, const Sums &sums) {
+    const int warp = thread_index() >> 5;
+    const sptr<u8> slab = shared_base() + (RING + (warp - 4) * SLAB_BYTES);
+    row += tile.row + (warp & 3) * 16;
+    ROLLED for (int i = 0; i < TILES_M * PIECES; ++i) {
+        UNROLL for (int f = 0; f < TILES_M * PIECES; ++f) // a constant index keeps the sums in registers
+            if (f == i) store_piece(slab, sums[f / PIECES], f % PIECES);
+        warp_barrier();
+        ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
+            const StagedPlacement place = {row + i / PIECES * 64, tile.column + i % PIECES * WARP_N,
+                                           (thread_index() & 31) + 32 * g};
+            ACC_TYPE values[BATCH_GROUPS * WIDTH] = {};
+            UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
+                load_slab_group(slab, place.group + 32 * b, values + b * WIDTH);
+            finish_batch(params, tile, values, place);
+        }
+        warp_barrier();
+    }
+}
+
+#else
+DEVICE void finish_group(const Params &params, const Tile &tile, int row, const Sums &sums) {
+    constexpr int BATCHES = BLOCK_N / 8 / BATCH_FRAGMENTS, COUNT = BATCH_FRAGMENTS * 4;
+    row += tile.row + (thread_index() >> 5 & 3) * 16;
+    ROLLED for (int i = 0; i < TILES_M * BATCHES; ++i) {
+        ACC_TYPE values[COUNT];
+        UNROLL for (int f = 0; f < TILES_M * BATCHES; ++f) {
+            if (f == i) {
+                UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[f / BATCHES][f % BATCHES * COUNT + v];
+            }
+        }
+        const DirectPlacement place = {row + i / BATCHES * 64, tile.column + i % BATCHES * BATCH_FRAGMENTS * 8};
+        finish_batch(params, tile, values, place);
+    }
+}
+#endif

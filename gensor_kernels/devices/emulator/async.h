@@ -1,0 +1,69 @@
+// The state of what moves data by itself: mbarriers, tensor copies and the products of warpgroups (tensor.h,
+// warpgroup.h). A block that uses none of them has empty vectors here.
+#pragma once
+#include <vector>
+#include "interface.h"
+
+namespace emulator {
+
+struct Thread;
+// What is known of each warp: its own time up to which everything it did is ordered before now.
+typedef std::vector<u32> Clocks;
+
+struct MBarrier {
+    u32 address = 0;
+    int arrivals = 0, pending = 0; // of each phase; still to come in this one
+    long long bytes = 0;           // announced and still to come
+    u32 phase = 0;                 // phases completed
+    int owner = 0, line = 0;       // who initialised it, where and when
+    u32 made = 0;
+    bool fenced = false;
+    Clocks gathered, published; // of those that arrived in this phase; of the one before
+    std::vector<Thread *> waiting;
+};
+
+struct TensorCopy {
+    u32 to;
+    const void *map;
+    int at[5];
+    u32 barrier;
+    const char *file;
+    int line;
+};
+
+struct Atom {
+    bool filled = false, in_flight = false;
+    u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
+    int reading = 0;            // products that read it and have not been waited for
+    Clocks read;                // when each warp had last waited for one
+    int line = 0, read_line = 0, touched = 0;
+};
+
+// A warp's share of one product: 16 rows.
+struct Product {
+    GroupShape shape;
+    u64 a, b;
+    float *d[32];
+    int line;
+};
+
+struct WarpAsync {
+    Clocks known;
+    std::vector<u32> seen; // of each mbarrier: phases whose end this warp knows of
+    std::vector<Product> open;
+    std::vector<std::vector<Product>> groups; // committed, not waited for
+    std::vector<u64> issued;                  // descriptors of all products, to compare with those of its warpgroup
+    bool fenced = false;
+    int registers = 0; // after the last exchange; 0: none yet
+};
+
+struct Async {
+    std::vector<MBarrier> barriers;
+    std::vector<TensorCopy> copies; // on their way
+    std::vector<Atom> atoms;
+    std::vector<WarpAsync> warps;
+    int free_registers = 0;
+    std::vector<Thread *> waiting; // for registers
+};
+
+} // namespace emulator

@@ -1,0 +1,49 @@
+// The host bodies of hopper.cuh's intrinsics, over the emulator; see gensor_emulator.h.
+#pragma once
+#include "interface.h"
+
+DEVICE void mbarrier_init(sptr<u64> barrier, int arrivals, CALLER) {
+    emulator::mbarrier_init(barrier.address, arrivals, file, line);
+}
+DEVICE void mbarrier_fence() {
+    emulator::mbarrier_fence();
+}
+DEVICE void mbarrier_arrive(sptr<u64> barrier, CALLER) {
+    emulator::mbarrier_arrive(barrier.address, file, line);
+}
+DEVICE void mbarrier_expect(sptr<u64> barrier, int bytes, CALLER) {
+    emulator::mbarrier_expect(barrier.address, bytes, file, line);
+}
+DEVICE void mbarrier_wait(sptr<u64> barrier, u32 parity, CALLER) {
+    emulator::mbarrier_wait(barrier.address, parity, file, line);
+}
+DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
+    emulator::copy_tensor(to.address, &map, barrier.address, at, file, line);
+}
+DEVICE void wgmma_fence(CALLER) {
+    emulator::group_fence(file, line);
+}
+DEVICE void wgmma_commit(CALLER) {
+    emulator::group_commit(file, line);
+}
+template <int N>
+DEVICE void wgmma_wait(CALLER) {
+    emulator::group_wait(N, file, line);
+}
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, class T, int SUMS>
+DEVICE void wgmma_m64k16(float (&d)[SUMS], u64 a, u64 b, T, CALLER) {
+    const bool bfloat16 = __is_same(T, bfloat16_t);
+    emulator::multiply_group({SUMS * 2, bfloat16, A_TRANSPOSED, B_TRANSPOSED}, d, a, b, file, line);
+}
+template <int SUMS>
+DEVICE void wgmma_hold(float (&)[SUMS]) {}
+template <int FROM, int TO>
+DEVICE void give_registers(CALLER) {
+    static_assert(TO <= FROM, "Giving registers leaves fewer.");
+    emulator::exchange_registers(FROM, TO, file, line);
+}
+template <int FROM, int TO>
+DEVICE void take_registers(CALLER) {
+    static_assert(TO >= FROM, "Taking registers leaves more.");
+    emulator::exchange_registers(FROM, TO, file, line);
+}

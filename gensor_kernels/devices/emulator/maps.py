@@ -1,0 +1,29 @@
+"""What a launch on the emulator takes: Params, and behind them tensor maps as the emulator's tensor.h reads them."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from ...programs.tensor_maps import ALIGNMENT, MAP_BYTES, Described, TensorMap, described, with_maps
+
+_MAP = struct.Struct("<Q 4Q 5I 5I 2I")
+_MAGIC = 0x70616D74
+
+
+def encode(wanted: Described) -> bytes:
+    """The 128 bytes of a map."""
+    body = (wanted.address, *wanted.strides, *wanted.extents, *wanted.box, 1, 1, 1, wanted.element, _MAGIC)
+    return _MAP.pack(*body).ljust(MAP_BYTES, b"\0")
+
+
+class Packed:
+    """The argument of a launch, at an `address` that is a multiple of 64 for as long as this object lives."""
+
+    def __init__(self, params: bytes | bytearray, maps: tuple[TensorMap, ...]):
+        self.bytes = bytes(params)
+        if maps:
+            self.bytes = with_maps(params, tuple(encode(described(params, each)) for each in maps))
+        self._buffer = ctypes.create_string_buffer(len(self.bytes) + ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._buffer) // ALIGNMENT) * ALIGNMENT
+        ctypes.memmove(self.address, self.bytes, len(self.bytes))

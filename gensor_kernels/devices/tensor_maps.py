@@ -1,0 +1,94 @@
+"""Tensor maps of a GPU: encoded by the driver library, kept by what they say, and put behind Params."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from ..errors import BuildError
+from ..programs import tensor_maps
+from ..programs.params import SIZE
+from ..programs.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
+
+#: Calls whose maps are kept; a buffer that is freed costs its entry until then, nothing else.
+KEPT = 1024
+#: Of the driver's enumerations (cuda.h): element types by bytes, no interleaving, a swizzle of 128 bytes, fetches of
+#: 256 bytes into the L2, zeros outside.
+_TYPES = {1: 0, 2: 1, 4: 2}
+_NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
+
+Encode = Callable[[Described], bytes]
+
+
+@cache
+def _driver_function() -> Any:
+    """cuTensorMapEncodeTiled; BuildError where the driver has none (older than CUDA 12)."""
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        function = library.cuTensorMapEncodeTiled
+    except (OSError, AttributeError) as error:
+        raise BuildError(f"this driver encodes no tensor maps: {error}") from error
+    function.restype = ctypes.c_int
+    return function
+
+
+def encode(wanted: Described) -> bytes:
+    """The 128 bytes the driver makes of a map; BuildError where it refuses."""
+    rank = len(wanted.extents)
+    buffer = (ctypes.c_char * (MAP_BYTES + ALIGNMENT))()
+    address = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
+    box = (*wanted.box, *(1 for _ in range(rank - 2)))
+    status = _driver_function()(
+        ctypes.c_void_p(address),
+        ctypes.c_int(_TYPES[wanted.element]),
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(wanted.address),
+        (ctypes.c_uint64 * rank)(*wanted.extents),
+        (ctypes.c_uint64 * (rank - 1))(*wanted.strides),
+        (ctypes.c_uint32 * rank)(*box),
+        (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
+        *(ctypes.c_int(each) for each in (_NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS)),
+    )
+    if status:
+        raise BuildError(f"the driver refused a tensor map (CUresult {status}): {wanted}")
+    return ctypes.string_at(address, MAP_BYTES)
+
+
+class Mapped:
+    """Params with the maps of a launch behind them, in a buffer of each thread, by which launches take them.
+
+    `handle` makes what a launch takes from the buffer's address.
+    """
+
+    def __init__(self, maps: tuple[TensorMap, ...], handle: Callable[[int], Any], encode: Encode = encode):
+        self._maps, self._handle, self._encode = maps, handle, encode
+        self._kept: dict[bytes, tuple[bytes, ...]] = {}
+        self._local = threading.local()
+
+    def __call__(self, packed: bytearray) -> Any:
+        """What to launch with for a call's Params, until this thread calls again."""
+        key = tensor_maps.key(packed)
+        found = self._kept.get(key)
+        if found is None:
+            found = tuple(self._encode(tensor_maps.described(packed, each)) for each in self._maps)
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            self._kept[key] = found
+        buffer, handle = self._own()
+        buffer[:SIZE] = packed
+        buffer[MAPS_OFFSET:] = b"".join(found)
+        return handle
+
+    def _own(self) -> tuple[bytearray, Any]:
+        local = self._local
+        if not hasattr(local, "arguments"):
+            size = MAPS_OFFSET + MAP_BYTES * len(self._maps)
+            buffer = bytearray(size)
+            local.pinned = (ctypes.c_char * size).from_buffer(buffer)  # a bytearray that is exported cannot move
+            local.arguments = buffer, self._handle(ctypes.addressof(local.pinned))
+        found: tuple[bytearray, Any] = local.arguments
+        return found

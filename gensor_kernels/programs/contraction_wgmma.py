@@ -1,0 +1,169 @@
+"""contraction_wgmma: Hopper's warpgroup products, fed by tensor copies (cuda/contraction_wgmma.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import Terms
+from ..operators.geometry import Geometry
+from . import contraction as shared
+from . import wgmma_parts as parts
+from .contraction import ContractionFamily
+from .contraction_kernel import class_launches, common_constants
+from .extents import extents, is_product
+from .family import Columns, Coordinate, Facts, Launch, Part
+from .program import Program
+from .tensor_maps import TensorMap, operand_extents, readable
+from .traffic import Loop, assemble
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+INPUTS = ("float16", "bfloat16")
+OUTPUTS = ("float16", "bfloat16", "float32")
+#: Which axis of an operand is that of its rows.
+ROW_AXIS = {"a": "m", "b": "k"}
+
+
+class ContractionWgmma(ContractionFamily):
+    """Matrix products of warpgroups."""
+
+    name = "contraction_wgmma"
+    abi = 1
+    source = "contraction_wgmma.cu"
+    names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
+    starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """float16 and bfloat16 products of plain matrices that tensor copies can read."""
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        e = extents(workload)
+        if "wgmma" not in arch.features:
+            return f"{arch.name} has no warpgroup products"
+        if e.dtype["a"] not in INPUTS or e.dtype["a"] != e.dtype["b"] or e.dtype["c"] not in OUTPUTS:
+            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}"
+        if e.window or e.gate or e.rows or e.norm or e.scaled or e.prologue:
+            return f"no warpgroup product for {workload.operator}"
+        for operand in "ab":
+            if e.unit[operand] == "s" or e.align[operand] < 16:
+                return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
+        return None
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
+        e, sizes = extents(workload), operand_extents(geometry)
+        return all(
+            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.element)
+            for operand, where in (("a", geometry.a), ("b", geometry.b))
+        )
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Block tile, k step, ring, warpgroups that multiply, epilogue."""
+        columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
+        *ends, bounds = shared.epilogue_coordinates(workload)
+        return (
+            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, parts.STEPS),
+            Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
+            Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
+            *ends,
+            replace(bounds, values=(1, 2, 3)),  # registers change hands only under a bound
+        )
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See wgmma_parts."""
+        return parts.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_wgmma.cu."""
+        c = columns
+        ok = (c["fits_groups"] * c["fits_sums"] * c["fits_store"]) > 0
+        return ok & shared.common_legal(c, arch, c["warps"], self._memory(c))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
+        m, n = columns["block_m"], columns["block_n"]
+        like = np.ones_like(m)
+        one = {"stages": 1, "block_m": m, "block_n": n, "block_k": columns["block_k"]}
+        fitting = (arch.smem_per_block - parts.RING) // parts.ring_bytes(one, extents(workload))
+        return {
+            "stages": np.clip(fitting, 2, 5),
+            "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
+            "epilogue_staged": like,
+            **shared.default_epilogue(like),
+        }
+
+    @staticmethod
+    def _memory(c: Columns) -> np.ndarray:
+        """Dynamic shared bytes of a block: mbarriers, then the ring, in whose place the slabs come."""
+        return parts.RING + np.maximum(c["ring"], c["slab"])
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """What the launch gives every thread."""
+        return columns["entry"]
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """See machine.roofline.Terms."""
+        c = columns
+        loop = Loop(
+            warps=c["warps"],
+            math=c["math"],
+            multiplies=c["multiplies"],
+            issue=c["issue"],
+            wavefronts=c["wavefronts"],
+            chain=c["chain"],
+            in_flight=c["in_flight"],
+            exposed=np.full_like(c["math"], 0.02),
+            registers=c["entry"],
+            memory=self._memory(c),
+            outputs=c["outputs"],
+            touched=c["k_steps"],
+            staging=c["staging_rows"] * (60.0 + c["warps"] * c["staging_clocks"]),
+        )
+        return assemble(c, extents(workload), arch, facts, loop)
+
+    # ---- one Program
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
+        return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=1)
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue; its launch bound is part of the main loop."""
+        return program.replace(epilogue_fixed=0)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of every contraction, and a buffer that is filled again."""
+        return super().branches(program, workload) | {"refill"}
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Products of 64 x block_n x 16 that a warp takes part in."""
+        tiles = program["block_m"] // (parts.PRODUCT_ROWS * program["consumers"])
+        return frozenset({"HGMMA"}), tiles * program["block_k"] // parts.PRODUCT_K
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_wgmma.cu."""
+        return common_constants(program, workload) | {"CONSUMERS": program["consumers"]}
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The product, whose operands are read by tensor copies, and for a split the reduction."""
+        p, e = dict(program.values), extents(workload)
+        memory = parts.RING + int(max(parts.ring_bytes(p, e), parts.slab_bytes(p)))
+        threads = parts.GROUP_THREADS * (p["consumers"] + 1)
+        main, *rest = class_launches(program, workload, self.name, threads, memory)
+        maps = tuple(_map(operand, p, workload) for operand in "ab")
+        return (replace(main, maps=maps), *rest)
+
+
+def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
+    """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
+    e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
+    rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
+    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.element, rows)

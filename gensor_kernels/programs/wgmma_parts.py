@@ -1,0 +1,147 @@
+"""Tabulated parts of contraction_wgmma: registers that change hands, ring, products, stores (wgmma_*.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..machine.arch import Arch
+from .contraction_parts import shared_parts
+from .extents import Extents, extents
+from .family import Part, Values
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+BLOCKS_M = (64, 128, 192, 256)
+#: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
+BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
+STEPS = (64, 128)
+STAGES = (2, 3, 4, 5, 6, 7, 8)
+CONSUMERS = (1, 2, 3)
+#: Rows and k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
+PRODUCT_ROWS, PRODUCT_K, GROUP_THREADS, RING = 64, 16, 128, 1024
+#: Registers a multiplying thread needs beside its sums.
+OTHER_REGISTERS = 32
+#: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
+TURN = 30.0
+
+
+def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+    """Registers of each thread at entry, for ``blocks`` per SM."""
+    threads = GROUP_THREADS * (consumers + 1)
+    return np.minimum(arch.regs_per_sm // (threads * blocks) // 8 * 8, 256)
+
+
+def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+    """Those of a multiplying thread once the others have given theirs."""
+    entry = entry_registers(consumers, blocks, arch)
+    given = np.where(consumers == 3, 32, 40)
+    taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
+    return np.where(entry > 240, arch.regs_per_thread, taken)
+
+
+def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+    """Bytes of the shared buffers."""
+    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+
+
+def slab_columns(block_n: Any) -> Any:
+    """Columns of C that pass through a warp's slab at a time."""
+    return np.where(block_n > 128, block_n // 2, block_n)
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of the slabs of the staged epilogue: 16 rows of 4-byte words per warp."""
+    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * slab_columns(v["block_n"])
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything contraction_wgmma tabulates."""
+    e = extents(workload)
+
+    def stages(v: Values) -> dict[str, np.ndarray]:
+        # The products of one step are on their way while the next are issued: their buffer is not free yet.
+        return {"in_flight": np.maximum(v["stages"] - 1.5, 0.5)}
+
+    def store(v: Values) -> dict[str, np.ndarray]:
+        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        columns = slab_columns(v["block_n"])
+        return {
+            "fits_store": ~staged | (columns * e.bytes_c % v["vector_c"] == 0),
+            "stores": size / (width * 32.0),
+            "store_lines": np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0),
+            # A slab is written and read once, in words.
+            "staging_clocks": np.where(staged, v["block_n"] * (16 * 4 * 2 / 128), 0.0),
+        }
+
+    return (
+        *shared_parts(e, arch),
+        _tiles(e.m, "m"),
+        _tiles(e.n, "n"),
+        _products(e, arch),
+        _registers(arch),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
+        Part(("block_n", "consumers", "epilogue_staged"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("stages",), stages),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k"), store),
+    )
+
+
+def _tiles(extent: int, axis: str) -> Part:
+    """Tiles of the grid along an axis, and what one of them holds."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        tiles = -(-extent // v[f"block_{axis}"])
+        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+
+    return Part((f"block_{axis}",), function)
+
+
+def _products(e: Extents, arch: Arch) -> Part:
+    """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
+    rate = arch.rate("peak_f16")
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        groups = v["consumers"] + 1
+        share = v["consumers"] / groups
+        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * v["consumers"]), 1)
+        steps = v["block_k"] // PRODUCT_K
+        count = tiles * steps
+        # A product reads its own rows of A and all columns of B; every element is written once.
+        read = count * v["consumers"] * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_K * e.element
+        written = (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+        return {
+            "warps": 4 * groups,
+            "math": v["block_m"] * v["block_n"] * v["block_k"] / rate / groups,
+            "multiplies": count * share,
+            # Counted in the SASS of hot loops.
+            "issue": (26 + 7 * count) * share,
+            "wavefronts": (read + written) / 128.0,
+            "chain": np.where(v["consumers"] == 1, TURN, 0.0),
+            "outputs": v["block_m"] * v["block_n"] / (4.0 * v["consumers"]),
+            "staging_rows": tiles * 1.0,
+            "k_steps": steps,
+            "fits_groups": v["block_m"] % (PRODUCT_ROWS * v["consumers"]) == 0,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "consumers"), function)
+
+
+def _registers(arch: Arch) -> Part:
+    """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
+        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * consumers), 1)
+        wanted = tiles * v["block_n"] // 2 + OTHER_REGISTERS
+        most = multiplying_registers(consumers, blocks, arch)
+        entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
+        return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": wanted <= most}
+
+    return Part(("block_m", "block_n", "consumers", "min_blocks"), function)

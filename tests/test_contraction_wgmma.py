@@ -1,0 +1,128 @@
+"""contraction_wgmma: right on the emulator under every order of events, clean in SASS, and as its header says."""
+
+import pytest
+
+from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.devices.emulator import KernelFault, build
+from gensor_kernels.errors import BuildError
+from tests.contraction_harness import Case, Problem, wgmma
+
+PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
+THREE = {"BLOCK_M": 192, "CONSUMERS": 3, "BLOCK_N": 192, "STAGES": 2}
+TALL = {"BLOCK_M": 256, "CONSUMERS": 2, "BLOCK_N": 128, "STAGES": 2}
+
+# Every type, layout, number of warpgroups and store route occurs; sizes are ragged on every axis, as far as tensor
+# copies allow.
+KERNELS = {
+    "nt": (wgmma(), Case(70, 72, 328, raster=2, epilogue=("scale", "bias", "relu"))),
+    "nn": (wgmma(b="n", EPILOGUE_CODES=3), Case(70, 136, 200, batch=(2, 1, 2), epilogue=("add",))),
+    "tn": (wgmma(a="m", b="n", BLOCK_K=128, STAGES=2, **PLAIN), Case(72, 72, 261)),
+    "tt": (wgmma(a="m", SPLIT=1, BLOCK_N=80, **PLAIN), Case(72, 88, 520, split=3)),
+    "bf16": (wgmma("bfloat16", "float32", BLOCK_N=16, STAGES=8, **PLAIN), Case(67, 20, 712, batch=(1, 1, 3))),
+    "direct": (wgmma(EPILOGUE_STAGED=0, BLOCK_N=144, **PLAIN), Case(70, 152, 72)),
+    "steps": (wgmma(c="s", C_VECTOR=2, **PLAIN), Case(67, 69, 136)),
+    "two": (wgmma(b="n", EPILOGUE_CODES=2, **TALL), Case(264, 136, 200, epilogue=("bias",))),
+    "three": (wgmma(**THREE, **PLAIN), Case(200, 200, 136)),
+    "shared": (wgmma(MIN_BLOCKS=2, EPILOGUE_CODES=2 | 7 << 5), Case(70, 72, 40, epilogue=("bias", "gelu"))),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_matches_float64(name):
+    kernel, case = KERNELS[name]
+    problem = Problem(kernel, case)
+    for order, copies in (("forward", "late"), ("reverse", "early"), (5, "late")):
+        counters = problem.run(order=order, copies=copies)
+        verdict = problem.check()
+        assert verdict.ok, verdict.message
+        assert counters.bank_conflicts == 0, dict(counters)
+        assert counters["tensor_copies"] and counters["group_multiplies"]
+        assert not any(counters.global_widths("global_load").get(width) for width in (1, 2)) or case.epilogue
+    nothing = Case(case.m, case.n, 0, split=case.split, epilogue=case.epilogue)
+    problem = Problem(kernel, nothing)
+    problem.run()
+    assert problem.check().ok
+
+
+def test_blocks_that_take_turns_do_not_share_their_rings():
+    problem = Problem(wgmma(EPILOGUE_CODES=31), Case(70, 72, 328))
+    problem.run(order=7, resident=3)
+    assert problem.check().ok
+
+
+# What a faulty kernel does wrong, and how that shows.
+FAULTS = {
+    "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", "", {"race", "uninitialised"}),
+    "no wait for an empty buffer": ("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", "", {"race", "invalid"}),
+    "a buffer given back too early": ("wgmma_wait<1>();", "wgmma_wait<2>();", {"race"}),
+    "products nobody waits for": ("wgmma_wait<0>();\n", "\n", {"race"}),
+    "no fence before products": ("wgmma_fence();\n", "\n", {"race"}),
+    "mbarriers not fenced": ("mbarrier_fence();\n", "\n", {"race"}),
+    "slabs over a ring in use": ("#if EPILOGUE_STAGED\n    barrier();", "#if EPILOGUE_STAGED\n", {"race"}),
+    "too few bytes": ("SLOT_BYTES);\n        TileA", "SLOT_BYTES - 16);\n        TileA", {"deadlock", "race"}),
+    "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512", {"misaligned"}),
+    "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16", {"invalid"}),
+    "registers nobody gave": ("give_registers<ENTRY, GIVEN>();", "", {"deadlock"}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named(name):
+    before, after, kinds = FAULTS[name]
+    kernel = wgmma(BLOCK_M=128, CONSUMERS=2, STAGES=2, EPILOGUE_CODES=31)
+    source = kernel.source()
+    assert source.count(before) == 1, name
+    library = build(source.replace(before, after))
+    with pytest.raises(KernelFault) as fault:
+        for order, copies in (("forward", "late"), ("reverse", "early"), (3, "late")):
+            Problem(kernel, Case(136, 72, 640)).run(library, order=order, copies=copies)
+    assert fault.value.kind in kinds, fault.value
+
+
+# Instructions of the hot loop per product: more than ten of these are address arithmetic that should be outside.
+@pytest.mark.parametrize(
+    ("constants", "most"),
+    [
+        ({"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "STAGES": 4}, 17),
+        (TALL | PLAIN | {"STAGES": 4, "B_LAYOUT": 1}, 13),
+        (THREE | PLAIN | {"A_LAYOUT": 1, "BLOCK_K": 128}, 13),
+        (PLAIN | {"BLOCK_N": 128, "MIN_BLOCKS": 2, "SPLIT": 1}, 17),
+    ],
+)
+def test_hot_loop_in_sass(constants, most):
+    (binary,) = compile_many([(wgmma(**constants).source(), "sm_90a")])
+    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
+    # ptxas says so where it puts every product behind a wait, or ignores the exchange of registers.
+    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
+    sass = disassemble(binary.cubin, binary.target)
+    if sass is None:
+        pytest.skip("nvdisasm is not installed")
+    entry = sass["contraction_wgmma"]
+    products = (
+        constants.get("BLOCK_K", 64) // 16 * (constants.get("BLOCK_M", 64) // constants.get("CONSUMERS", 1) // 64)
+    )
+    assert entry.hot_loop["HGMMA"] == products
+    assert entry.opcodes["UTMALDG"] >= 2 and entry.opcodes["USETMAXREG"] == 2
+    assert sum(entry.hot_loop.values()) <= most * products, entry.hot_loop
+
+
+@pytest.mark.parametrize(
+    ("constants", "sentence"),
+    [
+        ({"CONSUMERS": 4, "BLOCK_M": 256}, "One to three warpgroups"),
+        ({"BLOCK_M": 96}, "whole tiles of 64 rows"),
+        ({"BLOCK_N": 24}, "in steps of 16"),
+        ({"BLOCK_N": 96, "B_LAYOUT": 1}, "or of 64"),
+        ({"BLOCK_K": 32}, "rows of 128 bytes"),
+        ({"STAGES": 9}, "2 to 8 buffers"),
+        ({"MIN_BLOCKS": 0}, "change hands"),
+        ({"BLOCK_M": 256, "BLOCK_N": 256}, "do not fit the registers"),
+        ({"C_UNIT": 0}, "one by one"),
+        ({"IN_TYPE": "float"}, "not multiplied here"),
+    ],
+)
+def test_an_illegal_program_is_told_why(constants, sentence):
+    with pytest.raises(BuildError) as failure:
+        build(wgmma(**constants).source())
+    assert sentence in failure.value.log
