@@ -10,7 +10,6 @@ from weakref import WeakSet
 from gensor_database import LockedStoreError, Row, Store, StoreError
 
 from .. import config
-from ..errors import ConfigError
 
 #: Seconds a call waits for other processes' locks; what is locked for longer is written with the next race.
 PATIENCE = 0.2
@@ -38,13 +37,17 @@ class Notes:
             if self._refused or not self._waiting:
                 self._waiting = []
                 return
+            database = config.own_database()
+            if database is None:
+                self._refused, self._waiting = True, []
+                return
             try:
-                with Store.open(config.user_database(), timeout=timeout) as store:
+                with Store.open(database, timeout=timeout) as store:
                     store.add(*self._waiting)
                 self._waiting = []
             except LockedStoreError as error:
                 config.logger().info("what was measured is stored later: %s", error)
-            except (ConfigError, StoreError) as error:
+            except StoreError as error:
                 self._refused, self._waiting = True, []
                 config.logger().warning("what was measured is kept for this process only: %s", error)
 

@@ -16,7 +16,7 @@ import gensor_database as database
 from .. import config
 from ..build.source import flatten
 from ..devices.device import Code
-from ..errors import BuildError, ConfigError, GensorError
+from ..errors import BuildError, GensorError
 from ..machine.arch import Arch
 from ..operators import operator
 from ..operators.workload import Workload
@@ -32,12 +32,7 @@ def library(arch: Arch) -> Library:
 
 def read(arch: Arch) -> Contents:
     """The contents of the three layers now."""
-    try:
-        user = config.user_database()
-    except ConfigError as error:
-        config.logger().warning("no user database: %s", error)
-        user = None
-    layers = database.open_layers(arch.name, user, config.site_database())
+    layers = database.open_layers(arch.name, config.own_database(), config.site_database())
     abis = {name: family.abi for name, family in FAMILIES.items()}
     return contents(layers.load(arch.name, abis), arch)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from gensor_database import Verification
 
 from .. import config
-from ..errors import ConfigError
 from ..machine.arch import Arch
 from ..machine.roofline import bound_us
 from ..operators.workload import Workload
@@ -68,10 +67,8 @@ def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
 
     A kernel during which the process died or hung is stored as failed, and the rest is tried again without it.
     """
-    try:
-        database = config.user_database()
-    except ConfigError as error:
-        config.logger().warning("tuning needs a database to write to: %s", error)
+    database = config.own_database()
+    if database is None:
         return False
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
     for _ in range(ATTEMPTS):
