@@ -57,9 +57,14 @@ def translated(path: Path) -> Iterator[None]:
         if "readonly" in str(error):
             raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            raise UnreadableStoreError(f"{path}: {error}") from error
-        raise CorruptStoreError(f"{path}: {error}") from error
+            raise UnreadableStoreError(f"{path}: {_told(error)}") from error
+        raise CorruptStoreError(f"{path}: {_told(error)}") from error
     except UnicodeError as error:  # SQLite's own texts about a damaged file are not always UTF-8
-        raise CorruptStoreError(f"{path}: {error}") from error
+        raise CorruptStoreError(f"{path}: {_told(error)}") from error
     except OSError as error:
         raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
+
+
+def _told(error: Exception) -> str:
+    """What SQLite says, on one line: it may quote the file, which may hold anything."""
+    return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()

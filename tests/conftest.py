@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Settings of the tests themselves; those of the user would change what is tested.
+KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED", "GENSOR_CAMPAIGN_LIVES")
 
 # The properties run on a shared machine, so no deadline; `acceptance` is the long run of CONTRIBUTING.md.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -24,7 +26,7 @@ def pytest_configure(config):
     cache = Path(os.environ.get("GENSOR_TEST_CACHE", ROOT / ".pytest_cache" / "gensor"))
     cache.mkdir(parents=True, exist_ok=True)
     os.chmod(cache, 0o700)
-    for name in [name for name in os.environ if name.startswith("GENSOR_") and name != "GENSOR_TEST_CACHE"]:
+    for name in [name for name in os.environ if name.startswith("GENSOR_") and name not in KEPT]:
         del os.environ[name]
     # CuPy's TF32 switch asks a device for its compute capability; tests that are about it set it themselves.
     os.environ.pop("CUPY_TF32", None)
