@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .catalog import Catalog
@@ -34,9 +34,14 @@ class Layers:
         """The open stores in the order of precedence."""
         return tuple(store for store in (self.user, self.site, self.packaged) if store is not None)
 
-    def load(self, arch: str, abis: Mapping[str, int] | None = None) -> Catalog:
+    def load(
+        self,
+        arch: str,
+        abis: Mapping[str, int] | None = None,
+        well_formed: Callable[[Row], bool] = lambda row: True,
+    ) -> Catalog:
         """Everything about one architecture, in memory; see Catalog."""
-        return Catalog(self.stores, arch, abis)
+        return Catalog(self.stores, arch, abis, well_formed)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
         """The first store's answer; see Store.find."""
