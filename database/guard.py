@@ -17,11 +17,11 @@ from typing import Any
 
 #: Seconds of this thread's CPU between two looks at the clock by our own code; time spent waiting for locks or for
 #: a slow disk does not count.
-STEP_SECONDS = 0.5
+STEP_SECONDS = 0.25
 #: Bytes that the slowest machine we know of reads per second of CPU: a larger file may take longer.
 SLOWEST_SCAN = 50e6
 
-_LARGEST_VALUE = 20 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
+_LARGEST_VALUE = 10 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
 _INSTRUCTIONS = 2000  # of SQLite's virtual machine between two calls of the progress handler
 _LIMITS = {
     "LENGTH": _LARGEST_VALUE,

@@ -46,7 +46,8 @@ def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step]
     the tables are not exactly those it starts from.
     """
     chosen = [step for step in (STEPS if steps is None else steps) if step.version >= version]
-    if [step.version for step in chosen] != list(range(version, SCHEMA_VERSION)):
+    wanted = range(version, SCHEMA_VERSION)  # a damaged header can make it two thousand million versions long
+    if len(chosen) != len(wanted) or any(step.version != each for step, each in zip(chosen, wanted, strict=True)):
         raise ForeignStoreError(f"{path} has schema {version}, which this version cannot convert")
     dropped = 0
     for step, following in zip(chosen, [*chosen[1:], None], strict=True):

@@ -9,9 +9,11 @@ from typing import Any
 from .guard import Guarded
 from .record import Row, RowType
 
-#: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few.
-MOST_DAMAGED = 1000
+#: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
+#: to take long.
+MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
 _CHUNK = 64  # rows fetched at once
+_LITTLE = 2**14  # bytes of a result for which nobody asks how large the file is
 _LOWEST = -(2**63)  # no row has this number
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
 
@@ -42,7 +44,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
         raise ValueError(f"{kind.TABLE} has no column {', '.join(sorted(unknown))}")
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
-    values, seen, tally = list(where.values()), set(), Tally(connection)
+    values, seen, tally = list(where.values()), set(), Tally(connection, kind)
     query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY digest'
     damage: sqlite3.DatabaseError | None = None
     try:
@@ -66,10 +68,11 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
 class Tally:
     """What came out of one table, which is less than the file holds, and mostly to be believed."""
 
-    def __init__(self, connection: Guarded):
+    def __init__(self, connection: Guarded, kind: type[Row]):
         self.connection = connection
+        self.most_damaged = MOST_DAMAGED_COMPRESSED if kind.COMPRESSED else MOST_DAMAGED
         self.bytes, self.good, self.damaged = 0, 0, 0
-        self.most = connection.bytes()
+        self.most: float = _LITTLE
 
     def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
         """The row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
@@ -79,7 +82,7 @@ class Tally:
             self.most = self.connection.bytes()  # it may have grown meanwhile
             if self.bytes > self.most:
                 raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
-        if self.damaged > MOST_DAMAGED + self.good:
+        if self.damaged > self.most_damaged + self.good:
             raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
         return row
 
