@@ -39,8 +39,8 @@ _LIMITS = {
 _FUNCTIONS = frozenset("coalesce count length max min quote sum total".split())  # noqa: SIM905
 _PRAGMAS = frozenset(
     "application_id cell_size_check foreign_keys freelist_count integrity_check journal_mode journal_size_limit "  # noqa: SIM905
-    "max_page_count mmap_size page_count page_size query_only quick_check synchronous table_info trusted_schema "
-    "user_version wal_autocheckpoint wal_checkpoint".split()
+    "max_page_count mmap_size page_count page_size query_only quick_check recursive_triggers synchronous "
+    "table_info trusted_schema user_version wal_autocheckpoint wal_checkpoint".split()
 )
 _ALLOWED = frozenset(
     getattr(sqlite3, f"SQLITE_{name}")

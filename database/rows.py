@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .guard import Guarded
@@ -119,9 +120,10 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError:
-            ahead = _gap(lambda gap, after=done: _readable(connection, query, [*values, after + gap]), ahead)
-            if ahead is None:
+            found = _gap(partial(_readable, connection, query, values, done), ahead)
+            if found is None:
                 return
+            ahead = found
 
 
 def _gap(readable: Callable[[int], bool], unreadable: int) -> int | None:
@@ -137,9 +139,9 @@ def _gap(readable: Callable[[int], bool], unreadable: int) -> int | None:
     return high
 
 
-def _readable(connection: Guarded, query: str, values: list[Any]) -> bool:
+def _readable(connection: Guarded, query: str, values: list[Any], done: int, gap: int) -> bool:
     try:
-        connection.execute(query, values).fetchone()
+        connection.execute(query, [*values, done + gap]).fetchone()
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:

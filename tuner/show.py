@@ -13,10 +13,13 @@ from typing import Any
 
 import sqlite_utils
 
+from gensor_database.errors import translated
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
+from .cells import printable
 from .report import sizes_text
 
 FIELDS = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome", "predicted_us", "bound_us", "kernel")
@@ -26,12 +29,8 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     """Every record whose row is intact, as a flat dictionary; `key`, `walk` and `provenance` keep their JSON."""
     where = {"arch": arch} if arch else {}
     for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
-        workload = Workload.from_json(record.key)
         yield {
-            "operator": workload.operator,
-            "sizes": sizes_text(workload),
-            "dtype": workload.kind,
-            "epilogue": "_".join(workload.epilogue) or "none",
+            **_described(record.key),
             "arch": record.arch,
             "part": record.part,
             "outcome": record.outcome,
@@ -43,6 +42,20 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
             "provenance": record.provenance,
             "error": record.error,
         }
+
+
+def _described(key: str) -> dict[str, str]:
+    """The columns that are about the Workload; a key that this version does not know has none."""
+    try:
+        workload = Workload.from_json(key)
+        return {
+            "operator": workload.operator,
+            "sizes": sizes_text(workload),
+            "dtype": workload.kind,
+            "epilogue": "_".join(workload.epilogue) or "none",
+        }
+    except MALFORMED:
+        return dict.fromkeys(FIELDS[:4], "unknown")
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
@@ -61,8 +74,11 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
             f"{each['operator']:<9} {each['sizes']:<20} {each['dtype']:<9} {each['epilogue'][:16]:<16} "
             f"{each['part']:<18} {each['outcome']:<8} {times}  {(each['kernel'] or '')[:12]}"
         )
-    tables = sqlite_utils.Database(store.connection)
-    yield ", ".join(f"{tables[name].count} {name}" for name in tables.table_names() if not name.startswith("sqlite_"))
+    with translated(store.path):
+        tables = sqlite_utils.Database(store.connection)
+        names = [name for name in tables.table_names() if not name.startswith("sqlite_")]
+        counts = ", ".join(f"{tables[name].count} {name}" for name in names)
+    yield counts
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
@@ -74,8 +90,7 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
         yield f"class     {kernel.class_key}"
         # As it is stored: one of another ABI has other coordinates.
-        values = {name: value for name, value in json.loads(kernel.program).items() if name != "family"}
-        yield "program   " + " ".join(f"{name}={value}" for name, value in values.items())
+        yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
             yield (
@@ -89,8 +104,15 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"          {each.cases}"
             yield f"          {each.counters}"
         for record in store.rows(Record, kernel_digest=kernel.digest):
-            sizes = sizes_text(Workload.from_json(record.key))
+            sizes = _described(record.key)["sizes"]
             yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
+
+
+def _coordinates(program: str) -> str:
+    try:
+        return " ".join(f"{name}={value}" for name, value in json.loads(program).items() if name != "family")
+    except MALFORMED:
+        return f"unknown: {printable(program, 200)}"
 
 
 def write_records(store: Store, out: Path, arch: str | None) -> int:

@@ -72,10 +72,9 @@ def other_application(path, image, generator):
     connection.execute(f"PRAGMA application_id={generator.choice([0, 0x0F055112, 0x47454E53, 1])}")
     connection.execute(f"PRAGMA user_version={generator.choice([0, 1, 2, 77, -1])}")
     connection.execute(f"PRAGMA encoding='{generator.choice(['UTF-8', 'UTF-16le', 'UTF-16be'])}'")
-    name = generator.choice(["notes", "kernel", "sqlite_stat", "record"])
-    if name != "sqlite_stat":
-        connection.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, digest, text)")
-        connection.executemany(f"INSERT INTO {name}(text) VALUES (?)", [("x" * 100,)] * 50)
+    name = generator.choice(["notes", "kernel", "record"])
+    connection.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, digest, text)")
+    connection.executemany(f"INSERT INTO {name}(text) VALUES (?)", [("x" * 100,)] * 50)
     connection.commit()
     connection.close()
 
