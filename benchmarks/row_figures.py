@@ -49,11 +49,12 @@ def facts_of(store: Store) -> dict[str, list[Facts]]:
 
 
 def half_figures(store: Store) -> dict[str, Any]:
-    """Kernels of aligned float16 and bfloat16 classes: how many spill, have bank conflicts, or move less than 16 bytes.
+    """Kernels of aligned float16 and bfloat16 classes: how many spill, have bank conflicts, or move less than 16 bytes,
+    and which.
 
     Copies into shared memory and stores of results count; epilogue operands are read as their own layout allows.
     """
-    found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0}
+    found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0, "which": []}
     for kernel in store.rows(Kernel):
         workload, binary = json.loads(kernel.class_key), store.binary(kernel)
         half = set(workload["dtypes"].values()) <= {"float16", "bfloat16"}
@@ -62,11 +63,17 @@ def half_figures(store: Store) -> dict[str, Any]:
         accesses = json.loads(binary.facts)[kernel.family].get("accesses")
         widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
         counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
+        faults = {
+            "spilling": binary.spill_bytes > 0,
+            "conflicting": any(each["counters"].get("bank_conflicts", 0) for each in counters),
+            "narrow": accesses is not None and widths != {"16"},
+            "unread": accesses is None,
+        }
         found["kernels"] += 1
-        found["spilling"] += binary.spill_bytes > 0
-        found["conflicting"] += any(each["counters"].get("bank_conflicts", 0) for each in counters)
-        found["narrow"] += accesses is not None and widths != {"16"}
-        found["unread"] += accesses is None
+        for name, there in faults.items():
+            found[name] += there
+        if names := [name for name, there in faults.items() if there]:
+            found["which"].append(f"{' and '.join(names)}: {workload['operator']} {kernel.program}")
     return found
 
 

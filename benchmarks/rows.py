@@ -140,8 +140,10 @@ def lines(found: dict[str, Any]) -> list[str]:
         regret = f"one kernel: median {median:.2f}, worst {worst:.2f}" if median is not None else "one kernel: none"
         text.append(f"  {each['class']:<40} {each['rows']:>4} rows, {each['kernels']:>2} kernels; {regret}")
     if found["aligned_half"]["kernels"]:
-        counts = ", ".join(f"{count} {name}" for name, count in found["aligned_half"].items())
-        text.append(f"  aligned float16 and bfloat16: {counts}")
+        own = dict(found["aligned_half"])
+        which = own.pop("which")
+        counts = ", ".join(f"{count} {name}" for name, count in own.items())
+        text += [f"  aligned float16 and bfloat16: {counts}", *(f"    {each}" for each in which)]
     text.append(
         f"  {spent['wall_seconds']:.1f} s, {spent['compilations']} compilations"
         f" ({spent['seconds_per_compilation'] or 0:.3f} s each), peak {spent['peak_mb_self']:.0f} MB"

@@ -19,7 +19,8 @@ from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import attention, conv, depthwise, matmul, pooling, quantised
+from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, pooling, quantised, ragged
+from gensor_kernels.operators.normed import normed
 from gensor_kernels.operators.rows_views import workload as rows
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.space import Space
@@ -30,18 +31,27 @@ ARCHS = ("sm_75", "sm_87", "sm_90")
 TABLE = Path(__file__).resolve().parent.parent / "docs" / "static-figures.md"
 _IMAGE = {"n": 16, "h": 56, "w": 56, "c": 64, "pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
 _WINDOW = {**_IMAGE, "r": 3, "s": 3}
+_STEM = {"n": 16, "h": 224, "w": 224, "c": 3, "r": 7, "s": 7, "stride_h": 2, "stride_w": 2} | dict.fromkeys(
+    ("pad_top", "pad_bottom", "pad_left", "pad_right"), 3
+)
 
 #: Aligned workloads by name: every family, its main types and layouts.
 SAMPLE: dict[str, Workload] = {
     "matmul fp16": matmul.workload(2048, 2048, 2048, dtype="float16"),
     "matmul int8 nt": matmul.workload(2048, 2048, 2048, dtype="int8", trans_b=True),
     "matmul fp8 nt": matmul.workload(2048, 2048, 2048, dtype="float8_e4m3fn", out="float16", trans_b=True),
+    "linear int8": quantised.workload(16, 4096, 4096, bits=8),
     "linear int4": quantised.workload(16, 4096, 4096, bits=4, group=128),
     "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
     "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
+    "swiglu fp16": gated.workload("swiglu", 2048, 2048, 2048),
+    "ragged_matmul fp16": ragged.workload(8, 2048, 2048, 2048),
+    "matmul_layernorm fp16": normed("layernorm", matmul.workload(4096, 256, 1024, dtype="float16"), 0),
     "gemv fp16 nt": matmul.workload(1, 4096, 4096, dtype="float16", trans_b=True),
     "gemv fp32": matmul.workload(1, 4096, 4096, dtype="float32"),
     "conv2d fp16 nhwc": conv.workload(**_WINDOW, k_out=64, dtype="float16"),
+    "conv2d fp16 nchw": conv.workload(**_WINDOW, k_out=128, dtype="float16", layout="nchw"),
+    "conv2d fp16 stem": conv.workload(**_STEM, k_out=64, dtype="float16"),
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
     "conv2d fp32 nchw, winograd": conv.workload(**_WINDOW, k_out=64, layout="nchw", math="winograd"),
     "conv2d fp32 nhwc, winograd": conv.workload(**_WINDOW, k_out=64, math="winograd"),
@@ -51,6 +61,7 @@ SAMPLE: dict[str, Workload] = {
     "softmax fp16": rows("softmax", (4096, 1024), (1,), "float16"),
     "layernorm fp16": rows("layernorm", (4096, 1024), (1,), "float16", epilogue="mul_bias"),
     "attention fp16": attention.workload(1024, heads=12, head=64, causal=True),
+    "attention fp16, decoding": attention.workload(1, 4096, batch=4, heads=32, kv_heads=8, head=128),
 }
 
 
@@ -122,7 +133,7 @@ Written by `python -m benchmarks.static_figures`: for each workload and arch, th
 (what a class starts from before it is tuned). *Accesses* are global loads, stores and copies in the code, as count x
 bytes per thread; *hot loop* the instructions of the main loop as often as the compiler unrolled it; *conflicts* the
 shared-memory passes beyond the first, counted on the emulator over all verification cases; *traffic* the predicted
-bytes from and to DRAM over the least that must move.
+bytes from and to DRAM of the main launch over the least that must move.
 
 | workload | arch | family | registers | spill bytes | shared bytes | accesses | hot loop | conflicts | traffic |
 | --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |

@@ -36,6 +36,7 @@ from .record import (
 )
 from .store import Store
 from .timings import TIE_BAND, Winner, winner
+from .union import Conflict, conflicts, union
 
 __all__ = [
     "METHODS",
@@ -45,6 +46,7 @@ __all__ = [
     "TIE_BAND",
     "Binary",
     "Catalog",
+    "Conflict",
     "CorruptStoreError",
     "Entry",
     "ForeignStoreError",
@@ -66,11 +68,13 @@ __all__ = [
     "Verification",
     "Winner",
     "canonical",
+    "conflicts",
     "export",
     "merge",
     "open_layers",
     "prune",
     "row_digest",
     "text_digest",
+    "union",
     "winner",
 ]

@@ -19,10 +19,11 @@ APPLICATION_ID = 0x47454E53  # "GENS" in the file header
 SCHEMA_VERSION = 1  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
-# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives.
+# WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
+# three are folders of a virtual machine's host.
 _REMOTE = frozenset(
     {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs"}
-    | {"ocfs2", "gfs2", "orangefs", "panfs", "virtiofs"}
+    | {"ocfs2", "gfs2", "orangefs", "panfs", "coda", "ncpfs", "virtiofs", "vboxsf", "prl_fs"}
 )
 
 Result = TypeVar("Result")
@@ -52,7 +53,7 @@ def _hardened(uri: str, path: str | None, timeout: float) -> Guarded:
     )
     connection.text_factory = _decode
     connection.guard(path)
-    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=FULL"):
+    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=EXTRA"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 

@@ -18,6 +18,7 @@ Value = None | int | float | str | bytes
 _HEAD = struct.Struct(">cQ").pack
 _FLOAT = struct.Struct(">d").pack
 _INTEGER = struct.Struct(">q").pack
+_TEXT = b"T"
 
 
 def canonical(value: Any) -> str:
@@ -30,8 +31,11 @@ def row_digest(table: str, columns: tuple[str, ...], values: Sequence[Value]) ->
     table_name, *names = _names(table, columns)
     parts = [table_name]
     for name, value in zip(names, values, strict=True):
-        parts.append(name)
-        parts += _encode(value)
+        if type(value) is str:  # most are, and a file has very many: nothing is called for them but what must be
+            data = value.encode("utf-8", "surrogateescape")
+            parts += (name, _TEXT + len(data).to_bytes(8, "big"), data)
+        else:
+            parts += (name, *_encode(value))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

@@ -36,6 +36,19 @@ class StoreWarning(RuntimeWarning):
     """A database, or a row of one, is being ignored."""
 
 
+_told: set[str] = set()
+
+
+def first_told(path: Path) -> bool:
+    """Whether this process has said nothing yet of what is wrong with a database; from now on it has.
+
+    A disk that fails does so at every look: one warning is enough.
+    """
+    first = str(path) not in _told
+    _told.add(str(path))
+    return first
+
+
 def is_locked(error: sqlite3.Error) -> bool:
     """Whether trying again later can help. By text: error codes came with Python 3.11."""
     text = str(error)
@@ -57,14 +70,14 @@ def translated(path: Path) -> Iterator[None]:
         if "readonly" in str(error):
             raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            raise UnreadableStoreError(f"{path}: {_told(error)}") from error
-        raise CorruptStoreError(f"{path}: {_told(error)}") from error
+            raise UnreadableStoreError(f"{path}: {_one_line(error)}") from error
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
     except UnicodeError as error:  # SQLite's own texts about a damaged file are not always UTF-8
-        raise CorruptStoreError(f"{path}: {_told(error)}") from error
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
     except OSError as error:
         raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """What SQLite says, on one line: it may quote the file, which may hold anything."""
     return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()

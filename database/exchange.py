@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +23,20 @@ def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[s
     """Adds every row of `other` that `store` lacks, and says how many of each table were new.
 
     From a database whose cubins may not be loaded (`other.trusted`), binaries and verifications stay behind, unless
-    `binaries` says otherwise: its kernels have to be compiled and verified again. Portfolios of `other` are appended
-    to those of `store`.
+    `binaries` says otherwise: its kernels have to be compiled and verified again. A portfolio's kernel keeps the best
+    rank that either side gives it, so the order of merges does not matter.
     """
-    whole = other.trusted if binaries is None else binaries
     added: Counter[str] = Counter()
-    for kind in TABLES:
-        if kind is Portfolio or (kind in (Binary, Verification) and not whole):
-            continue
+    for kind in tables(other, binaries):
         added[kind.TABLE] += _add_all(store, other.rows(kind))
     added[Portfolio.TABLE] += _merge_portfolios(store, other)
     return added
+
+
+def tables(store: Store, binaries: bool | None) -> list[type[Row]]:
+    """The tables that are taken from a database as they are, in the order of their references; portfolios are not."""
+    whole = store.trusted if binaries is None else binaries
+    return [kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification))]
 
 
 def _add_all(store: Store, rows: Iterable[Row]) -> int:
@@ -43,23 +47,24 @@ def _add_all(store: Store, rows: Iterable[Row]) -> int:
 
 
 def _merge_portfolios(store: Store, other: Store) -> int:
-    ours, theirs = _portfolios(store), _portfolios(other)
-    added = 0
-    for group, kernels in theirs.items():
-        present = ours.get(group, [])
-        fresh = [kernel for kernel in kernels if kernel not in present]
-        if fresh:
-            store.replace_portfolio(*group, [*present, *fresh])
-            added += len(fresh)
-    return added
+    ours, joined = best_ranks(store.rows(Portfolio)), best_ranks([*store.rows(Portfolio), *other.rows(Portfolio)])
+    changed: dict[tuple[str, str, str], list[Portfolio]] = {}
+    for (arch, part, class_key, _), row in joined.items():
+        changed.setdefault((arch, part, class_key), []).append(row)
+    for group, rows in changed.items():
+        if any(ours.get((*group, row.kernel_digest)) != row for row in rows):
+            store.replace_portfolio(*group, rows)
+    return len(joined) - len(ours)
 
 
-def _portfolios(store: Store) -> dict[tuple[str, str, str], list[str]]:
-    groups: dict[tuple[str, str, str], list[Portfolio]] = {}
-    for row in store.rows(Portfolio):
-        groups.setdefault((row.arch, row.part, row.class_key), []).append(row)
-    ranked = ((group, sorted(rows, key=lambda row: row.rank)) for group, rows in sorted(groups.items()))
-    return {group: [row.kernel_digest for row in rows] for group, rows in ranked}
+def best_ranks(rows: Iterable[Portfolio]) -> dict[tuple[str, str, str, str], Portfolio]:
+    """Of each class's kernels the row with the best rank, in a stable order; two kernels may share a rank."""
+    best: dict[tuple[str, str, str, str], Portfolio] = {}
+    for row in rows:
+        where = (row.arch, row.part, row.class_key, row.kernel_digest)
+        if where not in best or row.rank < best[where].rank:
+            best[where] = row
+    return dict(sorted(best.items()))
 
 
 def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str]:
@@ -68,6 +73,20 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     That is the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
     and verifications, and the timings. Rollback journal, no free pages, one file: readable from a read-only folder.
     """
+    added: Counter[str] = Counter()
+    with compact(path) as copy:
+        for batch in _selected(store, arch):
+            for start in range(0, len(batch), _BATCH):
+                for row in batch[start : start + _BATCH]:
+                    added[row.TABLE] += 1
+                copy.add(*batch[start : start + _BATCH])
+    return added
+
+
+@contextmanager
+def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
+    """A new database to be filled, which takes the place of `path` in one step when it is whole: rollback journal, no
+    free pages, one file. Raises a StoreError; then `path` is as it was."""
     from .store import Store
 
     target = Path(path).expanduser().absolute()
@@ -76,19 +95,13 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             with Store.open(partial) as copy:
-                added: Counter[str] = Counter()
-                for batch in _selected(store, arch):
-                    for start in range(0, len(batch), _BATCH):
-                        for row in batch[start : start + _BATCH]:
-                            added[row.TABLE] += 1
-                        copy.add(*batch[start : start + _BATCH])
+                yield copy
                 copy.connection.execute("PRAGMA journal_mode=DELETE")
                 copy.connection.execute("VACUUM")
             os.replace(partial, target)
         finally:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 Path(f"{partial}{suffix}").unlink(missing_ok=True)
-    return added
 
 
 def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:

@@ -19,7 +19,7 @@ from typing import Any
 #: a slow disk does not count.
 STEP_SECONDS = 0.25
 #: Bytes that the slowest machine we know of reads per second of CPU: a larger file may take longer.
-SLOWEST_SCAN = 50e6
+SLOWEST_SCAN = 20e6
 
 _LARGEST_VALUE = 10 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
 _INSTRUCTIONS = 2000  # of SQLite's virtual machine between two calls of the progress handler

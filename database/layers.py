@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .catalog import Catalog
 from .entry import Entry
-from .errors import StoreError, StoreWarning
+from .errors import StoreError, StoreWarning, first_told
 from .record import Row
 from .store import TIMEOUT, Store
 from .trust import file_objection, objection
@@ -89,9 +89,9 @@ def open_layers(
         warnings.warn(f"the kernel database {user_path} is left out: {refused}", StoreWarning, stacklevel=2)
         user_path = None
     return Layers(
-        _open_user(user_path, timeout) if user_path is not None and user_path.exists() else None,
+        _open_user(user_path, timeout) if user_path is not None and os.path.exists(user_path) else None,
         _open_site(Path(site).expanduser(), timeout) if site is not None else None,
-        _open(packaged, timeout, immutable=True, trusted=True) if packaged.exists() else None,
+        _open(packaged, timeout, immutable=True, trusted=True) if os.path.exists(packaged) else None,
         user_path,
     )
 
@@ -114,5 +114,6 @@ def _open(
     try:
         return Store.open(path, readonly, immutable=immutable, trusted=trusted, timeout=timeout)
     except StoreError as error:
-        warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
+        if first_told(path):
+            warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
         return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from . import connection as sql
 from .errors import StoreWarning, UnreadableStoreError
 from .migrations import migrate
+from .turns import turn
 
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:
@@ -22,7 +23,7 @@ def open_writable(path: Path, timeout: float) -> sql.Guarded:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o644))
     connection = sql.connect(path, "rw", timeout)
     try:
-        sql.retry(lambda: _prepare(connection, path), timeout)
+        sql.retry(lambda: _prepare(connection, path, timeout), timeout)
         sql.set_journal(connection, path, timeout)
     except BaseException:
         connection.close()
@@ -30,7 +31,7 @@ def open_writable(path: Path, timeout: float) -> sql.Guarded:
     return connection
 
 
-def _prepare(connection: sql.Guarded, path: Path) -> None:
+def _prepare(connection: sql.Guarded, path: Path, timeout: float) -> None:
     """Checks the file, and creates or converts its tables where that is due.
 
     A current file is only read, so that many processes can open it at once; otherwise everything is looked at again
@@ -39,6 +40,11 @@ def _prepare(connection: sql.Guarded, path: Path) -> None:
     current = sql.SCHEMA_VERSION
     if not sql.is_empty(connection) and sql.check_version(connection, path, current) == current:
         return sql.check_schema(connection, path, sql.schema_text())
+    with turn(path, timeout):
+        _make_current(connection, path)
+
+
+def _make_current(connection: sql.Guarded, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if sql.is_empty(connection):

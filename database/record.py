@@ -70,10 +70,10 @@ class Row:
     def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
         """The row, or None where it does not match the digest stored with it."""
         try:
-            values = [
-                _unpack(value) if name in cls.COMPRESSED else value
-                for name, value in zip(cls.columns(), stored[1:], strict=True)
-            ]
+            values = list(stored[1:])
+            if cls.COMPRESSED:
+                named = zip(cls.columns(), values, strict=True)
+                values = [_unpack(value) if name in cls.COMPRESSED else value for name, value in named]
             if cls.digest_of(values) != stored[0]:
                 return None
         except (TypeError, ValueError, zlib.error, struct.error):

@@ -46,7 +46,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
     values, seen, tally = list(where.values()), set(), Tally(connection, kind)
-    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY digest'
+    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY +digest'
     damage: sqlite3.DatabaseError | None = None
     try:
         # Compressed values are fetched one by one, because they can be large.

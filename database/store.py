@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
-from .errors import StoreError, StoreWarning, UnreadableStoreError, translated
+from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, translated
 from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
 from .trust import is_trusted
+from .turns import turn
 
 Result = TypeVar("Result")
 
@@ -127,9 +128,10 @@ class Store:
         """Adds rows in one transaction and says how many were new. Raises a StoreError; then none is added."""
         return self._write(lambda connection: sum(insert(connection, row) for row in rows))
 
-    def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str]) -> None:
-        """Makes the kernels with these digests, best first, the portfolio of a class."""
-        rows = [Portfolio(arch, part, class_key, rank, kernel) for rank, kernel in enumerate(kernels)]
+    def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str | Portfolio]) -> None:
+        """Makes the kernels with these digests, best first, the portfolio of a class; or rows that have their ranks."""
+        ranked = enumerate(kernels)
+        rows = [each if isinstance(each, Row) else Portfolio(arch, part, class_key, r, each) for r, each in ranked]
 
         def replace(connection: sql.Guarded) -> None:
             condition = "arch = ? AND part = ? AND class_key = ?"
@@ -142,7 +144,7 @@ class Store:
     def _write(self, action: Callable[[sql.Guarded], Result]) -> Result:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
-        with self._guard, translated(self.path):
+        with self._guard, translated(self.path), turn(self.path, self.timeout):
             connection = self.connection
             sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
             try:
@@ -178,6 +180,7 @@ class Store:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
+            first_told(self.path)
             text = text if str(self.path) in text else f"{self.path}: {text}"
             warnings.warn(text, StoreWarning, stacklevel=4)
 

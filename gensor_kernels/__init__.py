@@ -16,6 +16,7 @@ accelerate()               context manager: cupy.matmul, @, einsum, dot, tensord
 warmup("shapes.csv")       load what a program will need, before graph capture
 emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
 record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
+counters()                 how many calls were hits, misses, races, tunes and fallbacks
 refresh()                  forget plans, settings and databases read so far
 """
 
@@ -56,8 +57,10 @@ from .dispatch import (
     var,
     vdot,
 )
+from .dispatch.tally import counters
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
-from .explain import Explanation, explain
+from .explain import explain
+from .explanation import Explanation
 from .recording import record
 from .warming import warmup
 
@@ -77,6 +80,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv_transpose2d",
+    "counters",
     "define",
     "dot",
     "einsum",

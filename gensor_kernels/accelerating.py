@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from . import dispatch
+from . import dispatch, forking
 
 _inside: ContextVar[bool] = ContextVar("gensor_kernels_inside", default=False)
 _lock = threading.Lock()
@@ -39,10 +39,14 @@ def _enter() -> None:
 
     cupy = import_cupy()
     with _lock:
+        if _users == 0:
+            try:
+                for owner, name, ours, fits in _routes(cupy):
+                    _replace(owner, name, ours, fits)
+            except BaseException:  # half of the names, say, and Ctrl-C
+                _restore()
+                raise
         _users += 1
-        if _users == 1:
-            for owner, name, ours, fits in _routes(cupy):
-                _replace(owner, name, ours, fits)
 
 
 def _leave() -> None:
@@ -50,12 +54,23 @@ def _leave() -> None:
     with _lock:
         _users -= 1
         if _users == 0:
-            while _originals:
-                owner, name, original = _originals.pop()
-                if original is _ABSENT:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, original)
+            _restore()
+
+
+def _restore() -> None:
+    while _originals:
+        owner, name, original = _originals[-1]
+        if original is not _ABSENT:
+            setattr(owner, name, original)
+        elif name in vars(owner):
+            delattr(owner, name)
+        _originals.pop()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 _ABSENT: Any = object()
@@ -100,8 +115,9 @@ def _replace(owner: Any, name: str, ours: Callable[..., Any], fits: Fits) -> Non
     _originals.append((owner, name, vars(owner).get(name, _ABSENT)))
 
     def routed(*args: Any, **keywords: Any) -> Any:
-        # What our own functions ask CuPy for must not come back to them.
-        if _inside.get() or not fits(args, keywords):
+        # What our own functions ask CuPy for must not come back to them; and a name that somebody imported within a
+        # block is CuPy's again behind it.
+        if not _users or _inside.get() or not fits(args, keywords):
             return original(*args, **keywords)
         token = _inside.set(True)
         try:

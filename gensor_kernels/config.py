@@ -10,6 +10,7 @@
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
+| `GENSOR_COUNT_HITS` | `1`: warm calls are counted too, see `gensor_kernels.counters` |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 TUNE_MODES = ("auto", "now", "predicted", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 FOLDER_NAME = "gensor-kernels"
 
 _warned: set[str] = set()
@@ -38,17 +41,19 @@ _warned: set[str] = set()
 def _warn_once(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        with suppress(OSError, ValueError):  # a stderr that is closed
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _flag(name: str) -> bool:
-    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+    return _choice(name, (*_ON, *_OFF), "0") in _ON
 
 
 def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
     value = os.environ.get(name, "").strip().lower()
     if value and value not in choices:
-        _warn_once(f"{name}={value!r} is none of {', '.join(choices)}; using {default!r}")
+        instead = f"using {default!r}" if default else "it is ignored"
+        _warn_once(f"{name}={value!r} is none of {', '.join(filter(None, choices))}; {instead}")
     return value if value in choices else default
 
 
@@ -87,13 +92,9 @@ def cache_dir() -> Path:
 def user_database() -> Path:
     """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder.
 
-    Raises `ConfigError` where somebody else could write to it, or could have.
+    ConfigError for none, also where somebody else could write to it, or could have (docs/trust.md).
     """
-    value = os.environ.get("GENSOR_DB")
-    try:
-        path = Path(value).expanduser() if value else cache_dir() / "kernels.db"
-    except RuntimeError as error:  # no home folder
-        raise ConfigError(f"GENSOR_DB={value} names no file ({error})") from error
+    path = _file("GENSOR_DB") or cache_dir() / "kernels.db"
     found = trust.file_objection(path, "GENSOR_DB")
     if found is not None:
         raise ConfigError(f"the kernel database {path} is not used: {found}")
@@ -110,18 +111,27 @@ def own_database() -> Path | None:
 
 
 def site_database() -> Path | None:
-    """Path in `GENSOR_SITE_DB`, or None."""
-    value = os.environ.get("GENSOR_SITE_DB")
+    """Path in `GENSOR_SITE_DB`, or None; ConfigError for one that names no home or working folder there is."""
+    return _file("GENSOR_SITE_DB")
+
+
+def _file(name: str) -> Path | None:
+    value = os.environ.get(name)
     try:
-        return Path(value).expanduser() if value else None
-    except RuntimeError:  # no such home folder: opening it says that it does not exist
-        return Path(str(value))
+        return Path(value).expanduser().absolute() if value else None
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{name}={value} cannot be used: {error}") from error
 
 
 def record_file() -> Path | None:
     """Path in `GENSOR_RECORD`, or None."""
     value = os.environ.get("GENSOR_RECORD")
     return Path(value) if value else None
+
+
+def counts_hits() -> bool:
+    """Whether `GENSOR_COUNT_HITS` asks for warm calls to be counted, which makes each some microseconds longer."""
+    return _flag("GENSOR_COUNT_HITS")
 
 
 def tune_mode() -> str:
@@ -150,6 +160,17 @@ def disabled() -> bool:
     return _flag("GENSOR_DISABLE")
 
 
+def _stderr_handler() -> logging.Handler:
+    """Logs to stderr, as data belongs on stdout; what cannot be written there is left out."""
+    import logging
+
+    class Quiet(logging.StreamHandler):
+        def handleError(self, record: logging.LogRecord) -> None:
+            """A stderr that is closed must not end the call that logs."""
+
+    return Quiet()
+
+
 def logger() -> logging.Logger:
     """The package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
     import logging
@@ -159,7 +180,7 @@ def logger() -> logging.Logger:
         log.addHandler(logging.NullHandler())
         level = _choice("GENSOR_LOG", ("", *LOG_LEVELS), "")
         if level:
-            handler = logging.StreamHandler()  # stderr: data belongs on stdout
+            handler = _stderr_handler()
             handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
             log.addHandler(handler)
             log.setLevel(level.upper())

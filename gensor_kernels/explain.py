@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -12,67 +12,18 @@ from .dispatch import dot, einsum, inner, linear, matmul, outer, tensordot, vdot
 from .dispatch.api import current_runtime
 from .dispatch.arguments import Call, FusedAsked, operations, resolve
 from .dispatch.asking import Question, asking
+from .dispatch.foreign import adopting
 from .dispatch.products import tensordot_form, transposed
+from .explanation import Explanation
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
     from .dispatch.problem import Problem
     from .dispatch.runtime import Runtime
     from .dispatch.tiers import Choice
-    from .programs.program import Program
-
-TIERS = {
-    0: "nothing to compute",
-    1: "measured on this part",
-    2: "tuned for this workload",
-    3: "chosen from stored kernels",
-    4: "the array library",
-}
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The answer of `explain`; times in microseconds, None where there are none.
-
-    `tier` is 1 to 4 (0: the result has no elements), `kernel` the digest of the kernel, `family` and `program`
-    what it is, `workload` the canonical key it was looked up by, `staged` what happens to the arrays first,
-    `views` the shapes and strides (in elements) a contraction was turned into, as a product (batch..., m, k) by
-    (batch..., k, n). `steps` are the pairwise contractions of three and more operands; the rest then says what holds
-    for the one that does most work.
-    """
-
-    tier: int
-    reason: str
-    arch: str
-    kernel: str | None = None
-    family: str | None = None
-    program: Program | None = None
-    workload: str | None = None
-    predicted_us: float | None = None
-    measured_us: float | None = None
-    vendor_us: float | None = None
-    staged: str | None = None
-    views: str | None = None
-    steps: tuple[Explanation, ...] = ()
-
-    def __str__(self) -> str:
-        rows = [("tier", f"{self.tier} ({TIERS[self.tier]})"), ("reason", self.reason), ("device", self.arch)]
-        if self.kernel is not None:
-            rows += [("kernel", self.kernel[:12]), ("family", str(self.family))]
-        if self.program is not None:
-            rows.append(("program", ", ".join(f"{name} {value}" for name, value in self.program.values)))
-        for name in ("predicted_us", "measured_us", "vendor_us"):
-            value = getattr(self, name)
-            if value is not None:
-                rows.append((name.removesuffix("_us"), f"{value:.1f} us"))
-        if self.staged:
-            rows.append(("before", self.staged))
-        if self.views:
-            rows.append(("views", self.views))
-        rows += [(f"step {number}", f"tier {step.tier}, {step.reason}") for number, step in enumerate(self.steps, 1)]
-        return "\n".join(f"{name:>9}  {text}" for name, text in rows)
-
-
+@adopting
 def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explanation:
     """What `function(*args, **keywords)` would do, where `function` computes something: matmul, einsum, conv2d and all
     others of `gensor_kernels`, or what `define` returned.
@@ -98,7 +49,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
 def _computes(function: Any) -> bool:
     """Whether a function is one of ours that ends in one call of a kernel."""
     module = getattr(function, "__module__", None) or type(function).__module__
-    others = ("emulated", "refresh", "define")
+    others = ("emulated", "refresh", "define", "counters")
     return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others
 
 
@@ -145,7 +96,7 @@ def _matmul(
     dtype_b: Any = None,
     **more: Any,
 ) -> Explanation:
-    if dtype_a is not None or dtype_b is not None:
+    if dtype_a is not None or dtype_b is not None or more.get("prologue") is not None:
         types = {"dtype_a": dtype_a, "dtype_b": dtype_b}
         return _asked(matmul, (a, b, out), {"dtype": dtype, "precision": precision, **types, **more})
     steps = operations(**more)
@@ -154,10 +105,10 @@ def _matmul(
 
 
 def _linear(
-    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **quantised: Any
+    runtime: Runtime, x: Any, w: Any, bias: Any = None, activation: str | None = None, **more: Any
 ) -> Explanation:
-    if quantised:
-        return _asked(linear, (x, w, bias, activation), quantised)
+    if more:
+        return _asked(linear, (x, w, bias, activation), more)
     runtime.check(x, w, None, (), None)
     return _matmul(runtime, x, transposed(w), bias=bias, activation=activation)
 
@@ -166,7 +117,9 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
     """Of one product as the runtime gets it."""
     if 0 in call.shape:
         return Explanation(0, "the result has no elements", _part(runtime))
-    choice, problem, staging = runtime.choose(call, a, b, out, runtime.device.capturing())
+    from .dispatch.planning import choose
+
+    choice, problem, staging = choose(runtime, call, a, b, out, runtime.device.capturing())
     return _explanation(runtime, choice, problem, str(staging) if staging else None)
 
 

@@ -12,11 +12,11 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from . import config
+from . import config, forking
 from .errors import GensorError
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class Recording:
                 update(self.path, counts)
         except (OSError, GensorError) as error:
             _warn(self.path, f"{sum(counts.values())} recorded calls are lost", error)
+        except BaseException:  # Ctrl-C: while this is being recorded to, they are written with the next ones
+            with self.lock:
+                for row, count in counts.items():
+                    self.counts[row] = self.counts.get(row, 0) + count
+            raise
 
 
 class _Thread(threading.local):
@@ -164,16 +169,14 @@ def _write_all() -> None:
 def _warn(path: Path, what: str, error: Exception) -> None:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     where = "" if str(path) in reason else f"{path}: "
-    warnings.warn(f"{what}: {where}{reason}", RuntimeWarning, stacklevel=2)
+    with suppress(ValueError):  # a stderr that is closed
+        warnings.warn(f"{what}: {where}{reason}", RuntimeWarning, stacklevel=2)
 
 
+@forking.in_child
 def _after_fork() -> None:
     """A child counts its own calls: those before the fork are the parent's, and so are the locks."""
     global _lock
     _lock = threading.RLock()
     for recording in active:
         recording.reset()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

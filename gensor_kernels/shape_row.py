@@ -73,6 +73,7 @@ def columns(op: str) -> tuple[str, ...]:
     """The columns that rows of an operator have beside those of every row."""
     declared = operator(op)
     return (
+        *(("prologue",) if "_prologue" in op else ()),
         *declared.size_names,
         *(f"dtype_{name}" for name in declared.names[1:-1]),
         *(f"{what}_{name}" for what in ("layout", "align") for name in declared.names),
@@ -89,6 +90,7 @@ def cells_of(workload: Workload) -> dict[str, object]:
         "acc": NAMES[workload.accumulator],
         "out": NAMES[types[output]],
         "epilogue": join(workload.epilogue),
+        **({"prologue": join(workload.prologue)} if workload.prologue else {}),
         **dict(workload.sizes),
         **{f"dtype_{name}": NAMES[types[name]] for name in others if types[name] != types[first]},
         **{f"layout_{name}": layout for name, layout in workload.layout},
@@ -120,6 +122,7 @@ def workload_of(op: str, cells: Mapping[str, str]) -> Workload:
             layout=tuple((name, _given(text, f"layout_{name}")) for name in types),
             alignment=tuple((name, int(_choice(text, f"align_{name}", _WIDTHS))) for name in types),
             epilogue=split(text.get("epilogue") or "none"),
+            prologue=split(text.get("prologue") or "none"),
         )
         _check(found)
     except (ValueError, ArithmeticError) as error:

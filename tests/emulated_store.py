@@ -118,12 +118,12 @@ def legal(program, wanted, arch):
     return bool(space.legal(space.point(program)[None])[0])
 
 
-def rows(program, wanted, arch, text):
+def rows(program, wanted, arch, text, cubin=b""):
     """The rows of one kernel, as the tuner would store it."""
     family = FAMILIES[program.family]
     source = Source.of(text)
     constants = json.dumps(family.constants(program, wanted), sort_keys=True)
-    binary = Binary(source.digest, constants, arch.target, b"", 0, 0, 0, 0, "{}", "none")
+    binary = Binary(source.digest, constants, arch.target, cubin, 0, 0, 0, 0, "{}", "none")
     kernel = Kernel(family.name, family.abi, wanted.class_key(), program.to_json(), arch.name, binary.digest)
     return source, binary, kernel, Verification(kernel.digest, "emulator", "ok", provenance='{"by":"tests"}')
 

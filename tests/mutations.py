@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-INTRINSICS = ("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh")
+INTRINSICS = ("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh")
 # Calls that order memory or copies, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 # `minimum` of run-time extents is how a tile's range is cut off; of constants it is no bound.

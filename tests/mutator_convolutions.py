@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gensor_kernels.operators.conv import workload
+from gensor_kernels.operators.conv_prologue import workload as prepared
 
 from .mutator_configuration import Configuration
 
@@ -37,7 +40,13 @@ def _orders(
         given = workload(n=2, h=9, w=8, c=2 * c, k_out=2 * c, r=3, s=3, **word, **more)  # type: ignore[arg-type]
         return Configuration(f"conv {name}", group, arch, given, own | {"split_k": 2 if name == "first" else 1})
 
+    def behind(given: Configuration) -> Configuration:
+        image = prepared(("mul", "bias", "sigmoid"), given.workload)
+        return replace(given, name=f"{given.name} prologue", workload=image, values=given.values | {"materialised": 0})
+
+    inlined = [] if single else [behind(made("last", groups=2)), behind(made("first", layout="nchw"))]
     return [
+        *inlined,
         made("last", groups=2),
         made("first", layout="nchw"),
         made("transposed last", transposed=True),

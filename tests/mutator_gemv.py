@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.matmul_prologue import workload as prepared
 from gensor_kernels.operators.workload import Workload
 
 
@@ -28,6 +29,8 @@ def gemv_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("columns, rounds", many, **columns, vector=4, threads_k=16, threads_l=16, small=16, items=1),
         _made("integers", integers, vector=4),
         _made("compiled epilogue", integers, vector=4, epilogue_fixed=1),
+        _made("prologue", prepared(("bias", "mul", "silu"), odd)),
+        _made("prologue, wide", prepared(("bias", "gelu"), wide), vector=8, small=3, threads_k=64, threads_l=1),
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gensor_kernels.operators.attention import workload as attention
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.matmul_prologue import workload as prepared
 from gensor_kernels.operators.normed import normed
 from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.operators.ragged import workload as ragged
@@ -16,8 +17,11 @@ from gensor_kernels.operators.workload import Workload
 from .mutator_configuration import Configuration
 from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
+from .packeds import packed_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED
+
+NORM = ("mul", "bias", "relu")
 
 
 def _simt(name: str, workload: Workload, **values: int) -> Configuration:
@@ -58,6 +62,7 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("cp.async"),
         *_mma_configurations("registers"),
         *convolution_configurations(),
+        *packed_configurations(),
         *_rows_configurations(),
         *(Configuration(*each) for each in gemv_programs()),
         *_attention_configurations("cp.async"),
@@ -122,6 +127,9 @@ def _simt_configurations() -> list[Configuration]:
         _simt("norm", normed("layernorm", odd, 2), block_n=256, split_k=3),
         _simt("groups", ragged(8, 255, 127, 255, dtype="float32"), **small),
         _simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
+        _simt("prologue", prepared(NORM, odd), **small, materialised=0),
+        _simt("prologue in front", prepared(NORM, aligned), split_k=3, materialised=1),
+        _simt("prologue in front, scalar", prepared(("bias", "sigmoid"), odd), **small, materialised=1),
     ]
 
 
@@ -155,6 +163,8 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("groups", ragged(8, 256, 132, 256), **deep, vector_b=8, vector_c=8, raster=2),
         mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),
         mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
+        mma("prologue", prepared(NORM, half, "float32"), **deep, materialised=int(not old)),
+        mma("prologue, scalar", prepared(("bias", "sigmoid"), odd), **scalar, materialised=int(not old)),
     ]
 
 

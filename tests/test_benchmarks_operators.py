@@ -75,7 +75,9 @@ def test_the_library_computes_every_operator_and_parts_are_the_whole(session, no
     made, arrays, steps = expected(operands)
     root = float(np.sqrt(np.mean(np.abs(made.values) ** 2)))
     wide = real_size.wide_reference(session, operands).reshape(made.values.shape)
-    assert np.max(np.abs(wide - made.values)) <= 1e-9 * root
+    # In float64, what a prologue gives is not rounded to the operand's type.
+    rounding = {2: 5e-2, 4: 1e-6}.get(arrays[operands.operator.names[0]].itemsize) if workload.prologue else None
+    assert np.max(np.abs(wide - made.values)) <= (rounding or 1e-9) * root
     compare_native(operands, made, root)
     monkeypatch.setattr(parts, "PRODUCT_WORK", max(workload.flops() / 5, 100))
     monkeypatch.setattr(parts, "OTHER_WORK", max(workload.bytes_moved() / 5, 100))

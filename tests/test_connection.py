@@ -46,7 +46,7 @@ def test_the_journal_suits_the_file_system(tmp_path, monkeypatch, remote, mode):
         assert store.connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
         store.add(*rows(1))
         assert os.path.exists(f"{store.path}-wal") is (mode == "wal")
-        for pragma, value in (("trusted_schema", 0), ("cell_size_check", 1), ("mmap_size", 0), ("synchronous", 2)):
+        for pragma, value in (("trusted_schema", 0), ("cell_size_check", 1), ("mmap_size", 0), ("synchronous", 3)):
             assert store.connection.execute(f"PRAGMA {pragma}").fetchone() in ((value,), None)
 
 

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch import library, staging
+from gensor_kernels.dispatch import library, planning, staging
 from gensor_kernels.dispatch.arguments import Operation, resolve
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.errors import BuildError
@@ -189,15 +189,15 @@ def test_disabled(stocked_runtime, monkeypatch):
     assert not stocked_runtime.device.launched
 
 
-def test_threads_make_one_plan(stocked_runtime):
+def test_threads_make_one_plan(stocked_runtime, monkeypatch):
     a, made, results = aligned((64, 64)), [], []
-    plain = Runtime._plan
+    plain = planning.plan
 
-    def counting(self, *arguments):
+    def counting(*arguments):
         made.append(1)
-        return plain(self, *arguments)
+        return plain(*arguments)
 
-    stocked_runtime._plan = counting.__get__(stocked_runtime)
+    monkeypatch.setattr(planning, "plan", counting)
     barrier = threading.Barrier(16)
 
     def work():
@@ -226,8 +226,12 @@ def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
     one = np.zeros(1, np.float32)
     long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
     call = resolve(long, one[None], None, ())
-    choice, problem, _ = stocked_runtime.choose(call, long, one[None], None, False)
+    choice, problem, _ = planning.choose(stocked_runtime, call, long, one[None], None, False)
     assert choice.tier == 4 and "2^31" in choice.reason and problem is None
     wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
     call = resolve(wide, one[None].repeat(64, 0), None, ())
-    assert stocked_runtime.choose(call, wide, one[None].repeat(64, 0), None, False)[1].geometry.sizes == (2**30, 1, 64)
+    assert planning.choose(stocked_runtime, call, wide, one[None].repeat(64, 0), None, False)[1].geometry.sizes == (
+        2**30,
+        1,
+        64,
+    )

@@ -12,7 +12,7 @@ PACKAGES = {"gensor_database": "database", "gensor_kernels": "gensor_kernels", "
 ORDER = ["gensor_database", "gensor_kernels", "gensor_tuner"]
 INSIDE = {
     "gensor_kernels": [
-        "errors config",
+        "errors config forking",
         "operators",
         "machine",
         "programs",

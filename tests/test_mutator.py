@@ -53,6 +53,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
     known["gemv.cu"] = {"barrier"}
     known["winograd.cu"] = ALL - {"warp_barrier"}
+    known["contraction_packed.cu"] = ALL
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -78,6 +79,7 @@ def named(group: str, name: str) -> Configuration:
         ("simt", ("one buffer, split", "staged, wide", "norm, whole rows")),
         ("mma cp.async", ("narrow", "wide", "norm, whole rows")),
         ("mma registers", ("wide", "norm, whole rows")),
+        ("packed", ("packed first",)),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),

@@ -6,7 +6,7 @@ import pytest
 import gensor_kernels
 from gensor_database import Catalog, Store, Verification, export, merge
 from gensor_kernels.build.source import flatten
-from gensor_kernels.dispatch import api, library, stored, tiers
+from gensor_kernels.dispatch import api, library, predicting, stored, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.families import FAMILIES
 
@@ -31,7 +31,7 @@ def shelved(kernels, portfolio, times=()):
 
 
 def fastest_first(kernels, wanted):
-    seconds = dict(zip((k.digest for k in kernels), tiers.predict(kernels, wanted, ARCH), strict=True))
+    seconds = dict(zip((k.digest for k in kernels), predicting.predict(kernels, wanted, ARCH), strict=True))
     return sorted(kernels, key=lambda kernel: (seconds[kernel.digest], kernel.digest))
 
 
@@ -48,7 +48,7 @@ def test_a_portfolio_kernel_comes_before_any_other():
     assert choice.reason == "best of 3 portfolio kernels, by the potential"
     # Measured to be slow, the portfolio's favourite loses to another of the portfolio, not to the rest.
     other = wanted.with_sizes(m=256)
-    (predicted,) = tiers.predict([choice.kernel], other, ARCH)
+    (predicted,) = predicting.predict([choice.kernel], other, ARCH)
     again = choose(shelved(ranked, chosen, [timing(other, predicted * 1e9, chosen[0])]), wanted)
     assert again.kernel.digest == chosen[1]
 
@@ -173,7 +173,7 @@ def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
     path, wanted = tmp_path / "kernels.db", workload(32, 32, 16)
     small = sorted(programs_for(wanted), key=lambda p: (p["block_m"] * p["block_n"], p.to_json()))[:3]
     digests = fill(path, wanted, small)
-    ranked = tiers.predict([library.generate(program, wanted, ARCH) for program in small], wanted, ARCH)
+    ranked = predicting.predict([library.generate(program, wanted, ARCH) for program in small], wanted, ARCH)
     slowest = ranked.index(max(ranked))
     fill(path, wanted, small, [slowest])
     monkeypatch.setenv("GENSOR_DB", str(path))

@@ -8,7 +8,7 @@ import pytest
 
 import gensor_kernels
 from gensor_database import Store, Timing
-from gensor_kernels.dispatch import api, library, racing, tiers, trials
+from gensor_kernels.dispatch import api, library, predicting, racing, trials
 from gensor_kernels.dispatch.arguments import Operation
 from gensor_kernels.dispatch.contractions import LibraryPlan
 from gensor_kernels.dispatch.pairs import pair
@@ -182,7 +182,7 @@ def library_problem(wanted):
 
 
 def predicted(runtime, wanted):
-    return tiers.predict(list(runtime.library.contents.kernels.values()), wanted, runtime.device.arch)
+    return predicting.predict(list(runtime.library.contents.kernels.values()), wanted, runtime.device.arch)
 
 
 def test_contractions_race_on_the_callers_arrays():

@@ -75,6 +75,12 @@ def calls():
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
     yield "define", lambda: scores(heads, heads), ["matmul"]
+    norm = [("mul", np.ones(64, np.float16)), ("bias", np.ones(64, np.float32)), "relu"]
+    weights = half[0, :16]
+    yield "prologue", lambda: gk.linear(half, weights, prologue=norm, activation="silu"), ["matmul_prologue2"]
+    yield "prologue in front", lambda: gk.linear(half, weights, prologue=["tanh", ("mul", half)]), ["matmul"]
+    per_channel = [("bias", np.ones(8, np.float32)), "gelu"]
+    yield "conv2d prologue", lambda: gk.conv2d(x, w, padding=1, prologue=per_channel), ["conv2d_prologue1"]
 
 
 @pytest.mark.parametrize(

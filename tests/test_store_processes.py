@@ -8,12 +8,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from gensor_database import LockedStoreError, Record, Store
 from gensor_database import connection as sql
+from gensor_database.turns import turn
 
 from .store_rows import ARCH, PART, key, rows
 
@@ -168,3 +170,29 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
     errors = writer.stderr.read()
     assert "KeyboardInterrupt" in errors
     check_whole(path, {0} | acknowledged_by(writer))
+
+
+def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):
+    """Three wait for a fourth; they come in the order in which they arrived, and one that gave up holds nothing."""
+    order, threads = [], []
+    path = tmp_path / "kernels.db"
+
+    def writer(number, timeout=30.0):
+        with turn(path, timeout):
+            order.append(number)
+
+    with turn(path, 0.0):
+        for number in range(3):
+            threads.append(threading.Thread(target=writer, args=(number,)))
+            threads[-1].start()
+            time.sleep(0.2)  # the queue is the kernel's: it can only be given time
+        writer("in vain", timeout=0.1)
+        order.append("first")
+    for thread in threads:
+        thread.join(30)
+    assert order == ["in vain", "first", 0, 1, 2]
+    with turn(path, 0.0):
+        order.append("free")
+    with turn(tmp_path / "no" / "such" / "folder.db", 0.0):
+        order.append("no folder")
+    assert order[-2:] == ["free", "no folder"]

@@ -3,7 +3,7 @@
 import pytest
 
 from gensor_database import Timing
-from gensor_kernels.dispatch import library, problem, tiers
+from gensor_kernels.dispatch import library, predicting, problem, tiers
 from gensor_kernels.operators.geometry import Geometry
 from gensor_kernels.programs.space import Space
 
@@ -53,14 +53,14 @@ def test_kernels_are_ranked_by_the_potential_times_residuals():
     wanted = workload()
     shelf, _ = stocked(wanted)
     choice = tiers.choose(request(wanted, one_call=False), shelf)
-    seconds = tiers.predict(list(shelf.contents.kernels.values()), wanted, ARCH)
+    seconds = predicting.predict(list(shelf.contents.kernels.values()), wanted, ARCH)
     assert choice.tier == 3 and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
     # Measured elsewhere to take ten times what was predicted, the favourite loses its place.
     other = wanted.with_sizes(m=256)
-    (predicted,) = tiers.predict([choice.kernel], other, ARCH)
+    (predicted,) = predicting.predict([choice.kernel], other, ARCH)
     slow = timing(other, predicted * 1e7, choice.kernel.digest)
     again = library.Library(library.Contents(shelf.contents.kernels, {}, {other.key(): [slow]}))
-    assert tiers.residual(choice.kernel, again, ARCH) == pytest.approx(10)
+    assert predicting.residual(choice.kernel, again, ARCH) == pytest.approx(10)
     second = tiers.choose(request(wanted, one_call=False), again)
     assert second.tier == 3 and second.kernel.digest != choice.kernel.digest
 
@@ -107,9 +107,13 @@ def test_a_compiled_epilogue_serves_only_itself():
 def test_predictions_are_the_spaces(dtype):
     wanted = workload(500, 300, 700, dtype=dtype, trans_b=True)
     kernels = list(starters(wanted))
-    for kernel, seconds in zip(kernels, tiers.predict(kernels, wanted, ARCH), strict=True):
+    for kernel, seconds in zip(kernels, predicting.predict(kernels, wanted, ARCH), strict=True):
         space = Space(wanted, ARCH).family(kernel.program.family)
         assert seconds == pytest.approx(float(space.potential(space.point(kernel.program)[None])[0]), rel=1e-6)
     off = library.generate(kernels[0].program.replace(split_k=7), wanted, ARCH)
     deep = library.generate(kernels[0].program.replace(split_k=32), wanted.with_sizes(k=64), ARCH)
-    assert tiers.predict([off], wanted, ARCH) == tiers.predict([deep], wanted.with_sizes(k=64), ARCH) == [float("inf")]
+    assert (
+        predicting.predict([off], wanted, ARCH)
+        == predicting.predict([deep], wanted.with_sizes(k=64), ARCH)
+        == [float("inf")]
+    )

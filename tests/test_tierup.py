@@ -78,6 +78,16 @@ def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     assert tierup.improve(request(), choice, shelf, tried) is choice and not caplog.records
 
 
+def test_where_nothing_can_be_stored_nobody_waits_for_a_walk(monkeypatch, tmp_path, caplog):
+    worker(monkeypatch, "raise SystemExit('started')")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
+    assert not tierup.tune(workload(), ARCH) and not tierup.tune(workload(64), ARCH)
+    assert tierup.WORKER._process is None
+    assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == ["WARNING"]
+    assert "nothing is tuned" in caplog.text
+
+
 DIES = """
 import json, os, sys, sqlite3
 for line in sys.stdin:

@@ -13,7 +13,7 @@ from gensor_database import PRETUNED, Store, StoreWarning, open_layers, trust
 from gensor_database import connection as sql
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
-from gensor_kernels.dispatch import foreign
+from gensor_kernels.dispatch import untrusted
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import lookup
 
@@ -123,7 +123,7 @@ def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp
         pytest.warns(StoreWarning, match="run chmod go-w .*site.db"),
         open_layers(ARCH, None, tmp_path / "site.db") as found,
     ):
-        catalog = found.load(ARCH, None, foreign.well_formed)
+        catalog = found.load(ARCH, None, untrusted.well_formed)
     assert catalog.find(key(1), PART) is None  # its class is none that this version writes
     (tmp_path / "site.db").chmod(0o644)
     with warnings.catch_warnings():
@@ -137,7 +137,7 @@ def test_rows_that_this_version_writes_pass_as_foreign_ones():
         from gensor_database.record import TABLES
 
         checked = [row for kind in TABLES for row in store.rows(kind)]
-    assert len(checked) > 100 and all(map(foreign.well_formed, checked))
+    assert len(checked) > 100 and all(map(untrusted.well_formed, checked))
 
 
 def test_the_shipped_databases_are_whole_files():

@@ -67,6 +67,6 @@ def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch):
 
 
 def test_memory_beyond_the_limit_ends_the_process():
-    code = "import os; from gensor_tuner.worker import watch; watch(os.getppid(), 1.0)"
+    code = "import os; from gensor_tuner.watching import watch; watch(os.getppid(), 1.0)"
     done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
     assert done.returncode == -9

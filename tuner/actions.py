@@ -184,6 +184,13 @@ class Raster(Action):
     kind = "raster"
 
 
+class Inline(Action):
+    """Apply the operations on an operand as it is loaded, or in a launch in front that materialises it (Ansor's inline
+    rule, and its inverse): materialised 0 -> 1. Inverse: Inline."""
+
+    kind = "inline"
+
+
 class Epilogue(Action):
     """Change the route of the results to memory: direct -> staged through shared memory. Inverse: Epilogue."""
 
@@ -210,6 +217,7 @@ ACTIONS: tuple[type[Action], ...] = (
     Raster,
     Epilogue,
     LaunchBounds,
+    Inline,
 )
 
 GRAPHS = ("full", "paper")

@@ -11,8 +11,9 @@ import typer
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
 
-from . import commands
+from . import commands, fleet_cli
 from .construct import Options
+from .start import STOPPED
 from .store_cli import DbOption, export_rows, register
 
 app = typer.Typer(
@@ -74,23 +75,6 @@ def show(
 
 
 @app.command()
-def merge(
-    sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
-    db: DbOption = None,
-    binaries: Annotated[
-        bool,
-        typer.Option(
-            "--binaries",
-            help="Take cubins and verdicts too. Trusting a file means: its machine code runs on your GPU as you, and "
-            "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
-        ),
-    ] = False,
-) -> None:
-    """Copy the rows of other databases into one: programs, records, timings. Nothing is overwritten or lost."""
-    raise typer.Exit(commands.merge(sources, db, binaries))
-
-
-@app.command()
 def export(
     out: Annotated[
         Path, typer.Argument(metavar="FILE", help="File to write: .csv, .json lines, or .db (a compact copy).")
@@ -109,16 +93,6 @@ def export(
     if binaries and not json:
         raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
     raise typer.Exit(commands.export(out, db, arch) if not json else export_rows(out, db, arch, binaries))
-
-
-@app.command()
-def verify(
-    db: DbOption = None,
-    arch: Annotated[str | None, typer.Option(help="Only kernels of this capability.")] = None,
-    jobs: JobsOption = 0,
-) -> None:
-    """Check every row's digest, rebuild every source, and execute every kernel on the emulator again."""
-    raise typer.Exit(commands.verify(db, arch, commands.cores(jobs)))
 
 
 @app.command()
@@ -151,6 +125,7 @@ def doctor() -> None:
 
 
 register(app)
+fleet_cli.register(app)
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -168,11 +143,18 @@ def main() -> None:
     except StoreError as error:
         print(f"gensor-tune: {error} (another database: --db FILE, or GENSOR_DB)", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as ended:
+        if ended.code == 130:  # which is what typer makes of Ctrl-C
+            print(STOPPED, file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.exit(141)  # the reader of a pipe left, as `gensor-tune show | head` does
     except KeyboardInterrupt:
-        print("gensor-tune: stopped; what was done is kept, run the same command again to go on", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(130)
+    except (OSError, MemoryError) as error:  # no space, no files, no memory: rows that were reported are stored
+        print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TextIO
@@ -13,7 +12,6 @@ from typing import TextIO
 from tqdm import tqdm
 
 from gensor_database.exchange import export as export_store
-from gensor_database.exchange import merge as merge_stores
 from gensor_database.store import Store, StoreError
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
@@ -93,7 +91,7 @@ def tune(
     with ExitStack() as stack:
         verifier = stack.enter_context(verifier_for(arch, options.verify))
         timer = timer_for(arch, measure)
-        lines = stack.enter_context(_json_lines(json_path))
+        lines = stack.enter_context(json_lines(json_path))
         progress = stack.enter_context(closing(Progress(quiet)))
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
@@ -108,7 +106,7 @@ def tune(
     return 1 if any(result.status == "failed" for result in results) else 0
 
 
-def _json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
+def json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
     """The file behind `--json`, to be entered; ConfigError where it cannot be written."""
     try:
         return path.open("w", encoding="utf-8") if path is not None else nullcontext()
@@ -150,32 +148,6 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
     return 0
 
 
-def merge(sources: list[Path], db: Path | None, binaries: bool) -> int:
-    """Copy the rows of other databases into one; cubins and verdicts only where `binaries` says so."""
-    total: Counter[str] = Counter()
-    with ExitStack() as stack:
-        others = [stack.enter_context(_source(path)) for path in sources]
-        store = stack.enter_context(Store.open(database(db)))
-        for other in others:
-            total += merge_stores(store, other, binaries)
-    print(", ".join(f"{count} {table}" for table, count in sorted(total.items())) or "nothing new")
-    if total["kernel"] and not binaries:
-        print(
-            f"gensor-tune: {total['kernel']} kernels came without cubins and verdicts, so none is usable yet: tune "
-            "their shapes here, or merge again with --binaries if you trust everybody who could write those files",
-            file=sys.stderr,
-        )
-    return 0
-
-
-def _source(path: Path) -> Store:
-    """A database to read from; GensorError, because advice about `--db` would be about another file."""
-    try:
-        return Store.open(path, readonly=True)
-    except StoreError as error:
-        raise GensorError(f"cannot merge: {error}") from None
-
-
 def export(out: Path, db: Path | None, arch: str | None) -> int:
     """Write records as CSV or JSON lines, or a compact database."""
     from .show import write_records
@@ -196,19 +168,6 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
             except OSError as error:
                 raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
     return 0
-
-
-def verify(db: Path | None, arch: str | None, jobs: int) -> int:
-    """Rebuild and execute every kernel of a database again."""
-    from .recheck import recheck
-
-    checked = bad = 0
-    with existing(db) as store:
-        for digest, problem in recheck(store, capability(arch), jobs):
-            print(f"{digest[:12]} {problem or 'ok'}")
-            checked, bad = checked + 1, bad + (problem is not None)
-        print(f"gensor-tune: {checked} kernels of {store.path} checked, {bad} of them bad", file=sys.stderr)
-    return 1 if bad else 0
 
 
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 WITHIN = 1.02  # a row accepts a candidate predicted within 2 % of the row's best
-# Within 10 % it accepts one that does not spill, and one with full-width accesses: local memory traffic and half-filled
-# sectors have costs that the potential does not model.
-CLEAN = 1.1
+# Within 25 % it accepts one that does not spill, and within 10 % one with full-width accesses and no bank conflicts:
+# local memory traffic and half-filled sectors have costs that the potential does not model.
+SPILL_FREE, CLEAN = 1.25, 1.1
 
 
 def regrets(seconds: np.ndarray) -> np.ndarray:

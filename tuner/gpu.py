@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gensor_kernels.devices.advice import about_device
 from gensor_kernels.devices.device import Device
 from gensor_kernels.errors import GensorError, ToolMissingError
@@ -16,17 +18,35 @@ class GpuError(GensorError):
         self.worth_telling = worth_telling
 
 
-def open_gpu(arch: Arch) -> Device:
-    """This machine's GPU; GpuError, one sentence, without CuPy or a driver, or where it is not of `arch`."""
+def open_any_gpu() -> Any:
+    """This machine's GPU, a CudaDevice; GpuError, one sentence, without CuPy or a driver."""
     from gensor_kernels.devices import cuda
 
     try:
-        device = cuda.CudaDevice(cuda.current_device()())
+        return cuda.CudaDevice(cuda.current_device()())
     except ToolMissingError as error:
         raise GpuError(str(error)) from None
     except RuntimeError as error:  # it is there and cannot be used: another process has it for itself, say
         raise GpuError(about_device(error), worth_telling=True) from None
+
+
+def open_gpu(arch: Arch) -> Device:
+    """This machine's GPU; GpuError, one sentence, without CuPy or a driver, or where it is not of `arch`."""
+    device: Device = open_any_gpu()
     if device.arch is None or device.arch.name != arch.name:
         found = device.arch.name if device.arch is not None else device.unsupported
         raise GpuError(f"the GPU here is {found}, not {arch.name}", worth_telling=True)
     return device
+
+
+def limit_memory(device: Any, limit: int | None) -> None:
+    """Makes the array library refuse to hold more than `limit` bytes of the device's memory; None for no limit."""
+    if limit is not None:
+        device.cupy.get_default_memory_pool().set_limit(size=limit)
+
+
+def free_memory(device: Any) -> None:
+    """Gives memory that no array uses back to the device: the next Workload's arrays have other sizes."""
+    library = getattr(device, "cupy", None)
+    if library is not None:
+        library.get_default_memory_pool().free_all_blocks()

@@ -73,10 +73,12 @@ class HostClock:
 class CudaClock:
     """Times calls with events on the current stream, behind a backlog that hides the host."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Any, memory: int | None = None):
+        """The backlog is a quarter of `memory` bytes at most, where that is given."""
         self.cupy = device.cupy
         l2 = self.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
-        self.backlog = self.cupy.empty(max(4 * l2, 256 << 20), np.uint8)
+        size = max(4 * l2, 256 << 20)
+        self.backlog = self.cupy.empty(size if memory is None else max(1, min(size, memory // 4)), np.uint8)
         self.seconds = self._memset_seconds()
 
     def _memset_seconds(self) -> float:
@@ -112,10 +114,15 @@ class CudaClock:
 
 
 class Timer:
-    """Times the candidates of a workload against each other and the vendor's call."""
+    """Times the candidates of a workload against each other and the vendor's call.
 
-    def __init__(self, device: Device, clock: Any):
+    All operand sets together take half of `memory` bytes at most, where that is given and one set does not take more:
+    the rest is for the clock, workspaces and what the vendor's call allocates.
+    """
+
+    def __init__(self, device: Device, clock: Any, memory: int | None = None):
         self.device, self.clock = device, clock
+        self.most = LARGEST_BYTES if memory is None else memory // 2
         self.noise = Noise(device)
 
     def time(
@@ -173,7 +180,8 @@ class Timer:
         first = Operands(self.device, workload, self.noise)
         arch = self.device.arch
         cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
-        count = max(1, min(256, math.ceil(cache / max(first.nbytes, 1)), LARGEST_BYTES // max(first.nbytes, 1)))
+        size = max(first.nbytes, 1)
+        count = max(1, min(256, math.ceil(cache / size), self.most // size))
         return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
 
 

@@ -134,14 +134,15 @@ def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
-        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, _samples(timed), chosen.conditions)]
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, samples(timed), chosen.conditions)]
     if chosen.vendor is not None:
         vendor, name = chosen.vendor, vendor_name(chosen.workload)
-        rows.append(Timing(*place, None, name, vendor.median_us, _samples(vendor), chosen.conditions))
+        rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor), chosen.conditions))
     return rows
 
 
-def _samples(timed: Timed) -> str:
+def samples(timed: Timed) -> str:
+    """How a time was taken, for the `samples` column of a Timing."""
     return canonical({name: value for name, value in asdict(timed).items() if name != "median_us"})
 
 

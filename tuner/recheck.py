@@ -1,72 +1,97 @@
-"""`gensor-tune verify`: every kernel of a database rebuilt from its Program and executed again."""
+"""A stored kernel derived again from its Program: constants and source, on request the cubin, and its execution."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from gensor_database.record import Kernel
+from gensor_database.digest import canonical
+from gensor_database.record import Binary, Kernel
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
-from gensor_kernels.build.source import bind, digest, flatten
+from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.dispatch.stored import class_workload
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.epilogue import OPERATIONS
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
 
-from .pool import Candidate
+from .pool import Candidate, candidate
 from .verify import verify
 
-
-def workload_of(class_key: str, epilogue: tuple[str, ...] = ()) -> Workload:
-    """A workload of a class, at sizes that stand for none in particular."""
-    return class_workload(class_key).with_epilogue(epilogue)
+#: Statuses of rows that must not be trusted; the others are no fault of the file.
+BAD = ("damaged", "differs", "wrong")
 
 
-def rebuild(store: Store, kernel: Kernel) -> str | None:
-    """Rebuild a kernel from its stored Program: None where source and cubin are identical, else what differs.
+@dataclass(frozen=True)
+class Finding:
+    """What is known of one row: "ok", one of BAD, "outdated" (another ABI version), "incomplete" (no binary), or
+    "orphan" (what it names is not in this file, or nothing names it)."""
 
-    A cubin is compared only where this machine's compiler is the one that made it.
-    """
-    family = FAMILIES.get(kernel.family)
-    binary = store.binary(kernel)
+    table: str
+    digest: str
+    status: str
+    reason: str | None = None
+
+
+def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool = False) -> Finding:
+    """Derive a kernel's constants and source again, compare, and where asked compile and execute it again."""
+
+    def found(status: str, reason: str | None = None) -> Finding:
+        return Finding(kernel.TABLE, kernel.digest, status, reason)
+
+    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     if family is None or family.abi != kernel.abi:
-        return f"this version has no {kernel.family} with ABI {kernel.abi}"
+        return found("outdated", f"this version has no {kernel.family} with ABI {kernel.abi}")
     if binary is None:
-        return "its binary is damaged, or missing as after a merge without --binaries"
-    text = flatten(family.source)
-    if digest(text) != binary.source_digest:
-        return "its source differs from this version's"
+        return found("incomplete", "its binary is damaged, or missing as after a merge without --binaries")
+    try:
+        derived, workload = derive(family, kernel, binary)
+        target = lookup(kernel.arch).target
+    except (ValueError, KeyError, TypeError, AttributeError, GensorError) as error:
+        return found("differs", f"its Program is none of this version: {error}")
+    if derived.constants != binary.constants:
+        return found("differs", "its constants are not those of its Program")
+    if digest(flatten(family.source)) != binary.source_digest:
+        return found("differs", "its source differs from this version's")
+    if binary.target != target:
+        return found("differs", f"it was compiled for {binary.target}, not for {target}")
+    problem = rebuilt(binary, derived) if compiled else None
+    if problem is not None:
+        return found("differs", problem)
+    if executed:
+        verdict = verify(derived, workload, use_cache=False)
+        if verdict.outcome != "ok":
+            return found("wrong", f"{verdict.outcome}: {verdict.detail}")
+    return found("ok")
+
+
+def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, Workload]:
+    """The candidate that a kernel's Program is, and a Workload of its class with the epilogue compiled into it."""
+    epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
+    workload = class_workload(kernel.class_key).with_epilogue(epilogue)
+    made = candidate(family, Program.from_json(kernel.program), workload)
+    return Candidate(made.program, family, canonical(json.loads(made.constants))), workload
+
+
+def rebuilt(binary: Binary, derived: Candidate) -> str | None:
+    """What differs from the cubin compiled here; None too where this machine's compiler is not the one that made it."""
     if binary.toolchain != toolchain():
         return None
-    made = compile_cubin(bind(text, json.loads(binary.constants)), binary.target)
+    made = compile_cubin(derived.source(), binary.target)
     return None if made.cubin == binary.cubin else made.error or "its cubin differs from the one compiled here"
 
 
-def recheck(store: Store, arch: str | None, jobs: int) -> Iterator[tuple[str, str | None]]:
-    """(digest, problem or None) of each kernel."""
-    kernels = list(store.rows(Kernel, **({"arch": arch} if arch else {})))
-
-    def one(kernel: Kernel) -> str | None:
-        problem = rebuild(store, kernel)
-        if problem is not None:
-            return problem
-        binary = store.binary(kernel)
-        assert binary is not None
-        epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
-        candidate = Candidate(Program.from_json(kernel.program), FAMILIES[kernel.family], binary.constants)
-        verdict = verify(candidate, workload_of(kernel.class_key, epilogue), use_cache=False)
-        return None if verdict.outcome == "ok" else f"{verdict.outcome}: {verdict.detail}"
-
-    with ThreadPoolExecutor(jobs) as threads:
-        yield from zip((kernel.digest for kernel in kernels), threads.map(one, kernels), strict=True)
+def rebuild(store: Store, kernel: Kernel) -> str | None:
+    """Rebuild a kernel from its stored Program: None where source and cubin are identical, else what differs."""
+    return check(store, kernel, compiled=True).reason
 
 
 def _fixed_epilogue(codes: int) -> tuple[str, ...]:
     """Operation names of a compile-time epilogue: five bits per operation, the first lowest; 31 is none."""
-    from gensor_kernels.operators.epilogue import OPERATIONS
-
     names = {operation.code: name for name, operation in OPERATIONS.items()}
     found = []
     while codes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import gated
+from gensor_kernels.operators import gated, prologue
 from gensor_kernels.operators.dtypes import facts
-from gensor_kernels.operators.epilogue import NORMS
+from gensor_kernels.operators.epilogue import NORMS, PROLOGUES
 from gensor_kernels.operators.workload import Workload
 
 from . import layouts
@@ -62,6 +63,20 @@ def element(line: Line) -> Element:
 def second(line: Line, types: Element) -> str:
     """The element type of b: that of a, or the column `dtype_b`."""
     return DTYPES[line.choice("dtype_b", DTYPES, types.name)][0]
+
+
+def before(line: Line) -> tuple[str, ...]:
+    """Operation names of the `prologue` column, written as epilogues are; UnsupportedError for one beyond kernels."""
+    try:
+        names = shape_row.split(line.text("prologue", "none"))
+    except UnsupportedError as error:
+        raise line.fail("prologue", error.reason) from None
+    foreign = [name for name in names if name not in PROLOGUES]
+    if foreign:
+        raise line.fail("prologue", f"'{foreign[0]}' is not one of {', '.join(PROLOGUES)}")
+    if names:
+        prologue.suffix(names)
+    return names
 
 
 def steps(line: Line) -> tuple[str, ...]:

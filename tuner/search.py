@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
@@ -18,6 +24,7 @@ from gensor_kernels.programs.space import Space
 
 from .trail import Trail
 from .walk import walk
+from .watching import follow
 
 KEEP = 12  # Programs a walk hands on; the cover of a run chooses among them
 CHAINS, STEPS = 48, 200  # of the first walk
@@ -106,19 +113,62 @@ class Searcher:
     def __init__(self, jobs: int):
         self.jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
+        self._processes: list[multiprocessing.process.BaseProcess] = []
 
     def __enter__(self) -> Searcher:
         return self
 
     def __exit__(self, *reason: object) -> None:
+        if reason[0] is not None:  # nobody wants what they would still find
+            for process in self._processes:
+                process.kill()
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown()  # cancels nothing: Python 3.11 cannot end a pool that was killed then
 
     def run(self, requests: Sequence[Request]) -> Iterator[Found]:
         """One Found per Request."""
         if self.jobs == 1 or len(requests) < PARALLEL_FROM:
             return map(search, requests)
+        return self._parallel(requests)
+
+    def _parallel(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """In processes; what they do not bring home, this one finds: where none can be started, or one was killed."""
+        count = 0
+        try:
+            for future in self._submitted(requests):
+                yield future.result()
+                count += 1
+        except (OSError, ImportError, BrokenProcessPool) as error:
+            print(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
+            self.jobs = 1
+            yield from map(search, requests[count:])
+
+    def _submitted(self, requests: Sequence[Request]) -> list[Future[Found]]:
         if self._pool is None:
             # spawn: forking a process that runs NVRTC's threads is undefined.
-            self._pool = ProcessPoolExecutor(self.jobs, mp_context=multiprocessing.get_context("spawn"))
-        return self._pool.map(search, requests, chunksize=max(1, len(requests) // (8 * self.jobs)))
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.jobs, context, follow, (os.getpid(),))
+        before = multiprocessing.active_children()
+        with _without_interrupts():  # which processes started now inherit: Ctrl-C is for this one
+            futures = [self._pool.submit(search, request) for request in requests]
+            self._processes += [each for each in multiprocessing.active_children() if each not in before]
+        return futures
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Within it, SIGINT waits, in processes that are started too; where the system has no masks, nothing changes."""
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[Any] = []
+    # The mask is what children inherit; other threads of this process have their own, so a handler waits as well.
+    handler = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[0])

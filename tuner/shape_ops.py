@@ -21,14 +21,17 @@ from .row_cells import Read
 COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "unsupported")
 _WINDOW = (
     *("n", "h", "w", "c", "r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", *readers.PADS, "layout"),
-    *("k_out", "groups", "weights"),
+    *("k_out", "groups", "weights", "prologue"),
 )
-_POOL = (*_WINDOW[:-3], "ceil_mode", "count_include_pad")
+_POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
     (
         ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
         readers.matrix,
-        ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", *layouts.COLUMNS),
+        (
+            *("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue"),
+            *layouts.COLUMNS,
+        ),
     ),
     (("ragged_matmul",), readers.groups, ("groups", "m", "n", "k", "trans_b")),
     (tuple(readers.GATES), readers.recurrent, ("hidden", "batch", "timesteps")),

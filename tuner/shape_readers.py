@@ -11,9 +11,11 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import (
     attention,
     conv,
+    conv_prologue,
     depthwise,
     gated,
     matmul,
+    matmul_prologue,
     normed,
     operator,
     pooling,
@@ -26,7 +28,7 @@ from gensor_kernels.operators.workload import Workload
 
 from . import layouts
 from .cells import Line
-from .row_cells import Element, Read, element, second, steps
+from .row_cells import Element, Read, before, element, second, steps
 
 T = TypeVar("T")
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
@@ -55,6 +57,9 @@ def matrix(line: Line) -> Read:
         # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
         m, n, trans_a, trans_b, dtype, dtype_b = n, m, trans_b, trans_a, dtype_b, dtype
     gate, behind = _fused(line, gated.parse)
+    listed = before(line)
+    if listed and (gate or _fused(line, normed.parse)[0]):
+        raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
     if gate:
         if dtype_b != dtype:
             raise UnsupportedError(f"no operator of this version gates a product of {dtype} and {dtype_b}")
@@ -71,7 +76,7 @@ def matrix(line: Line) -> Read:
             epilogue=behind,
         )
         return Read(types.accumulated(workload))
-    norm, before, both = _fused(line, normed.parse)
+    norm, place, both = _fused(line, normed.parse)
     if norm and line.text("order", "row").lower() == "col":
         raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
     workload = matmul.workload(
@@ -86,7 +91,11 @@ def matrix(line: Line) -> Read:
         epilogue=both if norm else steps(line),
     )
     workload = types.accumulated(layouts.laid_out(line, workload))
-    return Read(normed.normed(norm, workload, before) if norm else workload)
+    if listed:
+        if line.text("order", "row").lower() == "col":
+            raise line.fail("prologue", "operations are applied to the first operand of a row-major product")
+        return Read(matmul_prologue.workload(listed, workload))
+    return Read(normed.normed(norm, workload, place) if norm else workload)
 
 
 def _fused(line: Line, parse: Callable[[str], T]) -> T:
@@ -166,6 +175,11 @@ def convolution(line: Line) -> Read:
         )
     except ValueError as error:
         raise line.fail("op", str(error)) from None
+    listed = before(line)
+    if listed:
+        if workload.operator != "conv2d":
+            raise UnsupportedError(f"no operator of this version has a prologue in front of {workload.operator}")
+        workload = conv_prologue.workload(listed, workload)
     return Read(types.accumulated(workload))
 
 

@@ -14,21 +14,34 @@ from typing import Any
 import sqlite_utils
 
 from gensor_database.errors import translated
-from gensor_database.record import Kernel, Record, Verification
+from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
+from gensor_database.timings import winner
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
 from .cells import printable
 from .report import sizes_text
 
-FIELDS = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome", "predicted_us", "bound_us", "kernel")
+WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
+FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
-    """Every record whose row is intact, as a flat dictionary; `key`, `walk` and `provenance` keep their JSON."""
+    """Every record whose row is intact, as a flat dictionary; `key`, `walk` and `provenance` keep their JSON.
+
+    `measured_us` is the median time of its kernel on its part, `vendor_us` that of the array library's call.
+    """
     where = {"arch": arch} if arch else {}
+    timed: dict[tuple[str, str], list[Timing]] = {}
+    for row in store.rows(Timing, **where):
+        timed.setdefault((row.key, row.part), []).append(row)
     for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
+        rows = timed.get((record.key, record.part), ())
+        ours = winner(
+            row for row in rows if row.kernel_digest is not None and row.kernel_digest == record.kernel_digest
+        )
+        theirs = winner(row for row in rows if row.vendor is not None)
         yield {
             **_described(record.key),
             "arch": record.arch,
@@ -36,6 +49,8 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
             "outcome": record.outcome,
             "predicted_us": record.predicted_us,
             "bound_us": record.bound_us,
+            "measured_us": ours.median_us if ours is not None else None,
+            "vendor_us": theirs.median_us if theirs is not None else None,
             "kernel": record.kernel_digest,
             "key": record.key,
             "walk": record.walk,
@@ -106,6 +121,9 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         for record in store.rows(Record, kernel_digest=kernel.digest):
             sizes = _described(record.key)["sizes"]
             yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
+        for timing in store.rows(Timing, kernel_digest=kernel.digest):
+            sizes = _described(timing.key)["sizes"]
+            yield f"timed     {sizes} on {timing.part}: {timing.median_us:.1f} us {timing.device}"
 
 
 def _coordinates(program: str) -> str:

@@ -112,7 +112,8 @@ class Trails:
     def add(self, program: Program, trail: Trail) -> None:
         """What a walk said; where it started from a known Program, that one's trail comes first."""
         names = FAMILIES[trail.family].names
-        before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=True))))
+        # The last coordinate is one that not every workload has.
+        before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=False))))
         self._known.setdefault(program, (before or replace(trail, legs=())).then(*trail.legs))
 
     def end(self, program: Program) -> Workload | None:

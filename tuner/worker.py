@@ -13,17 +13,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gensor_database.store import Store, StoreError
 from gensor_kernels.build.nvrtc import Binary
@@ -40,14 +36,14 @@ from .pool import Candidate
 from .shapes import Row
 from .tune import Run
 from .verifier import DeviceVerifier
+from .watching import follow
 
 Say = Callable[[dict[str, Any]], None]
-WATCH_SECONDS = 0.5
 MEMORY_SHARE = 0.5  # of the machine's; on a small board the program needs the rest
 
 
 def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str, Any]:
-    """Tune what `request` asks for; errors are answers."""
+    """Tune what `request` asks for; errors are answers, but for those after which the process cannot be trusted."""
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
         arch = _arch(request["arch"])
@@ -55,9 +51,13 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
             options = Options(jobs=usable_cores(), verify="device" if verifier is not None else "emulator")
             run = Run(arch, store, options, timer=_timer(arch), verifier=verifier, trying=_announced(store, arch, say))
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
-    except (GensorError, StoreError, ValueError, KeyError, TypeError) as error:
-        return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
+    except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
+        return _failed(error)
     return {"status": result.status, "kernel": result.kernel, "error": result.error}
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
 
 
 def _verifier(arch: Arch) -> AbstractContextManager[DeviceVerifier | None]:
@@ -96,14 +96,18 @@ def _timer(arch: Arch) -> Timer | None:
         return None
 
 
-def watch(parent: int, limit_bytes: float) -> None:
-    """Ends this process and its children when the parent is another one than `parent`, or memory beyond the limit."""
-    scale = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB on Linux
-    while os.getppid() == parent and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale <= limit_bytes:
-        time.sleep(WATCH_SECONDS)
-    if os.getpgrp() == os.getpid():  # compilers and walkers are of this process's group
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+class Channel:
+    """Writes messages, and remembers which kernel is said to run on the device."""
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        self.kernel: str | None = None
+
+    def say(self, message: dict[str, Any]) -> None:
+        """One line."""
+        self.kernel = message.get("trying")
+        self.out.write(json.dumps(message) + "\n")
+        self.out.flush()
 
 
 def main() -> None:
@@ -111,18 +115,20 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stray prints of libraries must not be taken for answers
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    threading.Thread(target=watch, args=(os.getppid(), MEMORY_SHARE * memory), daemon=True).start()
-
-    def say(message: dict[str, Any]) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
-
+    follow(os.getppid(), MEMORY_SHARE * memory)
+    channel = Channel(out)
     while line := sys.stdin.readline():
         try:
             request = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             request = {"error": str(error)}
-        say(answer(request, say))
+        try:
+            found = answer(request, channel.say)
+        except Exception as error:
+            if channel.kernel is None:  # else that kernel is to blame, which the parent sees from our end
+                channel.say(_failed(error))
+            raise  # the CUDA context may be lost
+        channel.say(found)
     out.close()
 
 

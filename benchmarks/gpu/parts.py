@@ -91,7 +91,7 @@ def _plain(workload: Workload, declared: Operator) -> Cuts:
     extents = {item.name: item.extents for stage in stages for item in (*stage.tensors, stage.output)}
 
     def part(ranges: Ranges) -> Part:
-        slices = {name: tuple(_slice(ranges, extent) for extent in extents[name]) for name in declared.names}
+        slices = {name: tuple(_slice(ranges, extent) for extent in extents.get(name, ())) for name in declared.names}
         return Part(workload.with_sizes(**{name: end - start for name, (start, end) in ranges.items()}), slices)
 
     return Cuts({name: size[name] for name in free}, part)
@@ -124,7 +124,7 @@ def _is_free(name: str, stage: Expression) -> bool:
 
 def _convolution(workload: Workload, declared: Convolution) -> Cuts:
     z = workload.size
-    _, _, y = (each.shape for each in declared.operands(workload))
+    _, _, y = (each.shape for each in declared.plain_operands(workload))
     extents = {"n": z["n"], "filters": z["k_out"] // z["groups"]}
     if not declared.transposed:
         extents["rows"] = y[1]
@@ -136,7 +136,8 @@ def _convolution(workload: Workload, declared: Convolution) -> Cuts:
         if (rows.start, rows.stop) != (0, y[1]):
             seen, more = _window(z, rows)
             sizes |= more
-        slices = {"x": (images, seen, ALL, ALL, ALL), "w": (ALL, filters), "y": (images, rows, ALL, ALL, filters)}
+        slices = {name: () for name in declared.names}  # vectors of a prologue, whole
+        slices |= {"x": (images, seen, ALL, ALL, ALL), "w": (ALL, filters), "y": (images, rows, ALL, ALL, filters)}
         return Part(workload.with_sizes(**sizes), slices)
 
     return Cuts(extents, part)

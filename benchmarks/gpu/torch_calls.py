@@ -96,7 +96,7 @@ class Torch:
             given = tensors[inputs:]
             value = core(*tensors[:inputs], *given[:taken]).reshape(shape)
             for (name, _, scalar), extra in zip(rest, given[taken:], strict=True):
-                value = _step(self.torch, name, value, extra, scalar, out)
+                value = torch_fused.element_wise(self.torch, name, value, extra, scalar, out)
             return value.to(out)
 
         return function
@@ -107,24 +107,6 @@ def block_library(block: Block) -> Any:
     import sys
 
     return sys.modules[type(block.memory).__module__.partition(".")[0]]
-
-
-def _step(torch: Any, name: str, value: Any, extra: Any, scalar: complex, out: Any) -> Any:
-    """One operation of an epilogue."""
-    functional = torch.nn.functional
-    if name in ("bias", "add"):
-        return value + extra
-    if name == "mul":
-        return value * extra
-    if name == "scale":
-        return value * scalar
-    if name == "mask":
-        return torch.where(extra, value, scalar)
-    if name == "cast":
-        return value.to(out)
-    if name == "gelu_tanh":
-        return functional.gelu(value, approximate="tanh")
-    return getattr(torch if name in ("tanh", "sigmoid") else functional, name)(value)
 
 
 # ---- what each kind of operator is; with how many steps of the epilogue it takes itself
@@ -227,6 +209,8 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "attention": _attention,
     "gated": torch_fused.gated,
     "normed": torch_fused.normed,
+    "matmul_prologue": torch_fused.prepared(_matmul),
+    "conv_prologue": torch_fused.prepared(torch_windows.convolution),
     "conv": torch_windows.convolution,
     "depthwise": torch_windows.depthwise,
     "pooling": torch_windows.pooling,

@@ -1,4 +1,4 @@
-"""Products with a gate or a norm by PyTorch, as a user writes them: the product, then element-wise calls."""
+"""Products with a gate, a norm or a prologue by PyTorch, as a user writes them: the product, and element-wise calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ from collections.abc import Callable
 from typing import Any
 
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.prologue import steps_of, vectors_of
 from gensor_kernels.operators.workload import Workload
 
 from .torch_windows import NoCallError
 
 Main = tuple[Callable[..., Any], int]
+
+
+def element_wise(torch: Any, name: str, value: Any, extra: Any, scalar: complex, out: Any) -> Any:
+    """One operation of an epilogue or a prologue."""
+    functional = torch.nn.functional
+    if name in ("bias", "add"):
+        return value + extra
+    if name == "mul":
+        return value * extra
+    if name == "scale":
+        return value * scalar
+    if name == "mask":
+        return torch.where(extra, value, scalar)
+    if name == "cast":
+        return value.to(out)
+    if name == "gelu_tanh":
+        return functional.gelu(value, approximate="tanh")
+    return getattr(torch if name in ("tanh", "sigmoid") else functional, name)(value)
 
 
 def gated(torch: Any, workload: Workload, steps: list[str]) -> Main:
@@ -46,3 +65,21 @@ def normed(torch: Any, workload: Workload, steps: list[str]) -> Main:
         return norm(value, shape, eps=VERIFIED_EPS)
 
     return core, before
+
+
+def prepared(main: Callable[[Any, Workload, list[str]], Main]) -> Callable[[Any, Workload, list[str]], Main]:
+    """A product that `main` computes, behind element-wise calls in the operands' type."""
+
+    def made(torch: Any, workload: Workload, steps: list[str]) -> Main:
+        core, taken = main(torch, workload, steps)
+
+        def function(x: Any, w: Any, *more: Any) -> Any:
+            vectors, rest = more[: vectors_of(workload.prologue)], more[vectors_of(workload.prologue) :]
+            kind = x.dtype
+            for step in steps_of(workload.prologue, vectors):
+                x = element_wise(torch, step.name, x, step.operand, step.scalar, kind)
+            return core(x.to(kind), w, *rest)
+
+        return function, taken
+
+    return made

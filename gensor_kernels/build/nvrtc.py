@@ -16,6 +16,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from .. import forking
 from ..errors import ToolMissingError
 from .parallel import ordered_map
 from .resources import EntryResources, parse_ptxas
@@ -102,6 +103,12 @@ def compile_many(
     """
     _nvrtc()
     return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def compile_count() -> int:

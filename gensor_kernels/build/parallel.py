@@ -27,19 +27,35 @@ def ordered_map(
     """`[function(item) for item in items]` on `jobs` threads (default: every usable core), equal items once.
 
     Results keep the order of `items` whatever `jobs` is. `done(index, result)` is called in the caller's thread,
-    in order, for progress bars. On an exception, Ctrl-C included, what has not started is dropped.
+    in order, for progress bars. On an exception, Ctrl-C included, what has not started is dropped. Where no thread
+    can be started, the caller's does the work.
     """
     executor = ThreadPoolExecutor(jobs or usable_cores())
     try:
-        futures: dict[Item, Future[Result]] = {}
-        for item in items:
-            if item not in futures:
-                futures[item] = executor.submit(function, item)
+        futures = _submitted(executor, function, items)
+        known: dict[Item, Result] = {}
         results = []
         for index, item in enumerate(items):
-            results.append(futures[item].result())
+            if item not in known:
+                known[item] = futures[item].result() if item in futures else function(item)
+            results.append(known[item])
             if done is not None:
                 done(index, results[-1])
         return results
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def _submitted(
+    executor: ThreadPoolExecutor, function: Callable[[Item], Result], items: Sequence[Item]
+) -> dict[Item, Future[Result]]:
+    """What the threads work on; nothing where the system refuses to start one."""
+    futures: dict[Item, Future[Result]] = {}
+    for item in items:
+        if item not in futures:
+            try:
+                futures[item] = executor.submit(function, item)
+            except RuntimeError:
+                executor.shutdown(cancel_futures=True)
+                return {item: future for item, future in futures.items() if not future.cancelled()}
+    return futures

@@ -95,10 +95,10 @@ struct Pipeline {
     int write, read;            // byte offsets of the tile to fill next, and of the one received last
 
     MEMBER Pipeline(const Params &params, const Work &work)
-        : keys(params, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, work.batch), 0, params.n, params.b_k,
-               work.key_begin, params.b_n),
-          values(params, gptr<IN_TYPE>(params.d) + batch_offset(params.d_batch, work.batch), 0, params.n, params.d_n,
-                 work.key_begin, params.d_m),
+        : keys(params, work.batch, gptr<IN_TYPE>(params.b) + batch_offset(params.b_batch, work.batch), 0, params.n,
+               params.b_k, work.key_begin, work.key_end, params.b_n),
+          values(params, work.batch, gptr<IN_TYPE>(params.d) + batch_offset(params.d_batch, work.batch), 0, params.n,
+                 params.d_n, work.key_begin, work.key_end, params.d_m),
           keys_left(work.key_end - work.key_begin), values_left(keys_left), write(QUERY_BYTES),
           read(QUERY_BYTES + (SLOTS - 1) * TILE_BYTES) {}
 

@@ -1,6 +1,6 @@
 // What the contraction families share: which tile a block computes, and the second launch of split-K.
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
-// GATE, GATE_BIAS, RAGGED_ROWS and NORM.
+// GATE, GATE_BIAS, RAGGED_ROWS, NORM and PACKED.
 #pragma once
 // Families that know nothing of these need not name them.
 #ifndef GATE
@@ -15,7 +15,11 @@
 #ifndef NORM
 #define NORM 0
 #endif
+#ifndef PACKED
+#define PACKED 0
+#endif
 #include "gate.cuh"
+#include "packed.cuh"
 #include "ragged.cuh"
 
 static_assert(!RAGGED_ROWS || !SPLIT, "Groups of different rows are not split along k.");
@@ -59,8 +63,9 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
 #endif
     tile.column = (i32)(in_group / rows) * BLOCK_COLUMNS;
 
-    tile.k_begin = tile.part * params.k_per_split;
-    tile.k_end = tile.k_begin + minimum(params.k_per_split, params.k - tile.k_begin);
+    const Depth k = depth_of(params);
+    tile.k_begin = tile.part * k.part;
+    tile.k_end = tile.k_begin + minimum(k.part, k.all - tile.k_begin);
 
 #if RAGGED_ROWS
     if (own.row == own.end) {

@@ -13,6 +13,7 @@
 //   B_LAYOUT
 //     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
 //     H = bits of an element in shared memory: of X_STORED with ASYNC 1, of IN_TYPE with ASYNC 0; N = the smaller H
+//   PROLOGUE without MATERIALISED: ASYNC 0; MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
 //   SCALED 1 or 2: GROUP 0, or a multiple of 32 that divides BLOCK_K or is a multiple of it, WARP_M * WARP_N <= 2560,
 //     and no GATE
 //   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64), MATRICES = 2
@@ -147,6 +148,27 @@
 #ifndef NORM
 #define NORM 0 // rows of C are normalised within the epilogue (norm.cuh): 1 layernorm, 2 rmsnorm
 #endif
+#ifndef PROLOGUE
+#define PROLOGUE 0 // operations on the elements of A before they are multiplied (prologue.cuh), as in EPILOGUE_CODES
+#endif
+#ifndef PROLOGUE_OF_B
+#define PROLOGUE_OF_B 0 // 1: on those of B
+#endif
+#ifndef MATERIALISED
+#define MATERIALISED 0 // 1: a launch in front prepares A in the workspace (prepared.cuh)
+#endif
+#ifndef D_TYPE
+#define D_TYPE float // elements of the prologue's first vector: half_t, bfloat16_t, float, double
+#endif
+#ifndef D_VECTOR
+#define D_VECTOR 4 // bytes per global access of it, at most
+#endif
+#ifndef E_TYPE
+#define E_TYPE float // the same of its second vector
+#endif
+#ifndef E_VECTOR
+#define E_VECTOR 4
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
@@ -173,7 +195,7 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
 
-KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+DEVICE void compute_tile(const Params &params) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
 #if RAGGED_ROWS
     if (tile.row == tile.end)
@@ -216,3 +238,9 @@ KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
     finish_warp(params, behind, tile.row + row, tile.column + column, math.accumulators[1]);
 #endif
 }
+
+#if !PACKED
+KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+    compute_tile(params);
+}
+#endif

@@ -18,6 +18,7 @@
 //   THREADS % 32 == 0, 32 <= THREADS <= 1024
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
 //   FORM is 1 for real types, 3 or 4 for complex ones
+//   MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
 //   MATRICES * THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file), MATRICES = 2 with GATE, else
 //   1 MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in
 //   instruction caches) STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR
@@ -153,6 +154,27 @@
 #ifndef NORM
 #define NORM 0 // rows of C are normalised within the epilogue (norm.cuh): 1 layernorm, 2 rmsnorm
 #endif
+#ifndef PROLOGUE
+#define PROLOGUE 0 // operations on the elements of A before they are multiplied (prologue.cuh), as in EPILOGUE_CODES
+#endif
+#ifndef PROLOGUE_OF_B
+#define PROLOGUE_OF_B 0 // 1: on those of B
+#endif
+#ifndef MATERIALISED
+#define MATERIALISED 0 // 1: a launch in front prepares A in the workspace (prepared.cuh)
+#endif
+#ifndef D_TYPE
+#define D_TYPE float // elements of the prologue's first vector: half_t, bfloat16_t, float, double
+#endif
+#ifndef D_VECTOR
+#define D_VECTOR 4 // bytes per global access of it, at most
+#endif
+#ifndef E_TYPE
+#define E_TYPE float // the same of its second vector
+#endif
+#ifndef E_VECTOR
+#define E_VECTOR 4
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
 #endif
@@ -182,15 +204,14 @@ static_assert(MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's a
 // everybody has read it. Loads are issued a whole step before their values are stored.
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPlace &place,
                           Sum (&sums)[MATRICES][THREAD_M * THREAD_N]) {
-    constexpr bool A_ROWS = A_LAYOUT == 0, B_COLUMNS = B_LAYOUT == 0;
-    const gptr<A_STORED> a_entry = gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch);
+    constexpr bool B_COLUMNS = B_LAYOUT == 0;
+    const FirstOperand from = first_operand(params, tile);
     const gptr<B_STORED> b_entry = gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch);
-    TileLoader<ShapeA> a(params, a_entry, tile.row, tile.end, tile.k_begin, tile.k_end,
-                         A_UNIT && !A_ROWS ? 1 : params.a_m, A_UNIT && A_ROWS ? 1 : params.a_k);
-    TileLoader<ShapeB> b(params, b_entry, tile.column, params.n, tile.k_begin, tile.k_end,
-                         B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
+    TileLoader<ShapeA> a(params, tile, from.entry, tile.row, tile.end, from.m, from.k);
+    TileLoader<ShapeB> b(params, tile, b_entry, tile.column, params.n, B_UNIT && !B_COLUMNS ? 1 : params.b_n,
+                         B_UNIT && B_COLUMNS ? 1 : params.b_k);
 #if GATE
-    TileLoader<ShapeB> other(params, b_entry + params.gated.b_other, tile.column, params.n, tile.k_begin, tile.k_end,
+    TileLoader<ShapeB> other(params, tile, b_entry + params.gated.b_other, tile.column, params.n,
                              B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
     other.load_step(params);
 #endif

@@ -21,6 +21,7 @@
 //   x_elements divides the step, and elements where X_SHARED is 0; C_VECTOR / size of OUT_TYPE divides the block's
 //   columns, and entries where WEIGHTS is 0; k_per_split % step == 0
 //   SMALL * entries * word <= 512; ROWS * ITEMS * W_VECTOR <= 256
+//   PROLOGUE: WEIGHTS 0, X_SHARED 1
 //   X_SHARED 0: SMALL * ITEMS * elements * element <= 128; else loads of x per thread and step (X_LOADS) * X_VECTOR <=
 //   128
 //
@@ -98,6 +99,21 @@
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
 #endif
+#ifndef PROLOGUE
+#define PROLOGUE 0 // operations on the elements of A before they are multiplied (prologue.cuh), as in EPILOGUE_CODES
+#endif
+#ifndef D_TYPE
+#define D_TYPE float // elements of the prologue's first vector: half_t, bfloat16_t, float, double
+#endif
+#ifndef D_VECTOR
+#define D_VECTOR 4 // bytes per global access of it, at most
+#endif
+#ifndef E_TYPE
+#define E_TYPE float // the same of its second vector
+#endif
+#ifndef E_VECTOR
+#define E_VECTOR 4
+#endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
@@ -112,18 +128,20 @@ static_assert(!W_COLUMNS || (ROWS == 1 && X_SHARED && W_UNIT), "Columns are adja
 static_assert(W_UNIT || ELEMENTS == 1, "Without a unit stride, weights are loaded element by element.");
 static_assert(X_UNIT || X_ELEMENTS == 1, "Without a unit stride, x is loaded element by element.");
 static_assert(STEP % X_ELEMENTS == 0, "Loads of x must fill a step.");
+static_assert(!PROLOGUE || (INLINED_A && !WEIGHTS && X_SHARED), "A prologue is that of x in shared memory.");
 static_assert(COUNT * WORD <= 512, "A thread's sums must fit its registers.");
 static_assert((WEIGHTS ? SMALL : ENTRIES) % C_WIDTH == 0, "Stores into C must fill a thread's columns.");
 
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const Spot &spot, ACC_TYPE (&sums)[COUNT]) {
     Source source = begin_source(params, tile, spot);
+    [[maybe_unused]] PreparingX preparing(params, tile.batch);
     sptr<ACC_TYPE> buffer = shared_base().as<ACC_TYPE>(), other = buffer + SMALL * STEP;
     for (i32 k = tile.k_begin; within(k, tile.k_end); k += STEP) {
         const Remaining left = {tile.k_end - k, spot.small_left, spot.long_left};
         Vec<W_VECTOR> weights[LOADS];
         load_weights(source, spot, left, weights);
 #if X_SHARED
-        stage_input(source, left, buffer);
+        stage_input(source, left, tile.k_end, preparing, buffer);
         // One barrier per step: who is past it has used the buffer that the next step writes.
         barrier();
         multiply_step(weights, buffer, spot, sums);

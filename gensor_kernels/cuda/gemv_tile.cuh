@@ -1,5 +1,6 @@
 // What a block of gemv.cu computes, where its operands lie, and the loads of a step.
 #pragma once
+#include "prologue.cuh"
 #include "simt_forms.cuh"
 
 DEVICE constexpr bool power_of_two(int value) {
@@ -95,21 +96,27 @@ DEVICE int input_word(int k) {
 constexpr int X_LINE = STEP / X_ELEMENTS; // loads of a row of x
 constexpr int X_LOADS = (SMALL * X_LINE + THREADS - 1) / THREADS;
 
-DEVICE void stage_input(const Source &source, const Remaining &left, sptr<ACC_TYPE> buffer) {
+// A's elements pass through a prologue where they are x; every load is a run of its own.
+using PreparingX = Preparing<INLINED_A, X_LOADS, false, X_LOADS, X_ELEMENTS, true>;
+
+DEVICE void stage_input(const Source &source, const Remaining &left, i32 k_end, PreparingX &preparing,
+                        sptr<ACC_TYPE> buffer) {
     constexpr int EACH = minimum(X_ELEMENTS, W_COLUMNS ? WORDS_AT_ONCE : X_PIECE);
     Vec<X_VECTOR> raw[X_LOADS];
     UNROLL for (int p = 0; p < X_LOADS; ++p) {
         const int piece = thread_index() + p * THREADS, row = piece / X_LINE, k = piece % X_LINE * X_ELEMENTS;
         const bool inside = within(row, minimum(left.small, SMALL)) && within(k, left.k);
         raw[p] = load_global<X_VECTOR>(source.x + (row * source.x_small + k * source.x_k), inside);
+        preparing.request(p, p, true, k_end - left.k + k, inside, true);
     }
     UNROLL for (int p = 0; p < X_LOADS; ++p) {
         const int piece = thread_index() + p * THREADS, row = piece / X_LINE, k = piece % X_LINE * X_ELEMENTS;
         if (SMALL * X_LINE % THREADS != 0 && !within(piece, SMALL * X_LINE))
             continue;
+        const Vec<X_VECTOR> x = preparing.prepare(p, p, raw[p]);
         UNROLL for (int e = 0; e < X_ELEMENTS; e += EACH) {
             Vec<EACH * WORD> words = Vec<EACH * WORD>::zero();
-            UNROLL for (int i = 0; i < EACH; ++i) words.set(i, element_of<X_CONJUGATE>(raw[p], e + i));
+            UNROLL for (int i = 0; i < EACH; ++i) words.set(i, element_of<X_CONJUGATE>(x, e + i));
             store_shared(buffer + (row * STEP + input_word(k + e)), words);
         }
     }

@@ -1,6 +1,7 @@
 // The intrinsic layer: the only way in which kernels touch memory, synchronise or use matrix instructions.
-// Every intrinsic has two bodies: PTX for the GPU (intrinsics_ptx.cuh) and a model for a CPU (the emulator's
-// gensor_emulator.h, on its own include path, so that the flattened text stays the same for both compilers).
+// Every intrinsic has two bodies: PTX for the GPU (intrinsics_ptx.cuh, intrinsics_arithmetic.cuh) and a model for a CPU
+// (the emulator's gensor_emulator.h, on its own include path, so that the flattened text stays the same for both
+// compilers).
 //
 //   KERNEL(name, Params, threads, min_blocks) { ... params.m ... }
 //     defines extern "C" __global__ void name(const __grid_constant__ Params params) with launch bounds
@@ -72,6 +73,8 @@ DEVICE bool within(Index index, Bound bound) {
 
 #ifdef __CUDACC__
 #include "intrinsics_ptx.cuh"
+
+#include "intrinsics_arithmetic.cuh"
 #else
 #include <gensor_emulator.h>
 #endif

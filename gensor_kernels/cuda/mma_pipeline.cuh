@@ -1,11 +1,11 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
-#include "contraction.cuh"
 #include "mma_scales.cuh"
+#include "prepared.cuh"
 #include "unrolled.cuh"
 
-using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED>;
-using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR, B_STORED>;
+using TileA = OperandTile<BLOCK_M, A_LAYOUT, A_UNIT, A_WINDOW, A_VECTOR, A_STORED, INLINED_A>;
+using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR, B_STORED, INLINED_B>;
 using LoadA = LoaderOf<TileA, FRAGMENTS_M, 4>;
 using LoadB = LoaderOf<TileB, FRAGMENTS_N, 2>;
 constexpr int STAGE_BYTES = TileA::BYTES + MATRICES * TileB::BYTES;
@@ -31,14 +31,14 @@ struct Pipeline {
 #endif
     int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
 
-    MEMBER Pipeline(const Params &params, const Tile &tile)
-        : a(params, gptr<A_STORED>(params.a) + batch_offset(params.a_batch, tile.batch), tile.row, tile.end, params.a_m,
-            tile.k_begin, params.a_k),
-          b(params, gptr<B_STORED>(params.b) + batch_offset(params.b_batch, tile.batch), tile.column, params.n,
-            params.b_n, tile.k_begin, params.b_k),
+    MEMBER Pipeline(const Params &params, const Tile &tile) : Pipeline(params, tile, first_operand(params, tile)) {}
+    MEMBER Pipeline(const Params &params, const Tile &tile, const FirstOperand &from)
+        : a(params, tile.batch, from.entry, tile.row, tile.end, from.m, tile.k_begin, tile.k_end, from.k),
+          b(params, tile.batch, entry_of_b(params, tile), tile.column, params.n, stride_of_b(params), tile.k_begin,
+            tile.k_end, params.b_k),
 #if GATE
-          other(params, gptr<B_STORED>(params.b) + (batch_offset(params.b_batch, tile.batch) + params.gated.b_other),
-                tile.column, params.n, params.b_n, tile.k_begin, params.b_k),
+          other(params, tile.batch, entry_of_b(params, tile) + params.gated.b_other, tile.column, params.n, params.b_n,
+                tile.k_begin, tile.k_end, params.b_k),
 #endif
           k_left(tile.k_end - tile.k_begin), write(0) {
     }

@@ -3,8 +3,9 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
+#include "packed.cuh"
+#include "prologue.cuh"
 #include "widen.cuh"
-#include "window_walk.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 
@@ -70,10 +71,11 @@ struct SharedRows {
 
 // One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
 // PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
-template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE>
+template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE,
+          bool PREPARED_ = false>
 struct OperandTile {
     using Source = SOURCE_; // its elements in global memory
-    static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_;
+    static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_, PREPARED = PREPARED_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
     // Elements lie in units of STORED bytes, PER_UNIT in each, whose strides Params has; here they take HELD bits each.
     static constexpr int STORED = (int)sizeof(Source), PER_UNIT = per_unit<Source>, HELD = held_bits<Source>;
@@ -102,6 +104,8 @@ struct OperandTile {
     static_assert(PIECES_PER_THREAD <= 64,
                   "More than 64 copies per thread and step: use wider accesses or more warps.");
     static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
+    static_assert(!PREPARED || (!ASYNC && same_type<Source, IN_TYPE>),
+                  "What a prologue is applied to passes through registers, as it is multiplied.");
 };
 
 // Where a thread's pieces of an operand come from. Everything that needs a division or a 64-bit product happens in the
@@ -123,13 +127,13 @@ struct MatrixPieces {
         column_step = Shape::LANES * Shape::EACH / Shape::PER_UNIT * column_stride;
         advance = BLOCK_K / Shape::PER_UNIT * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
     }
-    // Calls visit(pass, column, address, predicate) for each piece of a step, and goes on to the next.
+    // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and goes on to the next.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
         gptr<Source> row = source;
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
-                visit(pass, column, row + column * column_step, true);
+                visit(pass, column, row + column * column_step, true, 0);
             row = row + row_step;
         }
         source = source + advance;
@@ -146,11 +150,11 @@ struct WindowPieces {
     Walk walk;
 
     MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int k, i64, i64)
-        : walk(params.window, operand, start, k) {}
+        : walk(window_of(params), operand, start, k) {}
     template <class Visit>
     MEMBER void for_each(const Params &params, const Visit &visit) {
-        walk.for_each(params.window, [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
-            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside);
+        walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {
+            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside, channel);
         });
     }
 };
@@ -170,20 +174,26 @@ struct TileCopy {
     using Source = typename Shape::Source;
     int line, k_first; // its first row in the tile, and its first k within a step
     typename PiecesOf<Shape>::Type pieces;
+    int last;   // end of k in the operand
     u32 inside; // bit per piece along M or N: not past the operand's edge
     u32 target; // its first byte in the shared tile, where rows repeat their permutation from pass to pass
     Vec<Shape::VECTOR> staged[ASYNC ? 1 : Shape::PIECES_PER_THREAD];
+    Preparing<Shape::PREPARED, Shape::PIECES_PER_THREAD, Shape::WINDOW != WINDOW_NONE,
+              Shape::K_CONTIGUOUS ? Shape::COLUMNS : Shape::PASSES, Shape::K_CONTIGUOUS ? Shape::EACH : 1,
+              Shape::K_CONTIGUOUS>
+        preparing;
 
     static MEMBER int own_line() { return thread_index() / Shape::LANES; }
     static MEMBER int own_column() { return thread_index() % Shape::LANES * Shape::EACH; }
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
-    // B, and at k_begin.
-    MEMBER TileCopy(const Params &params, gptr<Source> operand, int first, int extent, i64 stride, int k_begin,
-                    i64 k_stride)
+    // B, and at k_begin; k ends at k_end.
+    MEMBER TileCopy(const Params &params, const Batch &batch, gptr<Source> operand, int first, int extent, i64 stride,
+                    int k_begin, int k_end, i64 k_stride)
         : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
           pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), k_begin + k_first, stride,
-                 k_stride) {
+                 k_stride),
+          last(k_end), preparing(params, batch) {
         const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
         target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
         inside = 0;
@@ -211,12 +221,19 @@ struct TileCopy {
     // and goes on to the next step. Pieces past an edge have a false predicate: they become zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
-        pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image) {
+        preparing.begin();
+        pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
             const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
-            const bool in_extent = inside >> (Shape::K_CONTIGUOUS ? pass : column) & 1;
-            move(pass, column, from, in_extent && within(k, k_left) && in_image);
+            const int entry = Shape::K_CONTIGUOUS ? pass : column;
+            const bool in_extent = inside >> entry & 1, k_inside = within(k, k_left);
+            preparing.request(pass * Shape::COLUMNS + column, run_of(pass, column), entry == 0,
+                              Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, k_inside, in_image);
+            move(pass, column, from, in_extent && k_inside && in_image);
         });
     }
+
+    // Pieces of the same k are a run.
+    static MEMBER int run_of(int pass, int column) { return Shape::K_CONTIGUOUS ? column : pass; }
 
     // ASYNC 1: starts the copies of a step into the shared tile.
     MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
@@ -234,8 +251,10 @@ struct TileCopy {
     MEMBER void store(sptr<u8> tile) const {
         UNROLL for (int pass = 0; pass < Shape::PASSES; ++pass) {
             if (in_tile(pass)) {
-                UNROLL for (int column = 0; column < Shape::COLUMNS; ++column)
-                    store_piece(tile, pass, column, staged[pass * Shape::COLUMNS + column]);
+                UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) {
+                    const int load = pass * Shape::COLUMNS + column;
+                    store_piece(tile, pass, column, preparing.prepare(load, run_of(pass, column), staged[load]));
+                }
             }
         }
     }

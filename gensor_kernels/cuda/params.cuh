@@ -72,6 +72,13 @@ struct Normed {
     i32 before; // operations of the epilogue in front of the norm
 };
 
+// Operations on an operand as it is read (prologue.cuh), behind whatever else the product is told.
+struct Prepared {
+    u64 others[14];
+    double scale; // of its scale
+    u64 second;   // the second vector; the first is d
+};
+
 struct Params {
     u64 a, b, c;   // addresses of A[batch, m, k], B[batch, k, n], C[batch, m, n]
     u64 workspace; // split-K: partial sums [split, batch, m, workspace_columns(n)] in ACC_TYPE
@@ -100,12 +107,15 @@ struct Params {
         Gated gated;
         Normed normed;
         Groups groups;
+        Prepared prepared;
         u64 tail[16];
     };
 };
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
 static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed by Python as 128 bytes.");
+static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= sizeof(u64[14]),
+              "What a prologue is told lies behind a window.");
 static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {

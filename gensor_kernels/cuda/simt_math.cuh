@@ -2,8 +2,8 @@
 #pragma once
 #include "simt_tile.cuh"
 
-using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW, A_CONJUGATE, A_STORED>;
-using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW, B_CONJUGATE, B_STORED>;
+using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW, A_CONJUGATE, A_STORED, INLINED_A>;
+using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW, B_CONJUGATE, B_STORED, INLINED_B>;
 constexpr int TILE_WORDS = ShapeA::WORDS + MATRICES * ShapeB::WORDS; // of one shared buffer
 
 // A thread's place: its first row and column in the block's tile (of its first group).

@@ -4,9 +4,9 @@
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may
 // have several planes, one behind the other (simt_forms.cuh).
 #pragma once
+#include "prepared.cuh"
 #include "simt_forms.cuh"
 #include "widen.cuh"
-#include "window_walk.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
     return b == 0 ? a : greatest_common_divisor(b, a % b);
@@ -17,12 +17,12 @@ DEVICE constexpr int power_of_two_in(int a) {
 }
 
 // Who loads what, and where it lies in the shared tile.
-template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_, class SOURCE_>
+template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_, class SOURCE_, bool PREPARED_>
 struct TileShape {
     using Source = SOURCE_; // its elements in global memory
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_;
+    static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_, PREPARED = PREPARED_;
     static constexpr int WORD = int(sizeof(TileWord));
     static constexpr int ELEMENTS = VECTOR / int(sizeof(Source)); // per global load
     static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;   // extent of the contiguous axis
@@ -73,12 +73,12 @@ struct MatrixLoads {
         outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
         advance = BLOCK_K * k_stride;
     }
-    // Calls visit(outer, inner, address, predicate) for each load of a step, and goes on to the next.
+    // Calls visit(outer, inner, address, predicate, channel) for each load of a step, and goes on to the next.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
         gptr<Source> line = source;
         UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
-            UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) visit(o, i, line + i * inner_step, true);
+            UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) visit(o, i, line + i * inner_step, true, 0);
             line = line + outer_step;
         }
         // Where the lines are exactly the step's rows, the next step begins behind the last of them.
@@ -96,11 +96,11 @@ struct WindowLoads {
     Walk walk;
 
     MEMBER WindowLoads(const Params &params, gptr<IN_TYPE> operand, int entry, int k, i64, i64)
-        : walk(params.window, operand, entry, k) {}
+        : walk(window_of(params), operand, entry, k) {}
     template <class Visit>
     MEMBER void for_each(const Params &params, const Visit &visit) {
-        walk.for_each(params.window, [&](int entry, int k, gptr<IN_TYPE> from, bool inside) {
-            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside);
+        walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {
+            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside, channel);
         });
     }
 };
@@ -121,8 +121,13 @@ struct TileLoader {
     int lane, line; // its place among LANES x LINES threads
     typename LoadsOf<Shape>::Type loads;
     int k_end;  // end of k, counted from this thread's first k of the next step
+    int last;   // end of k in the operand
     u32 inside; // bit per load along the entries' axis: not past the operand's edge
     Vec<Shape::VECTOR> staged[Shape::LOADS];
+    Preparing<Shape::PREPARED, Shape::LOADS, Shape::WINDOW != WINDOW_NONE,
+              Shape::TRANSPOSED ? Shape::INNER_LOADS : Shape::OUTER_LOADS, Shape::TRANSPOSED ? Shape::ELEMENTS : 1,
+              Shape::TRANSPOSED>
+        preparing;
 
     static MEMBER int own_lane() { return (int)((u32)thread_index() % Shape::LANES); }
     static MEMBER int own_line() { return (int)((u32)thread_index() / Shape::LANES); }
@@ -130,13 +135,12 @@ struct TileLoader {
     static MEMBER int first_entry() { return Shape::TRANSPOSED ? own_line() : own_lane() * Shape::ELEMENTS; }
     static MEMBER int first_k() { return Shape::TRANSPOSED ? own_lane() * Shape::ELEMENTS : own_line(); }
 
-    // `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and `k`, and
-    // ends at `end`.
-    MEMBER TileLoader(const Params &params, gptr<Source> operand, int entry, int entries, int k, int end,
+    // `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and at k_begin.
+    MEMBER TileLoader(const Params &params, const Tile &tile, gptr<Source> operand, int entry, int entries,
                       i64 entry_stride, i64 k_stride)
         : lane(own_lane()), line(own_line()),
-          loads(params, operand, entry + first_entry(), k + first_k(), entry_stride, k_stride),
-          k_end(end - k - first_k()), inside(0) {
+          loads(params, operand, entry + first_entry(), tile.k_begin + first_k(), entry_stride, k_stride),
+          k_end(tile.k_end - tile.k_begin - first_k()), last(tile.k_end), inside(0), preparing(params, tile.batch) {
         constexpr bool BY_LINE = Shape::TRANSPOSED;
         UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) inside |=
             u32(within(entry + first_entry() + i * (BY_LINE ? Shape::LINES : Shape::PACE), entries)) << i;
@@ -144,13 +148,24 @@ struct TileLoader {
 
     // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
     MEMBER void load_step(const Params &params) {
-        loads.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image) {
+        preparing.begin();
+        loads.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
             const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
-            const bool entry_inside = (inside >> (Shape::TRANSPOSED ? o : i)) & 1;
-            const bool loaded = entry_inside && Shape::in_tile(line, o) && within(at, k_end) && in_image;
-            staged[o * Shape::INNER_LOADS + i] = load_global<Shape::VECTOR>(from, loaded);
+            const int entry = Shape::TRANSPOSED ? o : i, load = o * Shape::INNER_LOADS + i;
+            const bool entry_inside = (inside >> entry) & 1, k_inside = within(at, k_end);
+            const bool loaded = entry_inside && Shape::in_tile(line, o) && k_inside && in_image;
+            staged[load] = load_global<Shape::VECTOR>(from, loaded);
+            preparing.request(load, run_of(o, i), entry == 0,
+                              Shape::WINDOW == WINDOW_NONE ? last - k_end + at : channel, k_inside, in_image);
         });
         k_end -= BLOCK_K;
+    }
+    // Loads of elements of the same k are a run.
+    static MEMBER int run_of(int o, int i) { return Shape::TRANSPOSED ? i : o; }
+    // What load (o, i) of `load_step` brought.
+    MEMBER Vec<Shape::VECTOR> prepared(int o, int i) const {
+        const int load = o * Shape::INNER_LOADS + i;
+        return preparing.prepare(load, run_of(o, i), staged[load]);
     }
 };
 
@@ -191,7 +206,7 @@ DEVICE void store_step(const TileLoader<Shape> &loader, sptr<TileWord> tile) {
             continue;
         UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) {
             const int inner = loader.lane * Shape::ELEMENTS + i * Shape::PACE;
-            const Vec<Shape::VECTOR> &loaded = loader.staged[o * Shape::INNER_LOADS + i];
+            const Vec<Shape::VECTOR> loaded = loader.prepared(o, i);
             if constexpr (Shape::TRANSPOSED)
                 store_column<Shape>(loaded,
                                     tile + (inner * Shape::ROW + Shape::column(loader.line, o * Shape::LINES, inner)));

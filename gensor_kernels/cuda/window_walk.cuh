@@ -62,7 +62,7 @@ struct WindowWalk {
         step = Digits::of(STEP, window.ks);
     }
 
-    // Calls visit(entry, number of the k, address, whether that lies in the image) for the step's elements.
+    // Calls visit(entry, number of the k, address, whether that lies in the image, channel) for the step's elements.
     template <class Visit>
     MEMBER void for_each(const Window &window, const Visit &visit) {
         Digits at = k;
@@ -80,12 +80,12 @@ struct WindowWalk {
                     const bool whole = (i32)row * window.divisor[0] == y && (i32)column * window.divisor[1] == x;
                     const bool inside = within(row, (u32)window.extent[0]) && within(column, (u32)window.extent[1]);
                     visit(e, c, tap + (offset[e] + row * window.row_stride[1] + column * window.row_stride[2]),
-                          whole && inside);
+                          whole && inside, LAST ? at.inner : at.outer);
                 } else {
                     // What lies before the image is a large number when unsigned.
                     const bool inside = within((u32)(h[e] + down), (u32)window.extent[0]) &&
                                         within((u32)(w[e] + right), (u32)window.extent[1]);
-                    visit(e, c, tap + offset[e], inside);
+                    visit(e, c, tap + offset[e], inside, LAST ? at.inner : at.outer);
                 }
             }
         }

@@ -7,27 +7,29 @@ and modules load from memory by `Module().load(bytes)`. Launches go to the calli
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from .. import forking
 from ..build import nvrtc
 from ..config import logger
 from ..errors import BuildError, ToolMissingError, UnknownArchError
 from ..machine.arch import from_attributes
 from ..programs.family import Launch
+from . import borrowed
 from .advice import about_device, about_import
 from .arguments import Arguments
-from .device import Code, Device, Launcher
+from .device import Code, Device, Launcher, launcher
 from .sampling import conditions, sampled
+from .switch import FLOAT32, compute_types
 
 #: Dynamic shared memory a kernel may use without asking for more, bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
-FLOAT32 = np.dtype(np.float32)
 SINGLE = (FLOAT32, np.dtype(np.complex64))  # what the TF32 switch is about
 
 
@@ -50,28 +52,15 @@ def current_device() -> Callable[[], int]:
     return query
 
 
-def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
-    """Calls functions on the current stream; the driver copies Params before a call returns."""
-    calls = [(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
-    if len(calls) > 1:
-
-        def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-            for function, grid, block, shared in calls:
-                function(grid, block, arguments[1], shared)
-
-        return several
-    ((function, grid, block, shared),) = calls
-
-    def single(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-        function(grid, block, arguments[1], shared)
-
-    return single
-
-
 class CudaDevice(Device):
-    """Device number `number` of this process. `arch` is None where its compute capability is not supported."""
+    """Device number `number` of this process. `arch` is None where its compute capability is not supported.
+
+    `compiles`: a cubin that is missing or refused is made anew; otherwise that is a BuildError.
+    """
 
     emulated = False
+    compiles = True
+    dlpack_kinds = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
     def __init__(self, number: int):
         self.xp = self.cupy = cupy = import_cupy()
@@ -83,6 +72,8 @@ class CudaDevice(Device):
 
     def _prepare(self, several: bool) -> None:
         cupy = self.cupy
+        from cupy import _core
+        from cupy._core import _routines_linalg
         from cupy.cuda.function import CPointer
         from cupy_backends.cuda.api import driver, runtime
 
@@ -95,8 +86,13 @@ class CudaDevice(Device):
         self._array = cupy.ndarray
         self._functions: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
+        self.after_fork()
+        forking.renew(self)
+        self._switch, self._tf32, self._set_switch = compute_types(_core, _routines_linalg)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
         self._lock = threading.RLock()
-        self._switch, self._tf32, self._set_switch = _compute_types()
 
     def _identify(self) -> None:
         cupy = self.cupy
@@ -150,6 +146,20 @@ class CudaDevice(Device):
         """A copy in the host's memory."""
         return array.get()
 
+    # ---- arrays of other libraries
+
+    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
+        """See Device.borrowed."""
+        return borrowed.array(self.cupy, address, shape, strides, dtype, owner, number)
+
+    def running_on(self, stream: int, number: int, mixed: bool) -> AbstractContextManager[None]:
+        """See borrowed.running_on."""
+        return borrowed.running_on(self.cupy, stream, number, mixed)
+
+    def wait_for(self, stream: int) -> None:
+        """See borrowed.wait_for."""
+        borrowed.wait_for(self.cupy, stream)
+
     # ---- kernels
 
     def capturing(self) -> bool:
@@ -175,7 +185,11 @@ class CudaDevice(Device):
             try:
                 return self._load_image(code.cubin)
             except self.refusals as error:
+                if not self.compiles:
+                    raise BuildError(f"the driver refused the stored cubin: {error}") from error
                 logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
+        if not self.compiles:
+            raise BuildError("no cubin is stored, and nothing is compiled here")
         try:
             binary = nvrtc.compile_cubin(code.source, self.arch.target if self.arch else code.target)
         except ToolMissingError as error:
@@ -238,17 +252,3 @@ class CudaDevice(Device):
     def conditions(self) -> str:
         """See conditions.conditions."""
         return conditions(self.cupy)
-
-
-def _compute_types() -> tuple[Callable[[Any], Any], Any, Callable[[bool], None]]:
-    """(CuPy's query of its switch, the state that means TF32, a function that sets it).
-
-    A CuPy without that query has the environment variable only, which nothing can be set against.
-    """
-    from cupy import _core
-    from cupy._core import _routines_linalg as constants
-
-    if not hasattr(_core, "get_compute_type"):
-        return lambda dtype: os.environ.get("CUPY_TF32", "0").strip() not in ("", "0"), True, lambda on: None
-    states = {True: constants.COMPUTE_TYPE_TF32, False: constants.COMPUTE_TYPE_DEFAULT}
-    return _core.get_compute_type, states[True], lambda on: _core.set_compute_type(FLOAT32, states[on])

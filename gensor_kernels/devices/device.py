@@ -35,6 +35,33 @@ class Code:
 Launcher = Callable[[Any, Any, Any, Any], None]
 
 
+@dataclass(frozen=True)
+class OneLaunch:
+    """A Launcher of one kernel that takes nothing but Params: who knows that may call `function` itself."""
+
+    function: Callable[..., Any]
+    grid: tuple[int]
+    block: tuple[int]
+    shared_bytes: int
+
+    def __call__(self, arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        """Enqueues it."""
+        self.function(self.grid, self.block, arguments[1], self.shared_bytes)
+
+
+def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
+    """Calls functions on the current stream; the driver copies Params before a call returns."""
+    calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
+    if len(calls) == 1:
+        return calls[0]
+
+    def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+        for each in calls:
+            each(arguments, arrays, steps, workspace)
+
+    return several
+
+
 class Device:
     """One device: its arrays, its memory, and the launching of kernels.
 
@@ -51,6 +78,8 @@ class Device:
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
+    #: device types of DLPack whose memory is this device's
+    dlpack_kinds: tuple[int, ...] = ()
     #: whether device and host share their memory, and their power
     integrated = False
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
@@ -70,6 +99,11 @@ class Device:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new C-contiguous array, not initialised."""
+        raise NotImplementedError
+
+    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
+        """An array on memory of another library, which `owner` holds: `address` is its first element's, strides are in
+        bytes, `number` is the device's."""
         raise NotImplementedError
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:

@@ -5,14 +5,17 @@ products   the other public functions
 packing    weights copied into the layout that products with few rows read fastest
 arguments  what the caller wrote -> shapes, dtypes, epilogue (NumPy's rules)
 problem    arrays as they lie in memory -> a Workload and the strides of Params
-stored     databases -> the kernels of one Arch, in memory
+stored     databases -> the kernels of one Arch, in memory; untrusted: what is taken from those of others
 library    those kernels, indexed
 tiers      which of them serves a call, and why
 tierup     tuning: at once where that is asked for, in the background where a kind of call is hot
 worker     the process that tunes
 racing     kernels against the array library, on the caller's arrays; trials: the Plans that hold the races
 notes      what races and tuning found out, on its way into the user's database
-plan       what a call does once all that is known; keys: what it is found by
+planning   which Plan a product gets; predicting: predicted times of stored kernels
+plan       what a call does once all that is known; launching: where that is a kernel; keys: what it is found by
+foreign    arrays of other libraries, PyTorch's among them
+tally      counters
 fallback   the same result from the array library
 runtime    calls on one device, and the dictionary of Plans
 
@@ -23,7 +26,7 @@ calls         the path of every call: its Plan, or which tier makes one
 call_plans    those Plans
 replaced      the inverse: the array library's call of a Workload, which benchmarks compare with
 convolution, sliding_functions, row_functions, attention_function, gates, normed,
-              ragged
+              prepared, prepared_convolution, ragged
               what each function means, and the same from the array library
 
 and for contractions, which become products of windows on their operands:

@@ -6,13 +6,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import config
+from .. import config, forking
 from .arguments import FusedAsked, operations
+from .foreign import adopting
 
 if TYPE_CHECKING:
     from .runtime import Runtime
+
+Product = TypeVar("Product", bound=Callable[..., Any])
 
 _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 _emulated: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
@@ -20,6 +24,46 @@ _lock = threading.Lock()
 _emulators: dict[tuple[str, ...], Runtime] = {}
 
 
+def _short(product: Product) -> Product:
+    """A matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the long one.
+
+    It fills in no defaults of keywords and calls nothing but the Plan. The key is that of `Runtime.call`.
+    """
+
+    @wraps(product)
+    def short(a: Any, b: Any, /, out: Any = None, **more: Any) -> Any:
+        if more:
+            return product(a, b, out, **more)
+        runtime, pc = _emulated.get() or _current(), 0
+        try:
+            type_a, type_b = a.dtype, b.dtype
+            if out is None:
+                types: Any = type_a if type_b is type_a else (type_a, type_b)
+                key: Any = (types, *a._shape, *a._strides, None, *b._shape, *b._strides)
+                pa, pb = a.data.ptr, b.data.ptr
+            else:
+                type_c = out.dtype
+                types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
+                key = (types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides)
+                pa, pb, pc = a.data.ptr, b.data.ptr, out.data.ptr
+            if (pa | pb | pc) & 15 or runtime.where is not None:
+                return product(a, b, out)
+            plan = runtime.find(key)
+        except AttributeError:
+            return product(a, b, out)
+        if plan is None:
+            return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
+        try:
+            return plan.run(a, b, out, (), pa, pb, pc)
+        except runtime.troubles as error:
+            plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
+        return plan.run(a, b, out, (), pa, pb, pc)
+
+    return short  # type: ignore[return-value]
+
+
+@_short
+@adopting
 def matmul(
     a: Any,
     b: Any,
@@ -35,6 +79,7 @@ def matmul(
     precision: str | None = None,
     dtype_a: Any = None,
     dtype_b: Any = None,
+    prologue: Any = None,
 ) -> Any:
     """Matrix product of two arrays with a fused epilogue: `activation(alpha * a @ b + bias + add)`.
 
@@ -55,6 +100,12 @@ def matmul(
     `epilogue` may have one norm of the result's rows, "layernorm" or "rmsnorm", or ("layernorm", eps), with eps 1e-5
     and 1e-6 by default: `[("bias", x), ("add", residual), "layernorm", ("mul", weight), ("bias", shift)]`.
 
+    `prologue` are operations on `a` as kernels read it: `prologue=[("mul", gamma), ("bias", beta), "relu"]` is
+    `relu(a * gamma + beta) @ b` without that array in memory. They are written as in `epilogue`, of scale, bias, mul
+    and the activations; arrays broadcast to `a`, and kernels take two of shape (k,), a scale, and six operations. They
+    are computed in the accumulator's type and rounded once to the operands' dtype. What kernels do not take, and what
+    stands beside a gate, a norm or `dtype_a`, is computed in front by the array library.
+
     `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
     `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch. For complex operands "3m"
     allows three real products in place of four: faster where multiplication is what takes the time, with errors small
@@ -70,6 +121,9 @@ def matmul(
     for operands that are no arrays of this device, UnsupportedError for operations that complex numbers lack.
     """
     runtime = _emulated.get() or _current()
+    if prologue is not None:
+        asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
+        return _prepared(runtime, a, b, asked, prologue, out, dtype, precision, types)
     if dtype_a is not None or dtype_b is not None:
         steps = operations(alpha, bias, add, activation, epilogue)
         return _stored(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
@@ -82,6 +136,32 @@ def matmul(
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)
+
+
+def _prepared(
+    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
+) -> Any:
+    """A product with a prologue; `asked` are the arguments of `operations`, `types` those of _stored."""
+    from .prepared import in_front, product
+
+    if types == (None, None):
+        try:
+            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
+        except FusedAsked:
+            pass
+    alpha, bias, add, activation, epilogue = asked
+    return matmul(
+        *(in_front(runtime, a, prologue), b, out),
+        alpha=alpha,
+        bias=bias,
+        add=add,
+        activation=activation,
+        epilogue=epilogue,
+        dtype=dtype,
+        precision=precision,
+        dtype_a=types[0],
+        dtype_b=types[1],
+    )
 
 
 def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, precision: Any, types: Any) -> Any:
@@ -129,6 +209,12 @@ def _cuda() -> Runtime:
     _forget_devices.append(runtimes.clear)
     _current = lookup
     return lookup()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 _current: Callable[[], Runtime] = _cuda

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators.epilogue import GATES, NORMS, OPERATIONS
+from .shapes import product_shapes
 
-SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
 PRECISIONS = (None, "ieee", "tf32", "3m")
 
 #: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
@@ -86,7 +86,7 @@ def operations(
     anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
     none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
     """
-    steps = _scale(alpha)
+    steps = [] if type(alpha) is int and alpha == 1 else _scale(alpha)
     if epilogue is not None:
         if bias is not None or add is not None or activation is not None:
             raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
@@ -191,7 +191,7 @@ def resolve(
         _check_cast(result, out.dtype, "output")
         if tuple(out.shape) != shape:
             raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
-    _check_steps(steps, result)
+    check_steps(steps, result)
     first, second = conjugated
     conjugated = first and a.dtype.kind == "c", second and b.dtype.kind == "c"
     # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
@@ -202,7 +202,7 @@ def resolve(
     return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
 
 
-def _check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
+def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
     """TypeError for complex numbers in a real epilogue, UnsupportedError for operations that complex ones lack."""
     for name, operand, scalar in steps:
         if result.kind == "c":
@@ -225,34 +225,3 @@ def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) 
     )
     if not fits:
         raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")
-
-
-def product_shapes(
-    a: tuple[int, ...], b: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
-    """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
-    for index, shape in enumerate((a, b)):
-        if not shape:
-            raise ValueError(
-                f"matmul: Input operand {index} does not have enough dimensions "
-                f"(has 0, gufunc core with signature {SIGNATURE} requires 1)"
-            )
-    k, inner = a[-1], b[-2 if len(b) > 1 else 0]
-    if k != inner:
-        raise ValueError(
-            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"{SIGNATURE} (size {inner} is different from {k})"
-        )
-    try:
-        batch = np.broadcast_shapes(a[:-2], b[:-2])
-    except ValueError:
-        raise ValueError(
-            "operands could not be broadcast together with remapped shapes [original->remapped]: "
-            f"{_remapped(a)} {_remapped(b)}"
-        ) from None
-    rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
-    return batch, (rows[0] if rows else 1, columns[0] if columns else 1, k), (*batch, *rows, *columns)
-
-
-def _remapped(shape: tuple[int, ...]) -> str:
-    return f"({','.join(map(str, shape))})->({','.join((*map(str, shape[:-2]), 'newaxis', 'newaxis'))})"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
+from .foreign import adopting
 
 
+@adopting
 def attention(
     q: Any,
     k: Any,

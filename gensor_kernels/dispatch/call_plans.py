@@ -14,6 +14,7 @@ from ..operators.geometry import Strides
 from ..programs import params
 from ..programs.families import FAMILIES
 from ..programs.params import HEAD_BYTES, SCALAR_OFFSET, STEP_BYTES, WORKSPACE_OFFSET, write_pointer, write_scalar
+from . import tally
 from .arguments import Operation
 from .fallback import whole_steps
 from .function import Copy, Function, Result, Spread
@@ -24,9 +25,8 @@ from .staging import clearance
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-#: Offsets in Params of the pointers of inputs, in their order, and of the output's; the first two may be swapped.
-SLOTS, OUTPUT = (0, 8, params.D_OFFSET, params.E_OFFSET), 16
-SWAPPED = (8, 0, *SLOTS[2:])
+#: Offset in Params of the output's pointer.
+OUTPUT = 16
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class LibraryPlan:
         base, device = self.base, self.base.runtime.device
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         value = base.function.library(device, inputs, base.parameters, base.math)
         value = base.function.finished(device, value, steps, base.parameters, base.result.dtype)
         if out is None:
@@ -146,7 +148,9 @@ class KernelPlan:
         )
         workspace = family.workspace(kernel.program, problem.workload)
         self.workspace = workspace if workspace[0] else None
-        self.slots = SWAPPED if geometry.swapped else SLOTS
+        # Pointers of inputs, in their order.
+        sides = (8, 0) if geometry.swapped else (0, 8)
+        self.slots = (*sides, params.D_OFFSET, params.fourth_offset(geometry))
         self.ranges = None if out is None else [clearance(x, out) for x in (*inputs, *(s.operand for s in steps))]
         self.scalars = tuple(OPERATIONS[step.name].takes_scalar for step in steps)
 

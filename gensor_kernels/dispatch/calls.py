@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import config
 from ..errors import BuildError, UnsupportedError
-from . import counting, tiers
+from . import counting, tally, tiers
 from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
 from .function import Function
 from .keys import about, places
+from .mishaps import instead
 from .problem import LARGEST_EXTENT, Problem
 from .racing import may
 from .runtime import Runtime
@@ -51,10 +53,13 @@ def call(
     except (AttributeError, TypeError):
         check(runtime, inputs, out, steps)
         raise
-    if plan is None:
-        plan = _first(runtime, key, (function, parameters, math), inputs, out, steps)
-        return counting.serve(plan, inputs, out, steps)
-    return plan.serve(inputs, out, steps)
+    first = plan is None
+    plan = plan or _first(runtime, key, (function, parameters, math), inputs, out, steps)
+    try:
+        return counting.serve(plan, inputs, out, steps) if first else plan.serve(inputs, out, steps)
+    except runtime.troubles as error:
+        plan = instead(runtime, key, plan, error, partial(LibraryPlan, plan.base))
+    return counting.serve(plan, inputs, out, steps) if first else plan.serve(inputs, out, steps)
 
 
 def _first(
@@ -64,15 +69,17 @@ def _first(
     function, parameters, math = asked
     plan: Any = runtime.plans.get(key)
     if plan is not None:
+        tally.seen(plan)
         return plan
     check(runtime, inputs, out, steps)
     with runtime.lock:
         plan = runtime.plans.get(key)
         if plan is None:
+            tally.misses.add()
             result = function.result(inputs, parameters)
             plan, keep = make(Base(runtime, function, parameters, result, math), inputs, out, steps)
             if keep:
-                runtime.plans[key] = plan
+                runtime.keep(key, plan)
     return plan
 
 

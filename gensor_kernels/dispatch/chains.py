@@ -11,7 +11,9 @@ from .. import recording
 from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, parse, written
 from . import counting
 from .contract import Study, is_staged, staged_form, stand_ins, study
-from .contractions import library_row, make
+from .contraction_rows import library_row
+from .contractions import make
+from .foreign import is_foreign
 from .forms import einsum_form
 from .pairs import pair
 
@@ -69,6 +71,8 @@ def written_as(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[An
     else:
         text, operands = from_sublists(arguments)
     device = runtime.device
+    if any(is_foreign(each, device) for each in operands if not device.is_array(each)):
+        raise TypeError("arrays of other libraries are exchanged first")  # by whoever catches this
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
 
 

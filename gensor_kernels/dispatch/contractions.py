@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
-from ..record_file import Cells
-from . import counting
-from .arguments import Call, resolve
+from . import planning, tally
+from .arguments import Call
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
 from .forms import library_call
+from .launching import LaunchPlan
 from .pairs import pair
-from .plan import FallbackPlan, LaunchPlan, Plan, SwitchedPlan
+from .plan import FallbackPlan, Plan, SwitchedPlan
 from .racing import may
 from .staging import problem_of
 from .tiers import Request
@@ -127,6 +127,8 @@ class LibraryPlan:
         standby = self._standing_by(a, b, out)
         if standby is not None:
             return standby.run(a, b, out, steps, pa, pb, pc)
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         result = library_call(device.xp, found.form, a, b, out, found.given)
         return result if result.shape == found.shape else result.reshape(found.shape)
 
@@ -147,7 +149,7 @@ class LibraryPlan:
         found = self.study
         assert found.layout is not None
         x, y, z = views(self.runtime, found, a, b, target(self.runtime, found, out))
-        plan = self.runtime.standby(self.call, x, y, z, capturing)
+        plan = planning.standby(self.runtime, self.call, x, y, z, capturing)
         return None if plan is None else bound(self.runtime, found, plan, out is None)
 
 
@@ -185,7 +187,7 @@ def make(
             return LibraryPlan(runtime, found, None, inner.reason), keep
         return StagedContraction(runtime, found, inner.call), keep
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
-    inside, keep = runtime._plan(x, y, z, (), found.given, None, found)
+    inside, keep = planning.plan(runtime, x, y, z, (), found.given, None, found)
     if isinstance(inside, FallbackPlan):
         plan: Plan = LibraryPlan(runtime, found, inside.call, inside.reason, inside.runs_to_wait > 0)
     else:
@@ -207,45 +209,6 @@ def _on_trial(runtime: Runtime, found: Study, call: Call, windows: tuple[Any, An
     return TrialContraction(runtime, found, call, Request(problem, arch, False, call.one_call), plan)
 
 
-def refused(runtime: Runtime, plan: Any, error: Exception) -> LibraryPlan:
-    """The Plan that takes over from one whose launch the driver has refused."""
-    return LibraryPlan(runtime, plan.study, None, f"the launch was refused: {error}")
-
-
-def counted(runtime: Runtime, plan: Any, a: Any, b: Any, out: Any, pa: int, pb: int, pc: int) -> Any:
-    """Runs a Plan while calls are recorded: what is counted is the product, not the arrays it is a view of."""
-    arrays: Any = (a, b, out)
-    found = plan.study
-    if isinstance(plan, LibraryPlan) and plan.call is None:
-        result = plan.run(a, b, out, (), pa, pb, pc)
-        counting.count(plan, lambda: library_row(runtime, found, a, b))
-        return result
-    if plan.call is None or found.layout is None or is_staged(found):
-        return plan.run(a, b, out, (), pa, pb, pc)
-    return counting.run(
-        runtime, _Seen(plan, arrays), *views(runtime, found, a, b, target(runtime, found, out)), (), pa, pb, pc
-    )
-
-
-def library_row(runtime: Runtime, found: Study, a: Any, b: Any) -> Cells:
-    """The row of a contraction that the library does as one call: the product that it is, or why it is none."""
-    while is_staged(found):
-        form, dtype = staged_form(found)
-        a, b = stand_ins(runtime, found, a, b)
-        found = study(runtime, form, a, b, None, dtype)
-    if found.layout is None:
-        return counting.unsupported(runtime, "einsum", (a, b), (), found.reason or "the sums have no terms")
-    x, y, z = views(runtime, found, a, b, target(runtime, found, None))
-    call = found.call(resolve(x, y, z, (), found.given, runtime.precision(None)))
-    return counting.describe(runtime, call, LibraryPlan.tier, x, y, z)
-
-
-class _Seen:
-    """A Plan as it is counted: it is run with the caller's arrays, and described by its windows on them."""
-
-    def __init__(self, plan: Plan, arrays: tuple[Any, Any, Any]):
-        self.plan, self.arrays, self.call, self.tier = plan, arrays, plan.call, plan.tier
-
-    def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
-        """Runs the Plan."""
-        return self.plan.run(*self.arrays, steps, pa, pb, pc)
+def refused(runtime: Runtime, plan: Any, reason: str) -> LibraryPlan:
+    """The Plan that takes over from one that could not run."""
+    return LibraryPlan(runtime, plan.study, None, reason)

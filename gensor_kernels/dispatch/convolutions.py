@@ -9,12 +9,14 @@ from .api import current_runtime
 from .arguments import Operation, operations
 from .asking import product
 from .conv_parameters import IMAGES, Parameters
+from .foreign import adopting
 from .whole import padding_pairs, pair, whole
 
 #: What convolutions may be asked for; "winograd" changes nothing where a convolution is a matrix product.
 PRECISIONS = (None, "ieee", "tf32", "winograd")
 
 
+@adopting
 def conv2d(
     x: Any,
     w: Any,
@@ -29,6 +31,7 @@ def conv2d(
     layout: str = "NCHW",
     out: Any = None,
     precision: str | None = None,
+    prologue: Any = None,
 ) -> Any:
     """2-D convolution with a fused epilogue, `activation(x * w + bias + add)`, as torch.nn.functional.conv2d.
 
@@ -43,13 +46,18 @@ def conv2d(
     one, without dilation and groups: errors are some times larger than those of "ieee", and where an infinity is read,
     the result may be NaN. Anywhere else it means "ieee".
 
+    `prologue` are operations on `x` as kernels read it, as in `matmul`: `[("mul", gamma), ("bias", beta), "relu"]` with
+    arrays (c,), one element per channel, is a folded batch norm and its activation. Padding is 0 behind them. Arrays of
+    more axes broadcast to `x`.
+
     Raises ValueError for shapes and arguments that do not fit, TypeError for operands that are no arrays of this
     device. CuPy has no convolution of its own: where no kernel serves, products of shifted images are summed.
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w)
-    return _convolution(x, w, bias, add, activation, out, precision, parameters)
+    return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
 
 
+@adopting
 def conv1d(
     x: Any,
     w: Any,
@@ -82,6 +90,7 @@ def conv1d(
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
+@adopting
 def conv_transpose2d(
     x: Any,
     w: Any,
@@ -109,7 +118,15 @@ def conv_transpose2d(
 
 
 def _convolution(
-    x: Any, w: Any, bias: Any, add: Any, activation: str | None, out: Any, precision: str | None, p: Parameters
+    x: Any,
+    w: Any,
+    bias: Any,
+    add: Any,
+    activation: str | None,
+    out: Any,
+    precision: str | None,
+    p: Parameters,
+    prologue: Any = None,
 ) -> Any:
     from .calls import call
     from .convolution import CONVOLUTION
@@ -121,6 +138,12 @@ def _convolution(
         bias = bias.reshape(-1, 1, 1)
     steps = operations(1, bias, add, activation)
     runtime = current_runtime()
+    if prologue is not None:
+        from .prepared_convolution import PREPARED_CONVOLUTION, convolution
+
+        x, vectors, prepared = convolution(runtime, x, w, prologue, p, not is_depthwise(x, w, p))
+        if prepared is not None:
+            return call(runtime, PREPARED_CONVOLUTION, (x, w, *vectors), prepared, out, steps, precision)
     if _is_product(p, w):
         found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:

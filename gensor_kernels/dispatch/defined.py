@@ -15,6 +15,7 @@ from .api import current_runtime
 from .arguments import Operation
 from .asking import product
 from .contract import Study, is_staged, stage, staged_form, study, views, window
+from .foreign import adopting
 from .grouping import Window, strides_of
 from .runtime import Runtime
 
@@ -43,6 +44,7 @@ class Defined:
             raise ValueError(f"an epilogue has at most {MAX_STEPS} operations, not {len(self.steps)}")
         self.operands = sum(labels is not None for _, _, labels in self.steps)
 
+    @adopting
     def __call__(self, a: Any, b: Any, *operands: Any) -> Any:
         """The result, a new array (or a transposed view of one)."""
         if len(operands) != self.operands:

@@ -1,94 +1,228 @@
-"""What is taken from a database that others can write to: Programs and times, never code.
+"""Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 
-Each row is checked against the grammar of what this version writes, and kernels are made anew from the installed
-sources. So what such a file decides is which of the Programs that this version would build itself serves a call.
+A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
+the same memory. So calls with the device's own arrays pay nothing for it. PyTorch is never imported: who passes a
+tensor has done that.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
 
-import gensor_database as database
+import numpy as np
 
-from ..build.source import flatten
-from ..devices.device import Code
-from ..errors import BuildError
-from ..machine.arch import Arch
-from ..operators.epilogue import OPERATIONS
-from ..operators.workload import Workload
-from ..programs.families import FAMILIES
-from ..programs.grammar import MALFORMED, class_of, program_of, workload_of
-from ..programs.program import Program
-from .library import Kernel, code, constants
-from .tiers import few_seconds
+Called = TypeVar("Called", bound=Callable[..., Any])
+
+CAI = "__cuda_array_interface__"
+#: Tensors of these travel as integers: the interfaces between libraries have no word for them.
+AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
-def well_formed(row: database.Row) -> bool:
-    """Whether a row of a foreign database is one that this version could have written."""
-    try:
-        if isinstance(row, database.Kernel):
-            program_of(row.family, row.abi, row.class_key, row.program, row.arch)
-        elif isinstance(row, database.Portfolio):
-            _known_class(row.class_key)
-        elif isinstance(row, (database.Record, database.Timing)):
-            _known_workload(row.key)
-            return not isinstance(row, database.Timing) or 0 < row.median_us < math.inf
-    except MALFORMED:
+def adopting(function: Called) -> Called:
+    """`function`, which takes arrays of other libraries too. The result is of the first array's kind: a tensor where
+    that is one, else the device's; with `out`, it is that."""
+
+    @wraps(function)
+    def adapted(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except Exception:
+            exchange = _exchange(args, keywords)
+            if exchange is None:
+                raise
+        return exchange.call(function, args, keywords)
+
+    return adapted  # type: ignore[return-value]
+
+
+def _exchange(args: Any, keywords: Any) -> Exchange | None:
+    """What is to be exchanged; None where no argument is of another library."""
+    named = [keywords[name] for name in keywords if name != "out"]
+    arrays = list(_arrays((*args, *named, keywords.get("out"))))
+    if all(_library(each) in ("numpy", "cupy") for each in arrays):
+        return None
+    from .api import current_runtime
+
+    device = current_runtime().device
+    return Exchange(device, arrays) if any(is_foreign(each, device) for each in arrays) else None
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """The arrays of any library, in lists and tuples too, in their order."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _arrays(each)
+    elif not isinstance(value, np.generic) and (_has(value, CAI) or _has(value, "__dlpack__")):
+        yield value
+
+
+def _has(value: Any, name: str) -> bool:
+    """Whether a value has an attribute, without asking for it: that may raise, or wait for a device."""
+    return hasattr(type(value), name) or name in getattr(value, "__dict__", ())
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+def tensor_type() -> Any:
+    """torch.Tensor where PyTorch is loaded, else a type of nothing."""
+    return getattr(sys.modules.get("torch"), "Tensor", _Nothing)
+
+
+class _Nothing:
+    pass
+
+
+def is_foreign(value: Any, device: Any) -> bool:
+    """Whether it is an array that this device's library is to be given; NumPy's and CuPy's are taken for mistakes."""
+    if isinstance(value, tensor_type()):
+        return True
+    if device.is_array(value) or _library(value) in ("numpy", "cupy"):
         return False
-    return True
-
-
-@lru_cache(maxsize=4096)
-def _known_workload(key: str) -> Workload:
-    return workload_of(key)
-
-
-@lru_cache(maxsize=512)
-def _known_class(key: str) -> Workload:
-    return class_of(key)
-
-
-def is_foreign(stored: database.StoredKernel) -> bool:
-    """Whether only databases that others can write to have this kernel."""
-    return not any(store.trusted for store in stored.stores)
-
-
-def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
-    """Whether a foreign kernel may run the Workload that its file says it is for."""
+    if _has(value, CAI) and not device.emulated:
+        return True
     try:
-        workload = _known_workload(key)
-        if not kernel.fits(workload):
-            return False
-        wanted = kernel.workload(workload)
-        family = FAMILIES[kernel.program.family]
-        return family.serves(wanted, arch) is None and math.isfinite(
-            few_seconds(family, [kernel.program], wanted, arch)[0]
+        return _has(value, "__dlpack__") and int(value.__dlpack_device__()[0]) in device.dlpack_kinds
+    except Exception:  # whatever its library raises: then it stays what the function would not take
+        return False
+
+
+class Exchange:
+    """One call: the arrays that came, and those that stand for them."""
+
+    def __init__(self, device: Any, arrays: list[Any]):
+        self.device, self.arrays = device, arrays
+        self.tensors = [each for each in arrays if isinstance(each, tensor_type())]
+        self.mixed = len(self.tensors) < len(arrays)
+        self.like = arrays[0] if isinstance(arrays[0], tensor_type()) else None
+        self.taken: dict[int, tuple[Any, Any]] = {}  # by id: (what came, what stands for it)
+
+    def call(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+        """The call on this device's arrays: with tensors among them on PyTorch's current stream."""
+        for tensor in self.tensors:
+            _check(tensor, self.device)
+        if self.device.emulated or not self.tensors:
+            return self._called(function, args, keywords)
+        torch, first = sys.modules["torch"], self.tensors[0]
+        stream = torch.cuda.current_stream(first.device)
+        with self.device.running_on(stream.cuda_stream, first.device.index, self.mixed):
+            result = self._called(function, args, keywords)
+        for tensor in self.tensors:
+            tensor.record_stream(stream)
+        return result
+
+    def _called(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+        converted = {name: self._take(value) for name, value in keywords.items()}
+        return self._give(function(*self._take(args), **converted))
+
+    def _take(self, value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(self._take(each) for each in value)
+        if _library(value) == "torch" and type(value).__name__ == "dtype":
+            return _dtype(str(value).removeprefix("torch."))
+        if not (_has(value, CAI) or _has(value, "__dlpack__")) or not is_foreign(value, self.device):
+            return value
+        if id(value) not in self.taken:
+            taken = _of_tensor(value, self.device) if isinstance(value, tensor_type()) else _of(value, self.device)
+            self.taken[id(value)] = value, taken
+        return self.taken[id(value)][1]
+
+    def _give(self, result: Any) -> Any:
+        """The result as the caller's kind of array; what came in goes back as it was."""
+        if type(result) in (list, tuple):
+            return type(result)(self._give(each) for each in result)
+        for came, stands in self.taken.values():
+            if result is stands:
+                return came
+        if self.like is None or not self.device.is_array(result) or any(result is each for each in self.arrays):
+            return result
+        return _tensor(result, self.like)
+
+
+def _check(tensor: Any, device: Any) -> None:
+    """Raises for tensors whose values or gradients a kernel cannot see to."""
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise RuntimeError(
+            "gensor_kernels computes no gradients: call it under torch.no_grad(), or detach() tensors that require them"
         )
-    except (BuildError, *MALFORMED):
-        return False
+    if str(tensor.layout) != "torch.strided":
+        raise TypeError(f"a tensor of layout {tensor.layout} is no array: to_dense() makes it one")
+    if tensor.is_cuda == device.emulated:
+        needed = "inside emulated(...) tensors are the host's" if device.emulated else "tensor.cuda() moves it to a GPU"
+        raise TypeError(f"a tensor in the memory of {tensor.device}: {needed}")
 
 
-def code_of(program: Program, serves: Workload, binary: database.Binary, arch: Arch) -> Code:
-    """The code of a Program, made from the installed sources: of a foreign binary only the operations of an epilogue
-    compiled into it are read, which a Program does not say. BuildError where that is none."""
+def _of_tensor(tensor: Any, device: Any) -> Any:
+    """This device's array on a tensor's memory."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_conj() or tensor.is_neg():  # lazily conjugated and negated: the memory does not have it yet
+        tensor = tensor.resolve_conj().resolve_neg()
     try:
-        wanted = serves.with_epilogue(_compiled_in(program, json.loads(binary.constants)))
-        return code(flatten(FAMILIES[program.family].source), constants(program, wanted), arch.target)
-    except MALFORMED as error:
-        raise BuildError(f"a Program of a database that others can write to makes no kernel: {error}") from None
+        dtype = _dtype(name)
+    except (TypeError, AttributeError):
+        raise TypeError(f"a tensor of {tensor.dtype} is no array of a type that is served") from None
+    strides = tuple(step * dtype.itemsize for step in tensor.stride())
+    number = tensor.device.index if tensor.is_cuda else 0
+    return device.borrowed(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, number)
 
 
-def _compiled_in(program: Program, given: Mapping[str, object]) -> Collection[str]:
-    """The epilogue compiled into a binary: five bits per operation, the first lowest."""
-    names = {operation.code: name for name, operation in OPERATIONS.items()}
-    codes, found = given.get("EPILOGUE_CODES", 0), []
-    if not dict(program.values).get("epilogue_fixed") or not isinstance(codes, int):
-        return ()
-    while codes > 0:
-        if codes & 31 in names:
-            found.append(names[codes & 31])
-        codes >>= 5
-    return found
+def _dtype(name: str) -> np.dtype[Any]:
+    if name not in AS_INTEGERS:
+        return np.dtype(name)
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name))
+
+
+def _of(value: Any, device: Any) -> Any:
+    """This device's array on the memory of an object with an interface."""
+    if device.emulated or not _has(value, CAI):
+        return device.xp.from_dlpack(value)
+    facts = value.__cuda_array_interface__
+    if facts.get("mask") is not None:
+        raise TypeError(f"a masked {type(value).__name__} is no array")
+    dtype, shape, strides = np.dtype(facts["typestr"]), tuple(facts["shape"]), facts.get("strides")
+    if strides is None:
+        strides = _packed(shape, dtype.itemsize)
+    if facts.get("stream") is not None:
+        device.wait_for(facts["stream"])
+    return device.borrowed(facts["data"][0], shape, tuple(strides), dtype, value, device.number)
+
+
+def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= extent
+    return tuple(reversed(strides))
+
+
+class _Interface:
+    """A CuPy array for `torch.as_tensor`, which keeps this alive while the tensor lives."""
+
+    def __init__(self, array: Any):
+        self.array = array
+        self.__cuda_array_interface__ = {
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": array.dtype.str,
+            "data": (array.data.ptr, False),
+            "version": 2,
+        }
+
+
+def _tensor(array: Any, like: Any) -> Any:
+    """A tensor on a result's memory, beside `like`."""
+    torch, name = sys.modules["torch"], array.dtype.name
+    if 0 in array.shape:
+        return torch.empty(array.shape, dtype=getattr(torch, name), device=like.device)
+    plain = array.view(AS_INTEGERS[name]) if name in AS_INTEGERS else array
+    if like.is_cuda:
+        tensor = torch.as_tensor(_Interface(plain), device=like.device)
+    else:
+        tensor = torch.from_numpy(plain if all(step >= 0 for step in plain.strides) else plain.copy())
+    return tensor.view(getattr(torch, name)) if name in AS_INTEGERS else tensor

@@ -6,8 +6,10 @@ from typing import Any
 
 from .api import current_runtime
 from .arguments import operations
+from .foreign import adopting
 
 
+@adopting
 def grouped_matmul(
     x: Any,
     w: Any,

@@ -1,4 +1,10 @@
-"""Parts of the keys by which Plans are found: what two calls must share for one Plan to serve both."""
+"""Keys by which Plans are found: what two calls must share for one Plan to serve both.
+
+They are flat tuples of numbers where time matters: each entry costs time to build, to hash and to compare. CuPy's
+`_shape` and `_strides` are the lists that its properties make tuples of at every read, at twice the price; behind each
+array's (of equal lengths) stands None, so that no two different calls have equal keys. `Runtime.call` and the short
+way of matmul (api.py) build them in place.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +19,18 @@ def about(steps: tuple[Operation, ...], pointer: Callable[[Any], int]) -> tuple[
     """The part of a key that stands for the epilogue: alignment for addresses, for scalars whether they are whole."""
     parts: list[Any] = []
     for name, operand, scalar in steps:
-        if operand is None:
-            parts += (name, is_whole(scalar), type(scalar) is complex)
+        if operand is not None:
+            parts += (name, operand.shape, operand.strides, operand.dtype, pointer(operand) & 15)
         else:
-            parts += (name, operand.shape, operand.strides, operand.dtype, pointer(operand) & 15, is_whole(scalar))
+            parts.append(name)
+        if scalar != 0.0 or type(scalar) is complex:
+            parts += (is_whole(scalar), type(scalar) is complex)
     return tuple(parts)
+
+
+def laid(array: Any) -> tuple[Any, ...]:
+    """How an array lies, of any library."""
+    return array.shape, array.strides, array.dtype
 
 
 def places(arrays: Sequence[Any], where: Callable[[Any], int]) -> tuple[int | None, ...]:

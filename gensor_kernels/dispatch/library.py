@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gensor_database import Timing
 
+from .. import config, forking
 from ..build.source import digest, flatten
 from ..devices.device import Code
 from ..machine.arch import Arch
@@ -117,6 +119,16 @@ class Shelf:
     others: list[Kernel] = field(default_factory=list)
 
 
+def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
+    """The same with more timings."""
+    timings = dict(contents.timings)
+    for row in rows:
+        known = timings.get(row.key, ())
+        if row.digest not in {each.digest for each in known}:
+            timings[row.key] = [*known, row]
+    return replace(contents, timings=timings)
+
+
 class Library:
     """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
@@ -126,32 +138,51 @@ class Library:
     def __init__(self, contents: Contents | None = None, read: Callable[[], Contents] | None = None):
         self._read = read or (lambda: self.contents)
         self._noted: dict[str, Timing] = {}
+        self.after_fork()
+        forking.renew(self)
         #: what new times are taken under; see Device.conditions
         self.conditions = "{}"
-        self._take(contents or (read() if read else Contents()))
+        self.contents: Contents = contents or Contents()
+        self._take(contents or self._readable())
+
+    def after_fork(self) -> None:
+        """Locks that nobody holds: one for readings of the stores, one for taking in what was read or measured."""
+        self._reading, self._taking = threading.Lock(), threading.Lock()
 
     def _take(self, contents: Contents) -> None:
-        timings = {key: {row.digest: row for row in rows} for key, rows in contents.timings.items()}
-        for row in self._noted.values():
-            timings.setdefault(row.key, {})[row.digest] = row
         shelves: dict[str, Shelf] = {}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
             shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
             (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
         # Other threads choose from this meanwhile: whole things take the places of whole things.
-        self.contents = replace(contents, timings={key: list(rows.values()) for key, rows in timings.items()})
+        self.contents = _with(contents, self._noted.values())
         self._shelves = shelves
-        #: measured over predicted time by kernel digest, as far as anybody has asked; see tiers.residual
+        #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float] = {}
 
     def reload(self) -> None:
         """Reads the stores again."""
-        self._take(self._read())
+        with self._reading:  # what was read last is taken in last
+            contents = self._readable()
+            with self._taking:
+                self._take(contents)
+
+    def _readable(self) -> Contents:
+        """What the stores hold; where they cannot be read at all, what is known already: a call waits for it."""
+        try:
+            return self._read()
+        except Exception as error:
+            config.logger().warning("the databases cannot be read: %s", error, exc_info=True)
+            return self.contents
 
     def note(self, rows: Iterable[Timing]) -> None:
         """Takes in timings that were measured just now; they outlast `reload`, stored or not."""
-        self._noted.update((row.digest, row) for row in rows)
-        self._take(self.contents)
+        with self._taking:
+            new = {row.digest: row for row in rows}
+            self._noted.update(new)
+            self.contents = _with(self.contents, new.values())
+            timed = {row.kernel_digest for row in new.values()}
+            self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""
@@ -167,8 +198,10 @@ class Library:
         return [row for row in usable if row.device == self.conditions] or usable
 
     def is_current(self, workload: Workload) -> bool:
-        """Whether its timings were taken under the conditions there are now."""
-        return any(row.device == self.conditions for row in self.timings(workload))
+        """Whether its timings were taken under the conditions there are now, that of its record's kernel among them."""
+        current = {row.kernel_digest for row in self.timings(workload) if row.device == self.conditions}
+        recorded = self.record(workload)
+        return bool(current) and (recorded is None or recorded.digest in current)
 
     def _fits(self, name: str, workload: Workload) -> bool:
         kernel = self.contents.kernels.get(name)

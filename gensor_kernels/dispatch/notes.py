@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Row, Store, StoreError
+from gensor_database.errors import first_told
 
-from .. import config
+from .. import config, forking
 
 #: Seconds a call waits for other processes' locks; what is locked for longer is written with the next race.
 PATIENCE = 0.2
@@ -20,10 +21,15 @@ class Notes:
     """Rows that wait, and the database they are for."""
 
     def __init__(self) -> None:
+        self._refused = False
+        self.after_fork()
+        forking.renew(self)
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """What waits is written by the parent."""
         self._lock = threading.Lock()
         self._waiting: list[Row] = []
-        self._refused = False
-        _all.add(self)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Stores rows, and whatever is waiting."""
@@ -47,9 +53,11 @@ class Notes:
                 self._waiting = []
             except LockedStoreError as error:
                 config.logger().info("what was measured is stored later: %s", error)
-            except StoreError as error:
+            except Exception as error:  # whatever it is: a call that was served waits for us
                 self._refused, self._waiting = True, []
-                config.logger().warning("what was measured is kept for this process only: %s", error)
+                known = isinstance(error, StoreError) and not first_told(database)
+                say = config.logger().info if known else config.logger().warning
+                say("what was measured is kept for this process only: %s", error)
 
 
 _all: WeakSet[Notes] = WeakSet()

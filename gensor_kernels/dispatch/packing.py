@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .api import current_runtime
 from .arguments import kind
+from .foreign import adopting
 from .whole import whole
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 WORTHWHILE = 1.05
 
 
+@adopting
 def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
     """`w` in the layout in memory that products with `rows` rows beside it are predicted to be fastest with.
 
@@ -65,8 +67,8 @@ def _seconds(runtime: Runtime, w: Any, view: View | None, transposed: bool, rows
     from ..operators.matmul import default_output
     from ..operators.workload import contiguous
     from ..programs.families import FAMILIES
+    from .predicting import few_seconds
     from .problem import make, view_of
-    from .tiers import few_seconds
 
     arch = runtime.device.arch
     assert arch is not None

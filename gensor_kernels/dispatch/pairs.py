@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .. import config, recording
+from .. import recording
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -33,6 +34,13 @@ def pair(runtime: Runtime, form: Any, a: Any, b: Any, out: Any, dtype: Any) -> A
         raise
     if plan is None:
         return _first(runtime, key, form, a, b, out, dtype, pa, pb, pc)
+    try:
+        return plan.run(a, b, out, (), pa, pb, pc)
+    except runtime.troubles as error:
+        from .contractions import refused
+        from .mishaps import instead
+
+        plan = instead(runtime, key, plan, error, partial(refused, runtime, plan))
     return plan.run(a, b, out, (), pa, pb, pc)
 
 
@@ -40,26 +48,31 @@ def _first(
     runtime: Runtime, key: Any, form: Any, a: Any, b: Any, out: Any, dtype: Any, pa: int, pb: int, pc: int
 ) -> Any:
     """The first call of its kind, or any while calls are recorded."""
-    from .contractions import counted, make, refused
-    from .runtime import MOST_PLANS
+    from . import tally
+    from .contraction_rows import counted
+    from .contractions import make, refused
+    from .mishaps import instead
 
     plan = runtime.plans.get(key)
-    if plan is None:
+    if plan is not None:
+        tally.seen(plan)
+    else:
         runtime.check(a, b, out, (), None)
         with runtime.lock:
             plan = runtime.plans.get(key)
             if plan is None:
+                tally.misses.add()
                 plan, keep = make(runtime, form, a, b, out, dtype)
                 if keep:
-                    if len(runtime.plans) >= MOST_PLANS:
-                        runtime.plans.clear()
-                    runtime.plans[key] = plan
-    try:
+                    runtime.keep(key, plan)
+
+    def run(plan: Any) -> Any:
         if recording.active:
             return counted(runtime, plan, a, b, out, pa, pb, pc)
         return plan.run(a, b, out, (), pa, pb, pc)
-    except runtime.device.refusals as error:
-        # A launch the driver refuses at once has done nothing: the library can still serve the call.
-        config.logger().warning("a launch was refused (%s); the call goes to the library", error)
-        plan = runtime.plans[key] = refused(runtime, plan, error)
-        return plan.run(a, b, out, (), pa, pb, pc)
+
+    try:
+        return run(plan)
+    except runtime.troubles as error:
+        plan = instead(runtime, key, plan, error, partial(refused, runtime, plan))
+    return run(plan)

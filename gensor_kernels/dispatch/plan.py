@@ -1,30 +1,15 @@
-"""Plans: what a call does once everything about it but its addresses and scalars is known.
-
-The warm path of a call is a dictionary lookup and `LaunchPlan.run`, which copies 592 bytes, writes addresses
-and scalars into them, and launches.
-"""
+"""Plans: what a call does once everything about it but its addresses and scalars is known (launches: launching.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..devices.device import Launcher
 from ..errors import UnsupportedError
-from ..operators.epilogue import OPERATIONS
-from ..programs.params import (
-    HEAD_BYTES,
-    OPERAND_BYTES,
-    SCALAR_OFFSET,
-    STEP_BYTES,
-    WORKSPACE_OFFSET,
-    write_call,
-    write_pointer,
-    write_scalar,
-)
+from . import tally
 from .arguments import Call, Operation
 from .fallback import conjugated, evaluate
-from .staging import Staging, clearance, operand_dtype
+from .staging import Staging, operand_dtype
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -82,12 +67,16 @@ class FallbackPlan:
         if self.runs_to_wait > 0:
             self.runs_to_wait -= 1
         elif self.runs_to_wait == 0 or self.standby is not None:
+            from .planning import standby
+
             capturing = device.capturing()
             if self.runs_to_wait == 0:
-                self.standby = self.runtime.standby(replace(call, operations=steps), a, b, out, capturing)
+                self.standby = standby(self.runtime, replace(call, operations=steps), a, b, out, capturing)
                 self.runs_to_wait = 0 if capturing and self.standby is None else -1
             if capturing and self.standby is not None:
                 return self.standby.run(a, b, out, steps, pa, pb, pc)
+        if self.reason:  # races have none
+            tally.fallbacks.add()
         if call.plain:
             return device.product(a, b, self.library_call.math, out)
         value = evaluate(device, replace(self.library_call, operations=steps), a, b)
@@ -147,77 +136,4 @@ class StagedPlan:
         if out is None or target is not None:
             return result
         out[...] = result
-        return out
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A kernel bound to sizes: packed Params without addresses, what the device loaded, the workspace it needs."""
-
-    template: bytes
-    launch: Launcher
-    swapped: bool
-    workspace: tuple[int, bool]
-
-
-class LaunchPlan:
-    """A kernel bound to one set of shapes, strides and dtypes."""
-
-    tier = 3
-
-    def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
-        self.runtime, self.device, self.call = runtime, runtime.device, call.without_arrays()
-        self.local = runtime.device.local
-        self.rest, self.launch, self.swapped = bound.template[OPERAND_BYTES:], bound.launch, bound.swapped
-        self.workspace = bound.workspace if bound.workspace[0] else None
-        # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        self.low_a, self.high_a = clearance(a, out)
-        self.low_b, self.high_b = clearance(b, out)
-        self.steps = tuple(
-            (HEAD_BYTES + STEP_BYTES * index, *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
-            for index, step in enumerate(call.operations)
-        )
-        self.is_complex = call.dtype.kind == "c"
-
-    def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
-        """Writes this call's addresses and scalars into Params, and launches."""
-        result = out
-        if out is None:
-            result = self.device.empty(self.call.shape, self.call.dtype)
-            pc = self.device.pointer(result)
-        elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
-            return self._through_temporary(a, b, out, steps)
-        owner = None
-        if self.workspace is not None:
-            owner, address = self.device.workspace(*self.workspace)
-        arguments = self.local.arguments
-        if self.swapped:
-            write_call(arguments[0], 0, pb, pa, pc, self.rest)
-        else:
-            write_call(arguments[0], 0, pa, pb, pc, self.rest)
-        if steps and self._write_steps(arguments[0], steps, pc):
-            return self._through_temporary(a, b, out, steps)
-        if owner is not None:
-            write_pointer(arguments[0], WORKSPACE_OFFSET, address)
-        self.launch(arguments, (result, a, b), steps, owner)
-        return result
-
-    def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
-        """Writes addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""
-        pointer = self.device.pointer
-        for (offset, low, high, takes_scalar), (_, operand, scalar) in zip(self.steps, steps):  # noqa: B905
-            if operand is not None:
-                address = pointer(operand)
-                if low < pc - address < high:
-                    return True
-                write_pointer(buffer, offset, address)
-            if takes_scalar:
-                write_scalar(buffer, offset + SCALAR_OFFSET, scalar.real)
-                if self.is_complex and operand is None:
-                    write_scalar(buffer, offset, scalar.imag)
-        return False
-
-    def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps) -> Any:
-        a, b = conjugated(self.call, a, b)
-        out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
         return out

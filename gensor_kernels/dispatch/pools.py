@@ -6,9 +6,11 @@ from typing import Any
 
 from .api import current_runtime
 from .conv_parameters import IMAGES
+from .foreign import adopting
 from .whole import padding_pairs, pair
 
 
+@adopting
 def max_pool2d(
     x: Any,
     kernel_size: Any,
@@ -30,6 +32,7 @@ def max_pool2d(
     return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(ceil_mode))
 
 
+@adopting
 def avg_pool2d(
     x: Any,
     kernel_size: Any,
@@ -50,6 +53,7 @@ def avg_pool2d(
     return _pooled("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 
+@adopting
 def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
     """Average of each channel over the whole image: (n, c, 1, 1), or (n, 1, 1, c) with `layout="NHWC"`."""
     from .calls import call

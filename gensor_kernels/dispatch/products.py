@@ -7,9 +7,11 @@ from typing import Any
 from ..errors import UnsupportedError
 from .api import current_runtime
 from .arguments import FusedAsked, operations
+from .foreign import adopting
 from .pairs import pair
 
 
+@adopting
 def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()) -> Any:
     """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
 
@@ -39,6 +41,7 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
     return einsum(current_runtime(), operands, dtype, optimize, conjugate)
 
 
+@adopting
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """Sum of products over `axes` of two arrays, as `cupy.tensordot` (numpy.tensordot).
 
@@ -64,6 +67,7 @@ def _axes(axes: Any) -> Any:
     return tuple((int(each),) if not hasattr(each, "__len__") else tuple(map(int, each)) for each in (first, second))
 
 
+@adopting
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """Product over the last axis of `a` and the last but one of `b` (its only one), as `cupy.dot` (numpy.dot).
 
@@ -74,6 +78,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     return pair(current_runtime(), ("dot",), a, b, out, None)
 
 
+@adopting
 def inner(a: Any, b: Any) -> Any:
     """Product over the last axes of two arrays, as `cupy.inner` (numpy.inner): (..., k) and (..., k).
 
@@ -82,6 +87,7 @@ def inner(a: Any, b: Any) -> Any:
     return pair(current_runtime(), ("inner",), a, b, None, None)
 
 
+@adopting
 def vdot(a: Any, b: Any) -> Any:
     """Product of two arrays as vectors, the first one conjugated, as `cupy.vdot` (numpy.vdot): an array without axes.
 
@@ -96,6 +102,7 @@ def vdot(a: Any, b: Any) -> Any:
     return pair(runtime, ("vdot",), a, b, None, None)
 
 
+@adopting
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """Products of every element of `a` with every one of `b`, as `cupy.outer` (numpy.outer): (a.size, b.size).
 
@@ -107,6 +114,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     return pair(runtime, ("outer",), a.ravel(), b.ravel(), out, None)
 
 
+@adopting
 def linear(
     x: Any,
     w: Any,
@@ -116,6 +124,7 @@ def linear(
     scales: Any = None,
     zeros: Any = None,
     group: int | None = None,
+    prologue: Any = None,
 ) -> Any:
     """`activation(x @ w.T + bias)` in one kernel, as `torch.nn.functional.linear` with an activation.
 
@@ -133,10 +142,15 @@ def linear(
     take `x` of float16 or bfloat16, sum each group exactly as it is and scale the sum, so weights are never rounded;
     scales are brought to x's dtype. The result has x's dtype. Gates take no quantised weights.
 
+    `prologue` are operations on `x` as kernels read it, as in `matmul`: `linear(x, w, prologue=["gelu"])` is
+    `gelu(x) @ w.T`, and `[("mul", gamma), ("bias", beta), "relu"]` has vectors (in,).
+
     Raises ValueError for shapes that do not fit and for other names, TypeError for operands that are no arrays of this
     device.
     """
     runtime = current_runtime()
+    if prologue is not None:
+        return _prepared_linear(runtime, x, w, bias, activation, prologue, (scales, zeros, group))
     try:
         steps = operations(1, bias, None, activation, None)
     except FusedAsked:
@@ -158,6 +172,23 @@ def linear(
     except AttributeError:
         runtime.check(x, w, None, steps, None)
         raise
+
+
+def _prepared_linear(
+    runtime: Any, x: Any, w: Any, bias: Any, activation: str | None, prologue: Any, quantised: tuple[Any, Any, Any]
+) -> Any:
+    """A linear layer with a prologue; `quantised` are scales, zeros and group."""
+    from .prepared import in_front, product
+
+    scales, zeros, group = quantised
+    if scales is None and zeros is None and group is None:
+        runtime.check(x, w, None, (), None)
+        try:
+            return product(runtime, x, transposed(w), prologue, None, operations(1, bias, None, activation), None, None)
+        except FusedAsked:
+            pass
+    x = in_front(runtime, x, prologue)
+    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
 
 
 def define(expression: str, epilogue: Any = ()) -> Any:

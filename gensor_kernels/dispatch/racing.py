@@ -16,7 +16,9 @@ from gensor_database import Timing, canonical
 from .. import config
 from ..errors import BuildError
 from ..operators.workload import Workload
+from . import tally
 from .library import Kernel, Library
+from .mishaps import sampled
 from .tiers import Request, candidates
 
 if TYPE_CHECKING:
@@ -65,12 +67,13 @@ def race(runtime: Runtime, request: Request, bind: Bind, vendor: Callable[[], An
     runtime.raced.add(request.problem.workload.key())
     try:
         entrants = _bound(contenders(request, runtime.library), bind)
-        if not entrants:
-            return False
-        samples = runtime.device.sampled([vendor, *(call for _, call in entrants)])
+        samples = sampled(runtime, vendor, entrants) if entrants else []
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
+    if not entrants:
+        return False
+    tally.races.add()
     digests = [None, *(digest for digest, _ in entrants)]
     rows = [_timing(runtime, request, digest, name, times) for digest, times in zip(digests, samples, strict=True)]
     runtime.library.note(rows)
@@ -80,7 +83,7 @@ def race(runtime: Runtime, request: Request, bind: Bind, vendor: Callable[[], An
 
 
 def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[tuple[str, Callable[[], Any]]]:
-    entrants = []
+    entrants: list[tuple[str, Callable[[], Any]]] = []
     for kernel in kernels:
         try:
             entrants.append((kernel.digest, bind(kernel)))

@@ -11,8 +11,10 @@ from typing import Any
 
 from .api import current_runtime
 from .arguments import operations
+from .foreign import adopting
 
 
+@adopting
 def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Sum over `axis` (all by default), as `cupy.sum`; float16 and bfloat16 are summed in float32 and rounded once.
 
@@ -21,61 +23,73 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
     return _reduced("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
+@adopting
 def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Mean over `axis` (all by default), as `cupy.mean`; float16 and bfloat16 are summed in float32."""
     return _reduced("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
+@adopting
 def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Product over `axis` (all by default), as `cupy.prod`."""
     return _reduced("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
+@adopting
 def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Maximum over `axis` (all by default), as `cupy.max`; NaN where there is one. ValueError for no elements."""
     return _reduced("reduce_max", a, axis, out, keepdims)
 
 
+@adopting
 def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Minimum over `axis` (all by default), as `cupy.min`; NaN where there is one. ValueError for no elements."""
     return _reduced("reduce_min", a, axis, out, keepdims)
 
 
+@adopting
 def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """Position of the first maximum, or of the first NaN, over `axis` (the flattened array by default); int64."""
     return _reduced("argmax", a, axis, out, keepdims)
 
 
+@adopting
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """Position of the first minimum, or of the first NaN, over `axis` (the flattened array by default); int64."""
     return _reduced("argmin", a, axis, out, keepdims)
 
 
+@adopting
 def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
     """Variance over `axis` (all by default), as `cupy.var`: squares of deviations over count - `ddof`."""
     return _reduced("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
+@adopting
 def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Euclidean norm over `axis` (all by default): the square root of the sum of squares."""
     return _reduced("l2_norm", a, axis, None, keepdims)
 
 
+@adopting
 def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """log(sum(exp(a))) over `axis` (all by default) without overflow, as `scipy.special.logsumexp`."""
     return _reduced("logsumexp", a, axis, None, keepdims)
 
 
+@adopting
 def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along `axis` without overflow, as `torch.nn.functional.softmax`; of `x`'s dtype."""
     return _mapped("softmax", x, axis, out)
 
 
+@adopting
 def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
     """log(softmax(x)) along `axis`, as `torch.nn.functional.log_softmax`; of `x`'s dtype."""
     return _mapped("log_softmax", x, axis, out)
 
 
+@adopting
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
 ) -> Any:
@@ -87,6 +101,7 @@ def layer_norm(
     return _normed("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
+@adopting
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes, as `torch.nn.functional.rms_norm`.
 

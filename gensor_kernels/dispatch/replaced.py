@@ -30,6 +30,8 @@ FUNCTIONS = {
     "gated": ("gates", "FUNCTIONS"),
     "ragged": ("ragged", "RAGGED"),
     "normed": ("normed", "NORMED"),
+    "matmul_prologue": ("prepared", "PREPARED"),
+    "conv_prologue": ("prepared_convolution", "PREPARED_CONVOLUTION"),
     "quantised": ("quantised_linear", "QUANTISED_LINEAR"),
 }
 

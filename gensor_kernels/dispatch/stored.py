@@ -1,13 +1,13 @@
 """From databases to a Library.
 
 A cubin, and the source text beside it, are taken only from stores that nobody else can have written to. From any
-other store Programs and times are taken (foreign.py), and the code is made anew from the installed sources.
+other store Programs and times are taken (untrusted.py), and the code is made anew from the installed sources.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +16,14 @@ import gensor_database as database
 from .. import config
 from ..build.source import flatten
 from ..devices.device import Code
-from ..errors import BuildError, GensorError
+from ..errors import BuildError, ConfigError, GensorError
 from ..machine.arch import Arch
 from ..operators import operator
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
 from ..programs.grammar import MALFORMED
 from ..programs.program import Program
-from . import foreign
+from . import untrusted
 from .library import Contents, Kernel, Library, code
 
 
@@ -34,9 +34,17 @@ def library(arch: Arch) -> Library:
 
 def read(arch: Arch) -> Contents:
     """The contents of the three layers now."""
-    layers = database.open_layers(arch.name, config.own_database(), config.site_database())
+    layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database))
     abis = {name: family.abi for name, family in FAMILIES.items()}
-    return contents(layers.load(arch.name, abis, foreign.well_formed), arch)
+    return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
+
+
+def _path(setting: Callable[[], Path | None]) -> Path | None:
+    try:
+        return setting()
+    except ConfigError as error:
+        config.logger().warning("a database is left out: %s", error)
+        return None
 
 
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:
@@ -45,13 +53,13 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
     usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
     stored = catalog.kernels()
     kernels = {each.digest: each for row in stored if row.usable and (each := _kernel(row, arch)) is not None}
-    strange = {row.kernel.digest: kernels.get(row.kernel.digest) for row in stored if foreign.is_foreign(row)}
+    strange = {row.kernel.digest: kernels.get(row.kernel.digest) for row in stored if untrusted.is_foreign(row)}
     classes = {each.kernel.class_key for each in stored}
 
     def may(name: str | None, key: str) -> bool:
         """Whether a record or time of this kernel and Workload counts: those of foreign kernels are looked at."""
         kernel = strange.get(name or "")
-        return name not in strange or (kernel is not None and foreign.is_legal(kernel, key, arch))
+        return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
 
     return Contents(
         kernels=kernels,
@@ -105,6 +113,6 @@ def _code(stored: database.StoredKernel, program: Program, serves: Workload, arc
     binary = binary or stored.binary(trusted=False)
     if binary is None:
         raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
-    if foreign.is_foreign(stored):
-        return foreign.code_of(program, serves, binary, arch)
+    if untrusted.is_foreign(stored):
+        return untrusted.code_of(program, serves, binary, arch)
     return code(flatten(FAMILIES[stored.kernel.family].source), json.loads(binary.constants), arch.target)

@@ -11,9 +11,9 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..operators.storage import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
 from ..operators.workload import View
-from .arguments import product_shapes
 from .function import Asked, Function, Result, Understood
 from .problem import make
+from .shapes import product_shapes
 
 
 @dataclass(frozen=True)

@@ -16,23 +16,17 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gensor_database import winner
 
 from .. import config
 from ..errors import UnsupportedError
-from ..machine import roofline
 from ..machine.arch import Arch
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.workload import Workload
-from ..programs.families import FAMILIES
-from ..programs.family import Coordinate, Family
-from ..programs.program import Program
 from ..programs.space import Space
-from ..programs.tables import Columns, Tables
 from .library import Kernel, Library, generate
+from .predicting import predict, predicted_us, residual
 from .problem import Problem
 
 #: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
@@ -109,7 +103,7 @@ def _measured(request: Request, library: Library) -> Choice | None:
         return None  # a time with nothing to compare it with shows no win
     kernel = library.kernel(ours.kernel_digest)
     versus = "" if vendor is None else f", the library {vendor:.1f} us"
-    predicted = _predict(kernel, workload, request.arch)
+    predicted = predicted_us(kernel, workload, request.arch)
     return Choice(1, f"measured on {part}: {time:.1f} us{versus}", kernel, predicted, time, vendor)
 
 
@@ -118,7 +112,7 @@ def _recorded(request: Request, library: Library) -> Choice | None:
     kernel = library.record(workload)
     if kernel is None or not request.allows(kernel):
         return None
-    return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, _predict(kernel, workload, arch))
+    return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted_us(kernel, workload, arch))
 
 
 def _predicted(request: Request, library: Library) -> Choice | None:
@@ -184,66 +178,6 @@ def coarsened(workload: Workload) -> Workload:
     """The same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
     coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
     return replace(workload, alignment=tuple(coarse.items()))
-
-
-def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch) -> list[float]:
-    """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal."""
-    seconds = [math.inf] * len(kernels)
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, kernel in enumerate(kernels):
-        key = (kernel.program.family, kernel.serves.layout, kernel.serves.alignment)
-        groups.setdefault(key, []).append(index)
-    for indices in groups.values():
-        name = kernels[indices[0]].program.family
-        wanted = kernels[indices[0]].workload(workload)
-        if FAMILIES[name].serves(wanted, arch) is None:
-            values = few_seconds(FAMILIES[name], [kernels[i].program for i in indices], wanted, arch)
-            for index, value in zip(indices, values, strict=True):
-                seconds[index] = value
-    return seconds
-
-
-def few_seconds(family: Family, programs: Sequence[Program], workload: Workload, arch: Arch) -> list[float]:
-    """The potential of a few Programs; infinity off the Workload's lattice and where they are not legal.
-
-    A Space tabulates its whole lattice, which pays from thousands of Programs on. Here the lattice is cut down to
-    the values that occur.
-    """
-    coordinates = family.coordinates(workload, arch)
-    seconds = [math.inf] * len(programs)
-    on = [i for i, p in enumerate(programs) if all(value in c.values for c, (_, value) in _pairs(coordinates, p))]
-    if not on:
-        return seconds
-    table = [[value for _, value in programs[i].values] for i in on]
-    occurring = [tuple(sorted(set(column))) for column in zip(*table, strict=True)]
-    cut = [replace(c, values=values) for c, values in zip(coordinates, occurring, strict=True)]
-    points = np.array([[values.index(v) for values, v in zip(occurring, row, strict=True)] for row in table])
-    tables = Tables(cut, family.parts(workload, arch))
-    legal = family.legal(Columns(tables, points), workload, arch)
-    if legal.any():
-        terms = family.terms(Columns(tables, points[legal]), workload, arch)
-        for index, value in zip(np.array(on)[legal], roofline.seconds(terms, arch).tolist(), strict=True):
-            seconds[index] = value
-    return seconds
-
-
-def _pairs(coordinates: Sequence[Coordinate], program: Program) -> list[tuple[Coordinate, tuple[str, int]]]:
-    """Coordinates beside a Program's values; both are in the family's order."""
-    return list(zip(coordinates, program.values, strict=True))
-
-
-def _predict(kernel: Kernel, workload: Workload, arch: Arch) -> float | None:
-    (seconds,) = predict([kernel], workload, arch)
-    return seconds * 1e6 if math.isfinite(seconds) else None
-
-
-def residual(kernel: Kernel, library: Library, arch: Arch) -> float:
-    """Measured over predicted time of a kernel on this part, geometric mean; 1 where it was never measured."""
-    if kernel.digest not in library.residuals:
-        pairs = [(_predict(kernel, workload, arch), measured) for workload, measured in library.timed(kernel)]
-        ratios = [math.log(measured / predicted) for predicted, measured in pairs if predicted]
-        library.residuals[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
-    return library.residuals[kernel.digest]
 
 
 def code_of(name: str) -> int:

@@ -7,22 +7,30 @@ through the user's database. Nothing is tuned inside graph capture, nor where `G
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
-from gensor_database import Verification
+from gensor_database import LockedStoreError, Store, StoreError, Verification
+from gensor_database.errors import first_told
 
-from .. import config
+from .. import config, forking
 from ..machine.arch import Arch
 from ..machine.roofline import bound_us
 from ..operators.workload import Workload
+from ..programs.families import FAMILIES
+from . import tally
+from .claims import claim
 from .library import Library
 from .notes import Notes
 from .tiers import Choice, Request, choose
-from .worker import Worker, WorkerError
+from .worker import PATIENCE, Ended, Worker, WorkerError
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -52,28 +60,70 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str],
     _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
     if not done:
         return choice
+    tally.tunes.add()
     library.reload()
     return choose(request, library)
 
 
 def _say(text: str) -> None:
     """A line of progress for a person who waits."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # it is closed, or the terminal gone
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
 
 def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
-    """Tunes one Workload into the user's database; False, and a warning, where that failed.
+    """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    A kernel during which the process died or hung is stored as failed, and the rest is tried again without it.
+    Why there is none is a warning of the process that tuned.
     """
     database = config.own_database()
     if database is None:
         return False
+    if not _can_store(database):
+        return False
+    with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
+        stored = _is_stored(database, workload, arch)
+        return stored if stored or not mine else _tuned(database, workload, arch, notes)
+
+
+def _can_store(database: Path) -> bool:
+    """Whether what is tuned could be stored; where not, that is said once: nobody is to wait for a walk in vain."""
+    try:
+        with Store.open(database) as store:
+            store.add()
+    except LockedStoreError:  # by the time there is something to store it may not be any more
+        return True
+    except StoreError as error:
+        say = config.logger().warning if first_told(database) else config.logger().info
+        say("nothing is tuned: %s", error)
+        return False
+    return True
+
+
+def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
+    """Whether the database has a kernel for this Workload that serves here."""
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    try:
+        with Store.open(database, readonly=True) as store:
+            entry = store.find(workload.key(), arch.name, arch.part, abis)
+    except StoreError:
+        return False
+    return entry is not None and entry.usable
+
+
+def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None) -> bool:
+    """Whether the tuning process finds a kernel.
+
+    One during which it died or hung is stored as failed, and the rest is tried again without it.
+    """
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
     for _ in range(ATTEMPTS):
         try:
             answer = WORKER.ask(request)
+        except Ended as error:
+            config.logger().info("tuning was ended: %s", error)
+            return False
         except WorkerError as error:
             config.logger().warning("tuning did not finish: %s", error)
             if error.trying is None:
@@ -92,28 +142,35 @@ class Background:
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
+        self._failed = 0  # in a row
+        self.after_fork()
+        forking.renew(self)
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """The thread, and what waits for it, is the parent's."""
         self._lock = threading.Lock()
         self._waiting: deque[Workload] = deque()
         self._thread: threading.Thread | None = None
-        self._failed = 0  # in a row
 
     def consider(self, workload: Workload) -> None:
-        """Tunes a hot Workload, unless that was done or cannot gain anything."""
-        runtime, key = self.runtime, workload.key()
-        if key in runtime.tuned or not self._allowed() or self._is_good(workload):
-            return
-        runtime.tuned.add(key)
-        with self._lock:
-            self._waiting.append(workload)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
-                self._thread.start()
+        """Tunes a hot Workload, unless that was done or cannot gain anything. Raises nothing: a call waits."""
+        try:
+            if self._allowed() and not self._is_good(workload):
+                self._start(workload)
+        except Exception as error:
+            config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until nothing is left to tune, at most `timeout` seconds."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
+
+    def drop(self) -> None:
+        """Tunes nothing of what waits."""
+        with self._lock:
+            self._waiting.clear()
 
     def _allowed(self) -> bool:
         device, asked = self.runtime.device, config.background()
@@ -126,6 +183,23 @@ class Background:
             return True
         times = [row.median_us for row in library.timings(workload)]
         return bool(times) and min(times) <= NEAR_BOUND * bound_us(workload, arch)
+
+    def _start(self, workload: Workload) -> None:
+        with self._lock:
+            if workload.key() in self.runtime.tuned:
+                return
+            self.runtime.tuned.add(workload.key())
+            self._waiting.append(workload)
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._work, name="gensor-tuning", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there may be no more threads, and at a program's end there are none
+                self._waiting.clear()
+                config.logger().info("nothing is tuned in the background: %s", error)
+            else:
+                self._thread = thread
 
     def _work(self) -> None:
         while True:
@@ -146,6 +220,21 @@ class Background:
         config.logger().info("tuning in the background: %s", workload.key())
         if tune(workload, runtime.device.arch, runtime.notes):
             self._failed = 0
+            tally.tunes.add()
             runtime.renew(workload)
         else:
             self._failed += 1
+
+
+_all: WeakSet[Background] = WeakSet()
+
+
+@atexit.register
+def _stop() -> None:
+    """A program that ends does not wait for what it tunes: the process is ended, and the threads come to theirs."""
+    running = list(_all)
+    for each in running:
+        each.drop()
+    WORKER.stop()
+    for each in running:
+        each.join(1.0)

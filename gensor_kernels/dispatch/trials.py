@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import config
 from .arguments import Call, Operation
 from .call_plans import Base, KernelPlan, LibraryPlan
 from .contract import Study, target, views
@@ -50,11 +51,19 @@ class Trial:
             if may(self.runtime, self.request.problem.workload) and race(
                 self.runtime, self.request, bind, vendor, name
             ):
-                self.plan = replan()
-                self.tier = self.plan.tier
+                self._take(replan)
             return self.plan
         finally:
             self._turn.release()
+
+    def _take(self, replan: Callable[[], Any]) -> None:
+        """The Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
+        try:
+            plan = replan()
+        except Exception as error:
+            config.logger().warning("no kernel could be prepared after a race: %s", error, exc_info=True)
+        else:
+            self.plan, self.tier = plan, plan.tier
 
     def leave(self) -> Any:
         """The Plan that serves; from a certain run on by itself, raced or not."""
@@ -74,6 +83,8 @@ class TrialPlan(Trial):
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The call, before which its kind may race."""
+        from . import planning
+
         if not self.due():
             return self.plan.run(a, b, out, steps, pa, pb, pc)
         if overlaps(self.runtime, out, [a, b, *(step.operand for step in steps)]):
@@ -83,7 +94,7 @@ class TrialPlan(Trial):
         def bind(kernel: Kernel) -> Callable[[], Any]:
             scratch = runtime.device.empty(call.shape, call.dtype) if out is None else out
             address = runtime.pointer(scratch)
-            plan = runtime.bind(kernel, self.request.problem, call, None, (a, b, out))
+            plan = planning.bind(runtime, kernel, self.request.problem, call, None, (a, b, out))
             return lambda: plan.run(a, b, scratch, steps, pa, pb, address)
 
         library = FallbackPlan(runtime, call, "", self.precision)
@@ -91,7 +102,7 @@ class TrialPlan(Trial):
             bind,
             lambda: library.run(a, b, out, steps, pa, pb, pc),
             f"{runtime.device.xp.__name__}.matmul",
-            lambda: runtime.plan_of(call, a, b, out, self.precision, False),
+            lambda: planning.plan_of(runtime, call, a, b, out, self.precision, False),
         )
         return plan.run(a, b, out, steps, pa, pb, pc)
 
@@ -105,7 +116,7 @@ class TrialContraction(Trial):
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The call, before which its kind may race."""
-        from . import contractions
+        from . import contractions, planning
 
         runtime, found = self.runtime, self.study
         if not self.due():
@@ -115,7 +126,7 @@ class TrialContraction(Trial):
 
         def bind(kernel: Kernel) -> Callable[[], Any]:
             windows = views(runtime, found, a, b, target(runtime, found, out))
-            launch = runtime.bind(kernel, self.request.problem, self.call, None, windows)
+            launch = planning.bind(runtime, kernel, self.request.problem, self.call, None, windows)
             plan = contractions.bound(runtime, found, launch, out is None)
             return lambda: plan.run(a, b, out, steps, pa, pb, pc)
 

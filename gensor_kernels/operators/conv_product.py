@@ -1,8 +1,9 @@
 """Convolution as kernels see it: an implicit matrix product, one operand of which is read through a window.
 
-Channels last: C[pixel, filter] = A[pixel, (r, s, c)] B[(r, s, c), filter], a batch entry per group, A the image.
-Channels first: C[filter, pixel] = A[filter, (c, r, s)] B[(c, r, s), pixel], a batch entry per image and group, B the
-image.  So y is stored along its unit stride, and the weights are a plain matrix either way.
+Channels of y last: C[pixel, filter] = A[pixel, k] B[k, filter], a batch entry per group, A the image.  Channels of y
+first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored
+along its unit stride.  k is (r, s, c) where channels of x are last and (c, r, s) where they are first, so that the
+weights are a plain matrix either way.
 """
 
 from __future__ import annotations
@@ -60,14 +61,18 @@ class Convolution(Operator):
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
-        z, layouts = workload.size, dict(workload.layout)  # nothing conjugated
+        return self.plain_operands(workload)
+
+    def plain_operands(self, workload: Workload) -> tuple[Operand, Operand, Operand]:
+        """The same, of a convolution that may have more inputs."""
+        z, layouts = workload.size, {name: workload.layouts[name] for name in "xwy"}
         g, oh, ow = z["groups"], self.out(z, "h"), self.out(z, "w")
         c, k = z["c"] // g, z["k_out"] // g
         for name, known in (("x", IMAGES), ("w", WEIGHTS), ("y", OUTPUTS)):
             if layouts[name] not in known:
                 raise ValueError(f"'layout' of {name} is one of {', '.join(known)}, not {layouts[name]!r}")
         last = layouts["x"] == "nhwc"
-        if last != (layouts["y"] == "nhwk") or last == (layouts["w"] == "kcrs"):
+        if (not last and layouts["y"] == "nhwk") or last == (layouts["w"] == "kcrs"):
             raise ValueError(f"the layouts {', '.join(layouts.values())} do not go together")
         return (
             Operand("x", (z["n"], z["h"], z["w"], g, c), IMAGES[layouts["x"]], 2 if last else 1),
@@ -85,20 +90,21 @@ class Convolution(Operator):
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """See the module; UnsupportedError where the weights' k, or the output's pixels, are not evenly spaced."""
         z, last = workload.size, workload.layouts["x"] == "nhwc"
-        _, w, y = self.operands(workload)
+        _, w, y = self.plain_operands(workload)
         g, k, r, s, c = w.shape
-        x_n, _, _, x_g, _ = strides["x"]
+        x_n, x_h, x_w, x_g, _ = strides["x"]
         w_g, w_k, w_r, w_s, w_c = strides["w"]
         digits = ((r, w_r), (s, w_s), (c, w_c)) if last else ((c, w_c), (r, w_r), (s, w_s))
         depth = flattened(digits, "the weights' filter rows, columns and channels")
         pixels = y.shape[1] * y.shape[2]
         tail = self._window(workload, strides["x"]).pack()
         out = self.output(workload, strides["y"])
-        if last:
+        # An image has no stride per row and column of its implicit matrix: there are those of its own.
+        if _pixels_are_rows(workload):
             sizes = z["n"] * pixels, k, r * s * c
-            images, weights = Strides((0, 0, x_g)), Strides((0, 0, w_g), depth, w_k)
+            images, weights = Strides((0, 0, x_g), x_h, x_w), Strides((0, 0, w_g), depth, w_k)
             return Geometry(sizes, (1, 1, g), images, weights, out, tail=tail)
-        images, weights = Strides((0, x_n, x_g)), Strides((0, 0, w_g), w_k, depth)
+        images, weights = Strides((0, x_n, x_g), x_h, x_w), Strides((0, 0, w_g), w_k, depth)
         return Geometry((k, pixels, c * r * s), (1, z["n"], g), weights, images, out, tail=tail, swapped=True)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
@@ -106,7 +112,7 @@ class Convolution(Operator):
         shape = self.operands(workload)[-1].shape
         n, h, w, g, k = strides
         what = "the output's rows and columns"
-        if workload.layouts["x"] == "nhwc":
+        if _pixels_are_rows(workload):
             return Strides((0, 0, g), flattened(tuple(zip(shape[:3], (n, h, w), strict=True)), what), k)
         return Strides((0, n, g), k, flattened(tuple(zip(shape[1:3], (h, w), strict=True)), what))
 
@@ -144,14 +150,17 @@ class Convolution(Operator):
     def product(self, workload: Workload) -> Product:
         """The sizes and sides of the implicit product."""
         z, types, align = workload.size, workload.dtype, workload.align
-        _, (g, k, r, s, c), y = (each.shape for each in self.operands(workload))
-        last = workload.layouts["x"] == "nhwc"
+        _, (g, k, r, s, c), y = (each.shape for each in self.plain_operands(workload))
+        rows = _pixels_are_rows(workload)
         depth, pixels = r * s * c, y[1] * y[2]
-        image = Side(types["x"], "k" if last else "n", align["x"], z["n"] * z["h"] * z["w"] * z["c"])
-        weights = Side(types["w"], "n" if workload.layouts["w"] == "rsck" else "k", align["w"], g * k * depth)
+        filters = "k" if workload.layouts["w"] != "rsck" else "n" if rows else "m"
+        image = Side(
+            types["x"], "k" if workload.layouts["x"] == "nhwc" else "n", align["x"], z["n"] * z["h"] * z["w"] * z["c"]
+        )
+        weights = Side(types["w"], filters, align["w"], g * k * depth)
         out = Side(types["y"], "n", align["y"])
         order = ORDERS[workload.layouts["x"]][self.transposed]
-        if last:
+        if rows:
             return Product(g, z["n"] * pixels, k, depth, image, weights, out, "a", order)
         return Product(z["n"] * g, k, pixels, depth, weights, image, out, "b", order)
 
@@ -159,9 +168,9 @@ class Convolution(Operator):
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """A strided, dilated, asymmetrically padded convolution by 3 x 3 taps of about the wanted product."""
-        last = workload.layouts["x"] == "nhwc"
+        last, channels_last = _pixels_are_rows(workload), workload.layouts["x"] == "nhwc"
         vector = {name: workload.align[name] // facts(workload.dtype[name]).itemsize for name in workload.dtype}
-        whole = {"c": max(vector["x"] if last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
+        whole = {"c": max(vector["x"] if channels_last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
         whole["k"] = max(vector["y"] if last else 1, vector["w"] if workload.layouts["w"] == "rsck" else 1)
         rows, filters = ("m", "n") if last else ("n", "m")
         ow = 7 if last else -(-13 // vector["y"]) * vector["y"]
@@ -192,15 +201,32 @@ class Convolution(Operator):
         integer_steps: int = 0,
     ) -> Expected:
         """The product of gathered patches and the weights, in float64."""
+        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
+        return self.expected(workload, x, w, steps, structured=structured, integer_steps=integer_steps)
+
+    def expected(
+        self,
+        workload: Workload,
+        x: np.ndarray,
+        w: np.ndarray,
+        steps: Sequence[Step],
+        *,
+        structured: bool,
+        integer_steps: int = 0,
+        away: np.ndarray | None = None,
+    ) -> Expected:
+        """`expect` of decoded operands; kernels may multiply an image that is so far ``away`` from x."""
         from . import tolerance
         from .conv_reference import patches
         from .matmul import product_and_bound
+        from .tolerance_prologue import spread
 
-        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
         g, k, r, s, c = w.shape
         a = patches(x, workload.size, self.transposed)  # (g, n oh ow, r s c)
         b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
         product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
+        if away is not None:
+            bound = bound + spread(patches(away, workload.size, self.transposed), b)
         shape = self.operands(workload)[-1].shape
         flat = (shape[3], *shape[:3], shape[4])
         product, bound = (
@@ -222,3 +248,8 @@ class Convolution(Operator):
             integer_steps=integer_steps,
             math=workload.math,
         )
+
+
+def _pixels_are_rows(workload: Workload) -> bool:
+    """Whether pixels are rows of C and filters its columns: where channels of y are last."""
+    return workload.layouts["y"] == "nhwk"

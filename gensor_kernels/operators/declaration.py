@@ -82,6 +82,14 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Prologue:
+    """Operations on the first operand of a product (prologue.py), and (dtype, alignment) of each of their vectors."""
+
+    names: tuple[str, ...]
+    vectors: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Product:
     """A Workload as the contraction families see it: C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
 
@@ -89,7 +97,8 @@ class Product:
     digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.  With a ``gate``, the
     epilogue operation that is one, there are two matrices B, and ``biased`` says whether a bias comes first (gated.py).
     With ``rows``, those of all batch entries together, entries have different rows of A and C (ragged.py); m is their
-    mean, rounded up.  With a ``norm``, "layernorm" or "rmsnorm", rows of C are normalised (normed.py).
+    mean, rounded up.  With a ``norm``, "layernorm" or "rmsnorm", rows of C are normalised (normed.py).  With a
+    ``prologue``, elements of the operand read through the window, or of A, pass through it (prologue.py).
     """
 
     batch: int
@@ -105,6 +114,7 @@ class Product:
     biased: bool = False
     rows: int = 0
     norm: str = ""
+    prologue: Prologue | None = None
 
 
 @dataclass(frozen=True)

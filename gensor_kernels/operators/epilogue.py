@@ -91,6 +91,15 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+#: Operations that may be applied to an operand as it is read (prologue.py); bias and mul have a vector along k there.
+PROLOGUES = (
+    *("scale", "bias", "mul"),
+    *("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"),
+)
+#: Vectors, and numbers of scale, that a prologue may have.
+MAX_VECTORS, MAX_SCALES = 2, 1
+
+
 #: The operation that is applied to the gate of a gated product (gated.py), by the product's name.
 GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 

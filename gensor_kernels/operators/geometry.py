@@ -88,7 +88,8 @@ class Geometry:
     ``sizes`` is (m, n, k) and ``batch`` the extents of the three batch axes.  ``a`` to ``d`` are the first, second,
     output and third operand; ``tail`` are at most TAIL_BYTES bytes that only this kind of operator reads.  ``swapped``:
     a is the second input and b the first.  ``k_digits`` are the extents of the two inner digits of k, where a family
-    takes it apart.  ``ragged``: the rows of A and C are those of all batch entries, one after the other.
+    takes it apart.  ``ragged``: the rows of A and C are those of all batch entries, one after the other.  ``fourth`` is
+    where in the tail the address of a fourth input lies.
     """
 
     sizes: tuple[int, int, int]
@@ -101,6 +102,7 @@ class Geometry:
     swapped: bool = False
     k_digits: tuple[int, int] = (1, 1)
     ragged: bool = False
+    fourth: int = 0
 
 
 def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UnsupportedError
 from .dtypes import facts
-from .epilogue import MAX_STEPS, OPERATIONS
+from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 
 #: Axis names are kept in this customary order, any others follow alphabetically: equal keys, equal objects.
 CUSTOMARY = ("batch", "m", "n", "k")
@@ -100,7 +100,8 @@ class Workload:
     ``sizes`` are extents by axis name, ``dtypes`` NumPy names by operand, ``layout`` the unit-stride axis by
     operand ("s": none; with :data:`CONJUGATED` behind it for an operand of a complex type that is read conjugated),
     ``alignment`` bytes by operand (16, 8, 4 or the element size), ``epilogue`` operation
-    names in the order they apply.  Mappings and pairs in any order are accepted and put in one order.
+    names in the order they apply, ``prologue`` those applied to the first operand as it is read, of an operator that
+    has one (prologue.py).  Mappings and pairs in any order are accepted and put in one order.
     """
 
     operator: str
@@ -111,11 +112,13 @@ class Workload:
     layout: tuple[tuple[str, str], ...]
     alignment: tuple[tuple[str, int], ...]
     epilogue: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("sizes", "dtypes", "layout", "alignment"):
             object.__setattr__(self, field, _pairs(getattr(self, field)))
         object.__setattr__(self, "epilogue", tuple(self.epilogue))
+        object.__setattr__(self, "prologue", tuple(self.prologue))
         self._check()
 
     def _check(self) -> None:
@@ -136,6 +139,11 @@ class Workload:
             raise UnsupportedError(f"epilogue operation {unknown[0]!r} is not one of {', '.join(OPERATIONS)}")
         if len(self.epilogue) > MAX_STEPS:
             raise UnsupportedError(f"{len(self.epilogue)} epilogue operations, at most {MAX_STEPS} are served")
+        foreign = [name for name in self.prologue if name not in PROLOGUES]
+        if foreign:
+            raise UnsupportedError(f"prologue operation {foreign[0]!r} is not one of {', '.join(PROLOGUES)}")
+        if bool(self.prologue) != ("_prologue" in self.operator):
+            raise ValueError(f"{self.operator} with the prologue {self.prologue}")
 
     def _check_complex(self) -> None:
         complexes = {facts(name).is_complex for name in (self.accumulator, *self.dtype.values())}
@@ -200,7 +208,8 @@ class Workload:
         return replace(self, epilogue=tuple(epilogue))
 
     def _class(self) -> dict[str, object]:
-        return {
+        # Most Workloads have no prologue, and keys older than prologues name none.
+        return ({"prologue": list(self.prologue)} if self.prologue else {}) | {
             "operator": self.operator,
             "dtypes": dict(self.dtypes),
             "accumulator": self.accumulator,
@@ -221,7 +230,7 @@ class Workload:
     def from_json(cls, text: str) -> Workload:
         """The Workload whose :meth:`key` is ``text``; ValueError names a missing or unknown field."""
         fields = json.loads(text)
-        if not isinstance(fields, dict) or set(fields) != set(cls.__dataclass_fields__):
+        if not isinstance(fields, dict) or set(fields) | {"prologue"} != set(cls.__dataclass_fields__):
             raise ValueError(f"a workload has the fields {', '.join(cls.__dataclass_fields__)}: {text[:200]}")
         return cls(**fields)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
+from . import inlining
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction_kernel import workspace_bytes
 from .extents import extents
@@ -84,7 +85,7 @@ class ContractionFamily(Family):
     """What both contraction families answer alike about one Program."""
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's partial sums; nothing needs to be zero."""
+        """Bytes of a split's partial sums and of a prepared operand; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
@@ -109,6 +110,7 @@ class ContractionFamily(Family):
             names.add("norm")
         if extents(workload).rows:
             names |= {"rest", "spare"}
+        names |= inlining.branches(program, extents(workload))
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
@@ -155,8 +157,11 @@ class ContractionFamily(Family):
         return list(dict.fromkeys(found))[:8]
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Values of further coordinates that starters take in turn: where rows are normalised."""
-        return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if extents(workload).norm else [{}]
+        """Values of further coordinates that starters take in turn: where rows are normalised, or A is prepared."""
+        e = extents(workload)
+        if e.prologue and not e.window:
+            return [{inlining.NAME: 0}, {inlining.NAME: 1}]
+        return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
         """Whether one legal Program is worth starting from."""

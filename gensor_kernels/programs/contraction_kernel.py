@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..operators.epilogue import OPERATIONS
+from . import inlining
 from .extents import Extents, extents
 from .family import Launch, macro_token
 from .norm_parts import CODES, in_workspace
@@ -38,6 +39,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
     if e.scaled:
         own |= {"SCALED": e.scaled, "GROUP": e.group}
     own |= {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
+    own |= inlining.constants(program, e)
     return own | {
         "IN_TYPE": macro_token(e.multiplied),
         "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -67,14 +69,14 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
 def class_launches(
     program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
 ) -> tuple[Launch, ...]:
-    """The main launch, and for split-K the reduction (its grid: contraction.cuh)."""
+    """That of a prologue, the main launch, and for split-K the reduction (its grid: contraction.cuh)."""
     e = extents(workload)
     split = program["split_k"]
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])
     if e.rows:
         down = ragged_tiles(e.rows, e.batch, program["block_m"])
         return (Launch(entry, down * -(-e.n // program["block_n"]), threads, shared_bytes),)
-    launches = [Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
+    launches = [*inlining.launches(program, e), Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
     if e.norm and in_workspace(program, e):
         launches.append(Launch("contraction_normalise", -(-e.batch * e.m // NORM_ROWS), REDUCE_THREADS, 0))
     elif split > 1:
@@ -89,7 +91,8 @@ def reduce_launch(e: Extents, width: int) -> Launch:
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:
-    """Bytes of a split's partial sums."""
+    """Bytes of a split's partial sums, and of an operand that is prepared in front."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
-    return split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0
+    sums = split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0
+    return sums + inlining.prepared_bytes(program, e)

@@ -12,7 +12,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles
+from . import default_tiles, inlining
 from . import mma_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
@@ -45,6 +45,7 @@ class ContractionMma(ContractionFamily):
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
+        inlining.NAME,
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 
@@ -79,13 +80,16 @@ class ContractionMma(ContractionFamily):
             Coordinate("warp_n", parts.WARP_TILES_N, 2, "tile", "columns of C per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
+            *inlining.inline_coordinate(e),
         )
 
     @staticmethod
     def _asynchronous(workload: Workload, arch: Arch) -> bool:
         """cp.async moves 4 bytes or more, as they are."""
-        align = extents(workload).align
-        return "cp_async" in arch.features and min(align["a"], align["b"]) >= 4 and by_fragment(workload)
+        e = extents(workload)
+        if e.prologue and e.window:
+            return False
+        return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
@@ -103,6 +107,8 @@ class ContractionMma(ContractionFamily):
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
         ok &= norm_legal(c, extents(workload))
+        if extents(workload).prologue:
+            ok &= (c["inlined"] == 0) | (c["copy"] == 0)
         return ok & shared.common_legal(c, arch, warps, self._memory(c, warps, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -124,6 +130,7 @@ class ContractionMma(ContractionFamily):
             "instruction": like * parts.instructions(parts.kind(workload) or "", arch)[0].code,
             "epilogue_staged": like,
             **shared.default_epilogue(like),
+            inlining.NAME: like * int(asynchronous),
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -153,6 +160,8 @@ class ContractionMma(ContractionFamily):
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 held = held + window_registers(*_entries(workload, operand, passes, pieces))
+            if operand == extents(workload).prepared:
+                held = held + inlining.registers(c, workload, *_entries(workload, operand, passes, pieces))
         held = held + c.get("scale_registers", 0.0)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
@@ -182,6 +191,10 @@ class ContractionMma(ContractionFamily):
             if operand == extents(workload).window:
                 own = _entries(workload, operand, passes, pieces)
                 issue, held = issue + window_issue(*own), held + window_registers(*own)
+            if operand == extents(workload).prepared:
+                own = _entries(workload, operand, passes, pieces)
+                issue = issue + inlining.issue(c, workload, *own)
+                held = held + inlining.registers(c, workload, *own)
         more = c.get("scale_multiplies", np.zeros_like(warps))
         loop = Loop(
             warps=warps,
@@ -204,8 +217,10 @@ class ContractionMma(ContractionFamily):
     # ---- one Program
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
-        return super().widest(program, workload).replace(epilogue_staged=max(1, program["epilogue_staged"]))
+        """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
+        shared rows as they come are read with bank conflicts."""
+        staged = max(1, program["epilogue_staged"])
+        return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""

@@ -14,7 +14,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.storage import EIGHT_BIT_FLOATS
 from . import contraction as shared
-from . import default_tiles, simt_forms
+from . import default_tiles, inlining, simt_forms
 from . import simt_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
@@ -50,6 +50,7 @@ class ContractionSimt(ContractionFamily):
         *("stages", "vector_a", "vector_b", "pad", "form"),
         *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
         *shared.EPILOGUE_NAMES,
+        inlining.NAME,
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
 
@@ -79,6 +80,7 @@ class ContractionSimt(ContractionFamily):
             Coordinate("vthread_n", parts.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
             Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
+            *inlining.inline_coordinate(extents(workload)),
         )
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
@@ -134,6 +136,7 @@ class ContractionSimt(ContractionFamily):
             **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
             "epilogue_staged": 0 * like,
             **shared.default_epilogue(like),
+            inlining.NAME: 0 * like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -169,6 +172,8 @@ class ContractionSimt(ContractionFamily):
     def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Registers of an operand's loads under way, and of what it takes to find them."""
         held = inner * outer * c[f"load_words_{operand}"] * parts.matrices(workload, operand)
+        if operand == extents(workload).prepared:
+            held = held + inlining.registers(c, workload, *_entries(workload, operand, inner, outer))
         if operand != extents(workload).window:
             return held
         return held + window_registers(*_entries(workload, operand, inner, outer))
@@ -188,6 +193,8 @@ class ContractionSimt(ContractionFamily):
             registers = registers + self._held(c, workload, operand, inner, outer)
             if operand == extents(workload).window:
                 issue = issue + window_issue(*_entries(workload, operand, inner, outer))
+            if operand == e.prepared:
+                issue = issue + inlining.issue(c, workload, *_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
         moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
         loop = Loop(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators import operator
+from ..operators.declaration import Prologue
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.storage import element_bytes, product_type
@@ -27,7 +28,8 @@ class Extents:
     ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
     ``conjugated`` says which operands are, ``is_complex`` what all of them are.  ``multiplied`` is the type in which
     the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored narrower.
-    ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows`` and ``norm``: see Product.
+    ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows``, ``norm`` and ``prologue``: see
+    Product.
     """
 
     batch: int
@@ -57,6 +59,12 @@ class Extents:
     biased: bool
     rows: int
     norm: str
+    prologue: Prologue | None
+
+    @property
+    def prepared(self) -> str:
+        """The operand that passes through the prologue: "a", "b", or "" for none."""
+        return (self.window or "a") if self.prologue else ""
 
     @property
     def matrices(self) -> int:
@@ -109,6 +117,7 @@ def extents(workload: Workload) -> Extents:
         biased=p.biased,
         rows=p.rows,
         norm=p.norm,
+        prologue=p.prologue,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .attention import Attention
 from .contraction_mma import ContractionMma
+from .contraction_packed import ContractionPacked
 from .contraction_simt import ContractionSimt
 from .family import Family
 from .gemv import Gemv
@@ -15,6 +16,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         ContractionMma(),
+        ContractionPacked(),
         ContractionSimt(),
         Gemv(),
         RowsFamily(),

@@ -13,6 +13,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.epilogue import OPERATIONS
+from . import inlining
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction import SPLITS
 from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
@@ -59,11 +60,13 @@ class Gemv(Family):
             return f"{workload.operator} is no matrix product"
         if extents(workload).window:
             return f"{workload.operator} reads its operand through a window"
-        if extents(workload).gate or extents(workload).rows or extents(workload).norm:
+        e = extents(workload)
+        if e.gate or e.rows or e.norm:
             return f"{workload.operator} is more than a matrix product"
         if extents(workload).is_widened:
             return "an operand is stored narrower than it is multiplied"
-        return None if forms(workload) else f"neither m nor n is at most {MOST_SMALL}"
+        few = "neither m nor n is" if not e.prologue else "with a prologue, m is not"
+        return None if forms(workload) else f"{few} at most {MOST_SMALL}"
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Which operand is streamed and how it lies, threads of an output, tiles, accesses, where x is read from."""
@@ -82,7 +85,13 @@ class Gemv(Family):
             ),
             Coordinate("items", (1, 2, 4, 8), 1, "tile", "accesses of a thread and row that are under way at once"),
             Coordinate("rows", (1, 2, 4, 8) if by_rows else (1,), 1, "tile", "rows of the streamed operand per thread"),
-            Coordinate("x_shared", (0, 1) if by_rows else (1,), 1, "layout", "1: x comes through shared memory"),
+            Coordinate(
+                "x_shared",
+                (0, 1) if by_rows and not e.prologue else (1,),
+                1,
+                "layout",
+                "1: x comes through shared memory",
+            ),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
         )
@@ -173,6 +182,7 @@ class Gemv(Family):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": codes,
             **{name.upper(): program[name] for name in names},
+            **inlining.constants(program, e),
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -205,6 +215,7 @@ class Gemv(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k"} | ({"split_reduce"} if program["split_k"] > 1 else set())
+        names |= inlining.branches(program, extents(workload))
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def widest(self, program: Program, workload: Workload) -> Program:

@@ -25,7 +25,7 @@ def forms(workload: Workload) -> tuple[int, ...]:
     e, found = extents(workload), []
     if e.m <= MOST_SMALL:
         found.append(B_COLUMNS if e.unit["b"] == "n" else B_ROWS)
-    if e.n <= MOST_SMALL:
+    if e.n <= MOST_SMALL and not e.prologue:  # what is streamed goes straight into registers
         found.append(A_COLUMNS if e.unit["a"] == "m" else A_ROWS)
     return tuple(found)
 

@@ -12,6 +12,7 @@ from ..machine.arch import Arch
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .inlining import inline_parts
 from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
 from .widening import held, scale_parts, spread
@@ -133,6 +134,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
         Part(("warp_m", "epilogue_staged"), rows),
         *scale_parts(e),
+        *inline_parts(e, arch),
     )
 
 

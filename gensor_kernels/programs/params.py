@@ -27,8 +27,6 @@ SIZE = TAIL_OFFSET + TAIL_BYTES
 OPERAND_BYTES = 24
 WORKSPACE_OFFSET = 24
 D_OFFSET = 32
-#: A fourth input's address: the first word of what belongs to the operator.
-E_OFFSET = TAIL_OFFSET
 SCALAR_OFFSET = 48
 _CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
 
@@ -110,9 +108,9 @@ def pack(
 ) -> bytes:
     """The bytes of a `Params`.
 
-    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e is the first word
-    of the tail. `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises
-    ValueError for more than six steps and `struct.error` where a number does not fit its field.
+    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e lies in the tail.
+    `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for
+    more than six steps and `struct.error` where a number does not fit its field.
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
@@ -129,8 +127,13 @@ def pack(
     body = b"".join(pack_step(step) for step in steps)
     packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))
     if any(pointers[5:]):
-        _POINTER.pack_into(packed, E_OFFSET, *pointers[5:])
+        _POINTER.pack_into(packed, fourth_offset(g), *pointers[5:])
     return bytes(packed)
+
+
+def fourth_offset(geometry: Geometry) -> int:
+    """Offset in bytes of a fourth input's address."""
+    return TAIL_OFFSET + geometry.fourth
 
 
 def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:

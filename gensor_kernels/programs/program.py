@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+#: Coordinates that only some workloads of a family have: where there is a prologue.
+OPTIONAL = ("materialised",)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -54,7 +57,7 @@ class Program:
             from . import families
 
             order = families.FAMILIES[family].names if family in families.FAMILIES else sorted(body)
-        names = list(order)
+        names = [name for name in order if name in body or name not in OPTIONAL]
         if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
             raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
         return cls(family, tuple((name, body[name]) for name in names))

@@ -13,6 +13,7 @@ from .banks import wavefronts
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
+from .inlining import inline_parts
 from .norm_parts import norm_parts, partial
 from .simt_forms import RATES, planes, sum_bytes, word_bytes
 from .widening import ELEMENT_ISSUE, stored
@@ -90,6 +91,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("stages",), stages),
         Part(("block_n", "vector_c", "epilogue_staged"), fits_store),
         _stores(workload),
+        *inline_parts(e, arch),
     )
 
 

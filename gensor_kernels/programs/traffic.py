@@ -109,6 +109,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c["stores"]
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
+    among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
         blocks=blocks,
         residents=residents,
@@ -120,15 +121,16 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         wavefronts=loop.wavefronts + spilling * loop.warps,
         chain=loop.chain,
         # Past an edge nothing is loaded: only compute is wasted there.
-        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"],
-        dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch),
+        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
+        # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
+        dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
         in_flight=loop.in_flight,
         exposed=loop.exposed,
         prologue=BLOCK_START + (SEARCH * (e.batch // 32 + 1) if e.rows else 0.0),
         epilogue=finish * 2.0 + loop.staging + 100.0,
         epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
-        epilogue_bytes=c["written"],
-        after=c["after"],
+        epilogue_bytes=c["written"] - among,
+        after=c["after"] + c.get("before", 0.0),
         registers=registers,
         shared_bytes=loop.memory,
     )

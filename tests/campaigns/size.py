@@ -28,5 +28,5 @@ def sample(points: Sequence[Point], few: int, many: int | None = None) -> list[P
 
 
 def tell(what: str, figure: object) -> None:
-    """A figure of a campaign, for docs/store.md; pytest -s shows it."""
+    """A figure of a campaign, for docs/database.md; pytest -s shows it."""
     print(f"campaign: {what}: {figure}")

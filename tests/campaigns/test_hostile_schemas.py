@@ -10,7 +10,7 @@ import pytest
 
 from gensor_database import Catalog, ForeignStoreError, Kernel, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
-from gensor_kernels.dispatch import foreign, stored
+from gensor_kernels.dispatch import stored, untrusted
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner import cli
 
@@ -31,7 +31,7 @@ def looks(path):
 
     def site():
         with open_layers(ARCH, None, path) as layers:
-            stored.contents(layers.load(ARCH, None, foreign.well_formed), lookup(ARCH))
+            stored.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
 
     def found():
         with Store.open(path, readonly=True) as store:

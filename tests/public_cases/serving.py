@@ -16,8 +16,9 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.dispatch import api
 from gensor_kernels.dispatch.library import Contents, Kernel, Library, Shelf, fits_class, generate
+from gensor_kernels.dispatch.predicting import predict
 from gensor_kernels.dispatch.runtime import Runtime
-from gensor_kernels.dispatch.tiers import coarsened, predict
+from gensor_kernels.dispatch.tiers import coarsened
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.dtypes import facts

@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from ... import forking
+from ...build.parallel import ordered_map
 from ...config import cache_dir
 from ...errors import BuildError, GensorError, ToolMissingError
 
@@ -79,6 +80,8 @@ def _compile(arguments: list[str], target: Path, source: str | None = None) -> P
     try:
         command = [compiler()[0], *arguments, "-o", temporary]
         done = subprocess.run(command, input=source or "", capture_output=True, text=True, encoding="utf-8")
+        if done.returncode < 0 or "Killed signal" in done.stderr:  # which says nothing about the kernel
+            raise GensorError("the C++ compiler was killed: is there enough memory?")
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
             raise BuildError(f"g++ refused the kernel: {errors[0] if errors else done.returncode}", done.stderr)
@@ -96,6 +99,12 @@ def _emulator_object() -> Path:
         return _compile([*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], target)
 
 
+@forking.in_child
+def _after_fork() -> None:
+    global _object_lock
+    _object_lock = threading.Lock()
+
+
 def prepare() -> None:
     """Starts compiling the emulator itself, two seconds that need not be waited for when the first kernel is built.
 
@@ -106,7 +115,8 @@ def prepare() -> None:
         with suppress(GensorError, OSError):
             _emulator_object()
 
-    threading.Thread(target=compile_object, name="gensor-emulator").start()
+    with suppress(RuntimeError):  # no thread can be started
+        threading.Thread(target=compile_object, name="gensor-emulator").start()
 
 
 def build(source: str) -> Path:
@@ -122,7 +132,7 @@ def build(source: str) -> Path:
 
 
 def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | BuildError]:
-    """Libraries of several sources in their order, `jobs` compilers at a time (default: one per CPU).
+    """Libraries of several sources in their order, `jobs` compilers at a time (default: one per usable core).
 
     A source that does not compile gives its BuildError as a value. Raises ToolMissingError without g++.
     """
@@ -133,8 +143,5 @@ def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | B
         except BuildError as error:
             return error
 
-    distinct = list(dict.fromkeys(sources := list(sources)))
     _emulator_object()  # once, not by every job
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        built = dict(zip(distinct, pool.map(one, distinct), strict=True))
-    return [built[source] for source in sources]
+    return ordered_map(one, list(sources), jobs)

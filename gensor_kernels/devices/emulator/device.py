@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
@@ -14,6 +15,7 @@ from ...errors import UnsupportedError
 from ...machine.arch import Arch
 from ...programs.family import Launch
 from ..arguments import Arguments
+from ..borrowed import reach
 from ..device import Code, Device, Launcher
 from .build import build
 from .run import Buffer, KernelFault, run
@@ -28,6 +30,7 @@ class EmulatorDevice(Device):
     refusals = ()
     faults = (KernelFault,)
     where = None
+    dlpack_kinds = (1,)  # kDLCPU
 
     def __init__(self, arch: Arch):
         self.arch = arch
@@ -48,6 +51,15 @@ class EmulatorDevice(Device):
         array = np.empty(shape, dtype)
         array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
         return array
+
+    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> np.ndarray:
+        """The NumPy array on memory of another library."""
+        before, size = reach(shape, strides, np.dtype(dtype).itemsize)
+        if size == 0:
+            return np.empty(shape, dtype)
+        memory = (ctypes.c_char * size).from_address(address - before)
+        memory.owner = owner  # type: ignore[attr-defined]
+        return np.ndarray(shape, dtype, memory, before, strides)  # type: ignore[arg-type]
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
         """(owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""

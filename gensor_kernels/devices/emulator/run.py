@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import NamedTuple, Protocol
 
+from ... import forking
 from ...errors import GensorError
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
 
@@ -138,6 +139,13 @@ _loading = threading.Lock()
 def _library(path: str) -> _Library:
     with _loading:  # two objects for one library would mean two locks
         return _libraries.get(path) or _libraries.setdefault(path, _Library(path))
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _loading
+    _loading = threading.Lock()
+    _libraries.clear()  # a thread of the parent may have been running one, with its lock
 
 
 def _order(order: str | int) -> tuple[int, int]:

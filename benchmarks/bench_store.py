@@ -1,0 +1,74 @@
+"""What the store costs a program that starts: one record out of a file, and an arch out of a large one.
+
+    pytest benchmarks/bench_store.py --benchmark-columns=min,median
+
+The large store has 100,000 records of 10 architectures, as a fleet's merged database has; the figure is for the
+architecture that is loaded, with every row's digest checked.
+"""
+
+import sys
+
+import pytest
+
+from gensor_database import Catalog, Record, Store
+from tests.store_rows import ABI, PART, kernel_rows, key, rows
+
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120")
+KERNELS, RECORDS = 64, 100_000
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A store of 1,000 records, closed."""
+    path = tmp_path_factory.mktemp("small") / "kernels.db"
+    with Store.open(path) as store:
+        for number in range(0, 1000, 50):
+            store.add(*(row for each in range(number, number + 50) for row in rows(each)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A store of 100,000 records, closed."""
+    path = tmp_path_factory.mktemp("large") / "kernels.db"
+    with Store.open(path) as store:
+        kernels = [kernel_rows(number)[1].digest for number in range(KERNELS)]
+        store.add(*(row for number in range(KERNELS) for row in rows(number)[:4]))
+        for arch in ARCHS:
+            each = RECORDS // len(ARCHS)
+            store.add(*(Record(key(i), arch, PART, ABI, kernels[i % KERNELS], 12.5, 10.0, "ok") for i in range(each)))
+    return path
+
+
+def test_cold_lookup(benchmark, small):
+    """Opening included: at most 5 ms."""
+
+    def look():
+        with Store.open(small, readonly=True) as store:
+            return store.find(key(617), "sm_87", PART)
+
+    assert benchmark(look) is not None
+
+
+def test_one_arch_of_many_records(benchmark, large):
+    """At most 300 ms."""
+
+    def load():
+        with Store.open(large, readonly=True) as store:
+            return Catalog((store,), "sm_87")
+
+    assert len(list(benchmark.pedantic(load, rounds=5).entries())) == RECORDS // len(ARCHS)
+
+
+def test_memory_of_one_arch(large):
+    """At most 100 MB beside what Python and the package take: a process of its own says."""
+    import subprocess
+
+    program = (
+        "import sys; from gensor_database import Catalog, Store; "
+        "peak = lambda: int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]); "
+        "before, store = peak(), Store.open(sys.argv[1], readonly=True); catalog = Catalog((store,), 'sm_87'); "
+        "entries = list(catalog.entries()); print(peak() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(large)], capture_output=True, text=True, check=True)
+    print(f"\none arch of {RECORDS} records: {int(done.stdout) / 1024:.1f} MB")

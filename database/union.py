@@ -1,0 +1,120 @@
+"""Several databases as one file: every row of each, in an order that does not depend on theirs; and where they differ.
+
+Rows are named by their digests and never change, so the union is commutative, associative and idempotent. Who wins
+follows from the rows alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+from .entry import newest_first, verdict
+from .exchange import best_ranks, compact, tables
+from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
+from .timings import winner
+
+if TYPE_CHECKING:
+    from .store import Store
+
+_BATCH = 200
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A Workload for which databases chose different kernels, or a kernel on which their verdicts differ.
+
+    `choices`: (file, digest of the kernel or verdict) of each database that says something. `winner` is the digest
+    that counts in the union, or "rejected", and `reason` why.
+    """
+
+    subject: str
+    arch: str
+    part: str | None
+    choices: tuple[tuple[str, str], ...]
+    winner: str
+    reason: str
+
+
+def union(stores: Sequence[Store], path: str | os.PathLike[str], binaries: bool | None = None) -> Counter[str]:
+    """Writes the rows of all `stores` to a new compact file at `path`, and says how many of each table there are.
+
+    The same rows give the same file, to the byte, in whatever order the stores are named. What is taken of each is
+    what `merge` takes. Raises a StoreError; then there is no file.
+    """
+    counts: Counter[str] = Counter()
+    with compact(path) as copy:
+        for kind in TABLES:
+            rows: Iterable[Row]
+            if kind is Portfolio:
+                rows = best_ranks(row for store in stores for row in store.rows(Portfolio)).values()
+            else:
+                rows = _distinct([store for store in stores if kind in tables(store, binaries)], kind)
+            for batch in _batches(rows):
+                counts[kind.TABLE] += copy.add(*batch)
+    return counts
+
+
+def _distinct(stores: Sequence[Store], kind: type[Row]) -> Iterator[Row]:
+    """The rows of one table, in the order of their digests, each once."""
+    merged = heapq.merge(*(store.rows(kind) for store in stores), key=lambda row: row.digest)
+    return (next(same) for _, same in groupby(merged, key=lambda row: row.digest))
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    iterator = iter(rows)
+    while batch := list(islice(iterator, _BATCH)):
+        yield batch
+
+
+def conflicts(stores: Sequence[Store], binaries: bool | None = None) -> list[Conflict]:
+    """Where the databases say different things of one subject, and what counts once they are one; in a stable order."""
+    found = [*_of_records(stores), *_of_verdicts([s for s in stores if Verification in tables(s, binaries)])]
+    return sorted(found, key=lambda each: (each.subject, each.arch, each.part or ""))
+
+
+def _of_records(stores: Sequence[Store]) -> Iterator[Conflict]:
+    newest: dict[tuple[str, str, str], dict[str, Record]] = {}
+    for store in stores:
+        for record in reversed(newest_first(row for row in store.rows(Record) if row.kernel_digest)):
+            newest.setdefault((record.key, record.arch, record.part), {})[str(store.path)] = record
+    for (key, arch, part), chosen in newest.items():
+        if len({record.kernel_digest for record in chosen.values()}) > 1:
+            best, reason = _winner(stores, list(chosen.values()))
+            named = tuple(sorted((path, record.kernel_digest or "") for path, record in chosen.items()))
+            yield Conflict(key, arch, part, named, best, reason)
+
+
+def _winner(stores: Sequence[Store], records: Sequence[Record]) -> tuple[str, str]:
+    """The kernel that counts, as dispatch decides it: by the timings on this part, else by age, else by digest."""
+    first = newest_first({record.digest: record for record in records}.values())
+    key, part = first[0].key, first[0].part
+    rows = {row.digest: row for store in stores for row in store.rows(Timing, key=key, part=part) if row.kernel_digest}
+    digests = {record.kernel_digest for record in records}
+    timed = {row.kernel_digest for row in rows.values()} & digests
+    fastest = winner(row for row in rows.values() if row.kernel_digest in timed)
+    if len(timed) > 1 and fastest is not None:
+        return fastest.kernel_digest or "", f"the fastest, or tied with it: {fastest.median_us:.1f} us on this part"
+    newest = first[0]
+    rival = next(record for record in first if record.kernel_digest != newest.kernel_digest)
+    reason = "its record is the newest" if newest.created > rival.created else "of one second, the smaller digest"
+    return newest.kernel_digest or "", reason
+
+
+def _of_verdicts(stores: Sequence[Store]) -> Iterator[Conflict]:
+    told: dict[str, dict[str, list[Verification]]] = {}
+    for store in stores:
+        for row in store.rows(Verification):
+            told.setdefault(row.kernel_digest, {}).setdefault(str(store.path), []).append(row)
+    for digest, by_store in told.items():
+        said = {path: verdict(rows) for path, rows in by_store.items()}
+        if "rejected" in said.values() and len(set(said.values())) > 1:
+            kernel = next((k for store in stores if (k := store.get(Kernel, digest)) is not None), None)
+            arch = kernel.arch if kernel is not None else ""
+            reason = "a wrong or failed execution rejects a kernel for good"
+            yield Conflict(digest, arch, None, tuple(sorted(said.items())), "rejected", reason)

@@ -1,0 +1,65 @@
+// Where a contraction finds its operand A: in memory as it was given, or prepared by a launch in front (MATERIALISED),
+// in the workspace behind the partial sums of a split: [batch][m][pitch] where it is K-contiguous, else
+// [batch][k][pitch], its rows whole vectors.
+#pragma once
+#include "packed_operands.cuh"
+#include "prologue.cuh"
+
+struct FirstOperand {
+    gptr<A_STORED> entry; // of the batch, at (0, 0)
+    i64 m, k;             // its strides
+};
+
+#if MATERIALISED
+static_assert(PROLOGUE && !PROLOGUE_OF_B && !A_WINDOW && !GATE && !RAGGED_ROWS && !NORM,
+              "Only A as a matrix is prepared in front of a product.");
+static_assert(same_type<A_STORED, IN_TYPE>, "What is prepared is multiplied as it is stored.");
+
+constexpr int PREPARE_THREADS = 256;
+// Elements that a thread of the launch in front prepares: one access.
+constexpr int PREPARE_WIDTH = A_UNIT ? A_VECTOR / (int)sizeof(IN_TYPE) : 1;
+
+DEVICE i64 prepared_pitch(const Params &params) {
+    constexpr int EACH = 16 / (int)sizeof(IN_TYPE);
+    return ((i64)(A_LAYOUT ? params.m : params.k) + EACH - 1) / EACH * EACH;
+}
+// Line `line` (a row of m, or of k) of a batch entry.
+DEVICE gptr<IN_TYPE> prepared_line(const Params &params, i64 line) {
+    gptr<u8> from = gptr<u8>(params.workspace);
+    if constexpr (SPLIT)
+        from = from + (i64)params.split * params.batch * params.m * workspace_columns(params.n) * (i64)sizeof(ACC_TYPE);
+    return from.as<IN_TYPE>() + line * prepared_pitch(params);
+}
+
+DEVICE FirstOperand first_operand(const Params &params, const Tile &tile) {
+    const i64 pitch = prepared_pitch(params);
+    const gptr<IN_TYPE> entry = prepared_line(params, (i64)tile.entry * (A_LAYOUT ? params.k : params.m));
+    return A_LAYOUT ? FirstOperand{entry, 1, pitch} : FirstOperand{entry, pitch, 1};
+}
+
+// The launch in front. Grid: ceil(batch * lines * ceil(run / PREPARE_WIDTH) / 256) blocks of 256 threads.
+KERNEL(contraction_prepare, Params, PREPARE_THREADS, 0) {
+    const i32 lines = A_LAYOUT ? params.k : params.m, run = A_LAYOUT ? params.m : params.k;
+    const i64 groups = ((i64)run + PREPARE_WIDTH - 1) / PREPARE_WIDTH;
+    const i64 group = (i64)block_index() * PREPARE_THREADS + thread_index();
+    const i64 line = groups ? group / groups : 0; // batch entry * lines + line
+    const i32 column = groups ? (i32)(group % groups) * PREPARE_WIDTH : 0;
+    const bool inside = within(line, (i64)params.batch * lines) && within(column, run);
+    const i32 entry = inside ? (i32)(line / lines) : 0, own = inside ? (i32)(line % lines) : 0;
+    const Batch batch = split_batch(params, entry);
+    const i64 m = A_LAYOUT ? column : own, k = A_LAYOUT ? own : column;
+    const gptr<IN_TYPE> from =
+        gptr<IN_TYPE>(params.a) + (batch_offset(params.a_batch, batch) + m * params.a_m + k * params.a_k);
+    constexpr int BYTES = PREPARE_WIDTH * (int)sizeof(IN_TYPE);
+    PrologueRuns<1, A_LAYOUT ? 1 : PREPARE_WIDTH> runs(params, batch);
+    runs.load(0, (i32)k, inside);
+    const Vec<BYTES> prepared = runs.template prepare<!A_LAYOUT>(0, load_global<BYTES>(from, inside), true);
+    cover("materialise");
+    store_global(prepared_line(params, line) + column, prepared, inside);
+}
+#else
+DEVICE FirstOperand first_operand(const Params &params, const Tile &tile) {
+    return FirstOperand{entry_of_a(params, tile), A_UNIT && A_LAYOUT ? 1 : stride_of_a(params),
+                        A_UNIT && !A_LAYOUT ? 1 : params.a_k};
+}
+#endif

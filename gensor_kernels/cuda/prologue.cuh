@@ -1,0 +1,155 @@
+// Prologues: element-wise operations on an operand of a product, applied to its elements on their way into shared
+// memory, or, MATERIALISED, by a launch in front that leaves the prepared operand in the workspace.
+//
+// Include it after the family's parameter block: it uses PROLOGUE, MATERIALISED, D_TYPE, D_VECTOR, E_TYPE, E_VECTOR,
+// IN_TYPE and ACC_TYPE. Values are computed in float (double of doubles) and rounded once to IN_TYPE. Vectors run along
+// k: an element of them per k of a matrix, per channel of a window. Elements of a window beside the image stay zero.
+#pragma once
+#include "epilogue.cuh"
+
+// Families that know nothing of these need not name them.
+#ifndef PROLOGUE
+#define PROLOGUE 0
+#endif
+#ifndef PROLOGUE_OF_B
+#define PROLOGUE_OF_B 0
+#endif
+#ifndef MATERIALISED
+#define MATERIALISED 0
+#endif
+#ifndef D_TYPE
+#define D_TYPE float
+#endif
+#ifndef E_TYPE
+#define E_TYPE float
+#endif
+#ifndef D_VECTOR
+#define D_VECTOR 4
+#endif
+#ifndef E_VECTOR
+#define E_VECTOR 4
+#endif
+
+constexpr bool INLINED_A = PROLOGUE && !MATERIALISED && !PROLOGUE_OF_B;
+constexpr bool INLINED_B = PROLOGUE && !MATERIALISED && PROLOGUE_OF_B;
+
+template <int INDEX>
+constexpr i32 prologue_code = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(PROLOGUE) >> (5 * INDEX) & 31) : 0;
+
+// How many of the first COUNT operations read a vector.
+template <int COUNT>
+constexpr int vectors_before = vectors_before<COUNT - 1> + (takes_operand(prologue_code<COUNT - 1>) ? 1 : 0);
+template <>
+constexpr int vectors_before<0> = 0;
+constexpr int VECTORS = vectors_before<MAX_EPILOGUE_STEPS>;
+static_assert(VECTORS <= 2, "A prologue reads two vectors at most.");
+
+// RUNS runs of EACH adjacent elements of a vector of type T, as they are loaded.
+template <class T, int ALIGN, int RUNS, int EACH>
+struct VectorRuns {
+    static constexpr int BYTES = minimum(EACH * (int)sizeof(T), ALIGN), PIECES = EACH * (int)sizeof(T) / BYTES;
+    Vec<BYTES> raw[RUNS * PIECES];
+
+    MEMBER void load(int run, gptr<T> from, bool inside) {
+        UNROLL for (int p = 0; p < PIECES; ++p) raw[run * PIECES + p] =
+            load_global<BYTES>(from + p * (BYTES / (int)sizeof(T)), inside);
+    }
+    template <class V>
+    MEMBER V get(int run, int i) const {
+        constexpr int IN_PIECE = BYTES / (int)sizeof(T);
+        return convert<V>(raw[run * PIECES + i / IN_PIECE].template get<T>(i % IN_PIECE));
+    }
+};
+
+// A thread's share of the vectors: RUNS runs of EACH elements, for the elements that it prepares.
+template <int RUNS, int EACH>
+struct PrologueRuns {
+    typedef ACC_TYPE Value;
+    gptr<D_TYPE> first;
+    gptr<E_TYPE> second;
+    Value scale;
+    VectorRuns<D_TYPE, D_VECTOR, RUNS, EACH> d;
+    VectorRuns<E_TYPE, E_VECTOR, RUNS, EACH> e;
+
+    MEMBER PrologueRuns(const Params &params, const Batch &batch)
+        : first(gptr<D_TYPE>(params.d) + batch_offset(params.d_batch, batch)),
+          second(gptr<E_TYPE>(params.prepared.second) + batch_offset(params.d_batch, batch)),
+          scale((Value)params.prepared.scale) {}
+
+    // Elements of the vectors at `channel`, zero where not `inside`.
+    MEMBER void load(int run, i32 channel, bool inside) {
+        if constexpr (VECTORS > 0)
+            d.load(run, first + channel, inside);
+        if constexpr (VECTORS > 1)
+            e.load(run, second + channel, inside);
+    }
+    // All operations on values of a run; WIDE: they have an element of the vectors each, else they share one.
+    template <bool WIDE, int INDEX = 0, int COUNT>
+    MEMBER void apply(int run, Value (&v)[COUNT]) const {
+        constexpr i32 CODE = prologue_code<INDEX>;
+        if constexpr (CODE != 0) {
+            if constexpr (is_curve(CODE)) {
+                UNROLL for (int i = 0; i < COUNT; ++i) v[i] = curve(CODE, v[i]);
+            } else {
+                Value x[COUNT] = {};
+                if constexpr (takes_operand(CODE)) {
+                    UNROLL for (int i = 0; i < COUNT; ++i) {
+                        if constexpr (vectors_before<INDEX> == 0)
+                            x[i] = d.template get<Value>(run, WIDE ? i : 0);
+                        else
+                            x[i] = e.template get<Value>(run, WIDE ? i : 0);
+                    }
+                }
+                apply_arithmetic<IN_TYPE>(CODE, v, x, scale);
+            }
+            apply<WIDE, INDEX + 1>(run, v);
+        }
+    }
+    // The same on the elements of a load; those that are not `live` are zero.
+    template <bool WIDE, int BYTES>
+    MEMBER Vec<BYTES> prepare(int run, const Vec<BYTES> &loaded, bool live) const {
+        constexpr int COUNT = BYTES / (int)sizeof(IN_TYPE);
+        cover("prologue");
+        if (!live)
+            cover("prologue_outside");
+        Value v[COUNT];
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = convert<Value>(loaded.template get<IN_TYPE>(i));
+        apply<WIDE>(run, v);
+        Vec<BYTES> result = Vec<BYTES>::zero();
+        UNROLL for (int i = 0; i < COUNT; ++i) result.set(i, live ? convert<IN_TYPE>(v[i]) : IN_TYPE{});
+        return result;
+    }
+};
+
+// What prepares the elements that a thread loads of an operand: WINDOWED bits say which of LOADS lie in the image.
+template <bool ON, int LOADS, bool WINDOWED, int RUNS, int EACH, bool WIDE>
+struct Preparing {
+    PrologueRuns<RUNS, EACH> runs;
+    u64 live;
+    static_assert(LOADS <= 64, "Which loads lie in the image must fit 64 bits.");
+
+    MEMBER Preparing(const Params &params, const Batch &batch) : runs(params, batch), live(0) {}
+    // Before the loads of a step.
+    MEMBER void begin() { live = 0; }
+    // Load number `load`, of elements of run `run`; the first of a run brings the vectors' elements at `channel`.
+    MEMBER void request(int load, int run, bool first, i32 channel, bool inside, bool in_image) {
+        if (first)
+            runs.load(run, channel, inside);
+        if constexpr (WINDOWED)
+            live |= (u64)in_image << load;
+    }
+    template <int BYTES>
+    MEMBER Vec<BYTES> prepare(int load, int run, const Vec<BYTES> &loaded) const {
+        return runs.template prepare<WIDE>(run, loaded, !WINDOWED || (live >> load & 1));
+    }
+};
+template <int LOADS, bool WINDOWED, int RUNS, int EACH, bool WIDE>
+struct Preparing<false, LOADS, WINDOWED, RUNS, EACH, WIDE> {
+    MEMBER Preparing(const Params &, const Batch &) {}
+    MEMBER void begin() {}
+    MEMBER void request(int, int, bool, i32, bool, bool) {}
+    template <int BYTES>
+    MEMBER Vec<BYTES> prepare(int, int, const Vec<BYTES> &loaded) const {
+        return loaded;
+    }
+};

@@ -1,0 +1,75 @@
+"""Memory and streams of other libraries, for CuPy. What is borrowed keeps its owner alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """(bytes before the first element, bytes from the lowest to the highest one) of an array that lies so."""
+    if 0 in shape:
+        return 0, 0
+    ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    low = -sum(end for end in ends if end < 0)
+    return low, low + sum(end for end in ends if end > 0) + itemsize
+
+
+def array(
+    cupy: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, owner: Any, number: int
+) -> Any:
+    """The CuPy array of memory at `address` (of its first element) on device `number`; strides in bytes."""
+    dtype = np.dtype(dtype)
+    before, size = reach(shape, strides, dtype.itemsize)
+    memory = cupy.cuda.UnownedMemory(address - before, max(size, 1), owner, number)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, before), strides)
+
+
+class _Stream:
+    """A stream by its address, in the words of NVIDIA's protocol for streams (version 0)."""
+
+    def __init__(self, address: int):
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
+
+def stream(cupy: Any, address: int) -> Any:
+    """CuPy's object for the stream at an address: 0 and 1 are the legacy default one, 2 the thread's own."""
+    if address in (0, 1):
+        return cupy.cuda.Stream.null
+    if address == 2:
+        return cupy.cuda.Stream.ptds
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+        return cupy.cuda.Stream.from_external(_Stream(address))
+    return cupy.cuda.ExternalStream(address)
+
+
+@contextmanager
+def running_on(cupy: Any, address: int, number: int, mixed: bool) -> Iterator[None]:
+    """Within it device `number` and the stream at `address` are CuPy's current ones.
+
+    `mixed`: arrays of CuPy's take part, so the stream waits for CuPy's own, and that afterwards for the stream.
+    """
+    with cupy.cuda.Device(number):
+        own, theirs = cupy.cuda.get_current_stream(), stream(cupy, address)
+        if own.ptr == theirs.ptr:
+            yield
+            return
+        if mixed:
+            theirs.wait_event(own.record())
+        with theirs:
+            yield
+        if mixed:
+            own.wait_event(theirs.record())
+
+
+def wait_for(cupy: Any, address: int) -> None:
+    """Makes the current stream wait for what the stream at `address` has been given so far."""
+    current, other = cupy.cuda.get_current_stream(), stream(cupy, address)
+    if current.ptr != other.ptr:
+        current.wait_event(other.record())

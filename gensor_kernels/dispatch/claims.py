@@ -1,0 +1,73 @@
+"""At most one process at a time tunes a Workload into a database; the others wait for it and read what it has stored.
+
+A claim is a lock on a file beside the database. The system lets go of it when its holder ends, in whatever way, so
+nobody waits for the dead. A holder that is done deletes the file, by which those that waited know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is tuned
+    fcntl = None  # type: ignore[assignment]
+
+LOOK_SECONDS = 0.05  # between two looks at a claim of somebody else
+
+
+@contextmanager
+def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
+    """Whether it is for the caller to do what `key` names: False where another process has done it meanwhile, or is
+    not done with it after `patience` seconds.
+
+    Where no file can be made or locked, everybody does it: twice the work, and the same rows.
+    """
+    descriptor = _opened(database, key)
+    if descriptor is None:
+        yield True
+        return
+    try:
+        mine = _locked(descriptor, time.monotonic() + patience)
+        yield mine
+        if mine:
+            with suppress(OSError):
+                _path(database, key).unlink()
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough where a child was forked meanwhile
+        os.close(descriptor)
+
+
+def _path(database: Path, key: str) -> Path:
+    return database.with_name(f"{database.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.tuning")
+
+
+def _opened(database: Path, key: str) -> int | None:
+    if fcntl is None:
+        return None
+    try:
+        database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(_path(database, key), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+
+
+def _locked(descriptor: int, deadline: float) -> bool:
+    """Waits for the lock; whether it is ours and nobody has finished meanwhile."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+        except OSError:  # this file system has no locks
+            return True
+        else:
+            return os.fstat(descriptor).st_nlink > 0

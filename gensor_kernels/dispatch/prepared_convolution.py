@@ -1,0 +1,113 @@
+"""Convolutions of CuPy arrays behind a prologue: what a call means to kernels, and the same from the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..operators import conv_prologue, prologue
+from ..operators.workload import View, Workload
+from .arguments import Operation
+from .conv_parameters import IMAGES, Parameters
+from .convolution import Convolution
+from .fallback import apply_steps
+from .function import Asked, Called, Result, Staged, Understood
+from .prepared import Prepared, checked, computed, listed, vector_copy, vectors_of
+from .runtime import Runtime
+
+
+class PreparedImage(NamedTuple):
+    """The parameters of a call: of its prologue, and of the convolution behind it."""
+
+    prologue: Prepared
+    convolution: Parameters
+
+
+@dataclass(frozen=True)
+class PreparedConvolution(Convolution):
+    """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage."""
+
+    name: str = "conv2d with a prologue"
+
+    def result(self, inputs: Sequence[Any], parameters: PreparedImage) -> Result:  # type: ignore[override]
+        """That of the convolution."""
+        return super().result(inputs[:2], parameters.convolution)
+
+    def op(self, parameters: PreparedImage) -> str:  # type: ignore[override]
+        """That of the convolution: the prologue is a column."""
+        return super().op(parameters.convolution)
+
+    def understand(self, asked: Asked) -> Understood:
+        """As of the convolution; vectors of types that kernels do not read are converted."""
+        before: Prepared = asked.parameters.prologue
+        x, w, *vectors = asked.inputs
+        assert x is not None and w is not None
+        dtype = np.promote_types(x.dtype, w.dtype).name
+        copies = [vector_copy(view, dtype) for view in vectors]
+        try:
+            found = super().understand(replace(asked, inputs=(x, w), parameters=asked.parameters.convolution))
+        except Staged as staged:
+            raise Staged(*staged.copies, *copies) from None
+        if any(copies):
+            raise Staged(None, None, *copies)
+        groups = found.workload.size["groups"]
+        views = [_grouped(view, groups) for view in vectors if view is not None]
+        workload = conv_prologue.from_views(before.names, found.workload, views)
+        return replace(found, workload=workload, geometry=conv_prologue.told(found.geometry, workload, before.scale))
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The scale is that of verification."""
+        plain = super().called(workload, arrays)
+        vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
+        before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
+        return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: PreparedImage, math: str | None) -> Any:  # type: ignore[override]
+        """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
+        x, w, *vectors = inputs
+        dtype, p = np.promote_types(x.dtype, w.dtype), parameters.convolution
+        vectors = [x.reshape(-1, *_ones(p)) for x in vectors]
+        x = apply_steps(device, x.astype(dtype, copy=False), parameters.prologue.steps(vectors), dtype, dtype)
+        return super().library(device, (x, w), p, math)
+
+
+PREPARED_CONVOLUTION = PreparedConvolution()
+
+
+def _ones(p: Parameters) -> tuple[int, ...]:
+    """Extents of what lies behind the channels of an operand that is broadcast to an image."""
+    return (1,) * (3 - IMAGES[p.layout][3])
+
+
+def _grouped(view: View, groups: int) -> View:
+    """A vector of channels, by group."""
+    each = view.shape[0] // groups
+    return View((groups, each), (each, 1), view.dtype, view.alignment)
+
+
+def convolution(
+    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters, is_plain: bool
+) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
+    """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
+    the prologue and None. `is_plain`: a convolution that kernels take with a prologue."""
+    axes = len(_ones(p))
+    before = tuple(_per_channel(step, axes) for step in listed(asked))
+    checked(runtime, x, before)
+    runtime.check(x, w, None, (), None)
+    channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
+    taken = is_plain and before and "c" not in (x.dtype.kind, w.dtype.kind)
+    vectors = vectors_of(before, channels, axes) if taken else None
+    if vectors is None:
+        return computed(runtime, x, before), (), None
+    scale = next((float(step.scalar.real) for step in before if step.name == "scale"), 1.0)
+    return x, tuple(vectors), PreparedImage(Prepared(tuple(step.name for step in before), scale), p)
+
+
+def _per_channel(step: Operation, axes: int) -> Operation:
+    """An operation whose array of one axis has one element per channel, as a convolution's bias has per filter."""
+    if getattr(step.operand, "ndim", 0) != 1:
+        return step
+    return step._replace(operand=step.operand.reshape(-1, *(1,) * axes))

@@ -1,0 +1,51 @@
+"""A convolution whose channels are innermost in memory and padded to whole accesses: what kernels make of it first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .conv_product import output_size
+from .dtypes import facts
+from .workload import Workload
+
+#: bytes of the widest access
+WIDE = 16
+
+
+def padded_channels(channels: int, size: int) -> int:
+    """Channels of a group, of ``size`` bytes each, with their padding: what fits one access of 4 or 8 bytes, or a
+    multiple of 16 (``padded_channels`` in cuda/packed.cuh)."""
+    for width in (4, 8):
+        if 0 < channels * size <= width:
+            return width // size
+    whole = WIDE // size
+    return -(-channels // whole) * whole
+
+
+def packed(workload: Workload) -> Workload:
+    """The same convolution of a packed image and packed filters: x "nhwc", w "krsc", y as it was.
+
+    Along an axis with one tap, the packed image has the rows (columns) that outputs read, and no others.
+    """
+    z, size = workload.size, facts(workload.dtype["x"]).itemsize
+    channels = padded_channels(z["c"] // z["groups"], size)
+    sizes = {"c": channels * z["groups"]}
+    for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
+        if z[taps] == 1 and "output_padding_h" not in z:
+            sizes |= {side: output_size(z, side, False), f"stride_{side}": 1, **{f"pad_{end}": 0 for end in ends}}
+    width = min(channels * size, WIDE) if channels else WIDE
+    return _arranged(workload, width).with_sizes(**sizes)
+
+
+def widely_packed(workload: Workload) -> Workload:
+    """The same with accesses of 16 bytes, whatever its channels are: their class."""
+    return _arranged(workload, WIDE)
+
+
+def _arranged(workload: Workload, width: int) -> Workload:
+    layouts, classes = {"x": "nhwc", "w": "krsc"}, {"x": width, "w": width}
+    return replace(
+        workload,
+        layout=tuple((name, layouts.get(name, layout)) for name, layout in workload.layout),
+        alignment=tuple((name, classes.get(name, given)) for name, given in workload.alignment),
+    )

@@ -1,0 +1,108 @@
+"""Convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 beside the image (prologue.py).
+
+The declaration is that of the convolution; its vectors are operands d and e (groups, channels of a group).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import prologue
+from .conv import OPERATORS as CONVOLUTIONS
+from .conv_product import Convolution
+from .declaration import Operand, Product
+from .dtypes import decode
+from .epilogue import MAX_VECTORS, Step
+from .geometry import Geometry, Strides
+from .workload import View, Workload, contiguous
+
+if TYPE_CHECKING:
+    from .tolerance import Expected
+
+
+@dataclass(frozen=True)
+class PreparedConvolution(Convolution):
+    """A convolution behind a prologue with so many vectors, as tuner and dispatch know it."""
+
+    vectors: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """x, w, the vectors, y."""
+        return prologue.names_of(self.vectors, "x", "w", "y")
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Those of a convolution, and vectors without gaps."""
+        x, w, y = self.plain_operands(workload)
+        return (x, w, *prologue.vector_operands(self, workload, x.shape[-2:]), y)
+
+    def geometry(
+        self,
+        workload: Workload,
+        strides: Mapping[str, tuple[int, ...]],
+        scale: float = prologue.VERIFIED_SCALE,
+    ) -> Geometry:
+        """That of the convolution, the number of the scale, and how far a group's channels lie apart."""
+        return told(super().geometry(workload, strides), workload, scale)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+        scale: float = prologue.VERIFIED_SCALE,
+    ) -> Expected:
+        """The convolution of the prepared image; kernels may have rounded some of its elements otherwise."""
+        from . import tolerance_prologue
+
+        listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
+        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
+        x, away = tolerance_prologue.prepared(workload, x, listed)
+        return self.expected(workload, x, w, steps, structured=structured, away=away)
+
+    def product(self, workload: Workload) -> Product:
+        """That of the convolution."""
+        return replace(super().product(workload), prologue=prologue.described(workload))
+
+    def bytes_moved(self, workload: Workload) -> int:
+        """Those of the convolution and of the vectors."""
+        return super().bytes_moved(workload) + prologue.vector_bytes(self, workload)
+
+
+def _made(vectors: int) -> PreparedConvolution:
+    plain = CONVOLUTIONS["conv2d"]
+    name = plain.name + prologue.suffix_of(vectors)
+    return PreparedConvolution(name, plain.declare, plain.parameters, plain.smallest, vectors=vectors)
+
+
+OPERATORS = {each.name: each for each in map(_made, range(MAX_VECTORS + 1))}
+
+
+def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    """The geometry of a convolution whose vectors lie without gaps."""
+    channels = workload.size["c"] // workload.size["groups"]
+    vectors = Strides((0, 0, channels), column=1)
+    return replace(geometry, d=vectors, tail=prologue.told(geometry.tail, scale), fourth=prologue.SECOND)
+
+
+def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
+    """A conv2d's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte aligned
+    addresses."""
+    size, listed = convolution.size, tuple(names)
+    shape = (size["groups"], size["c"] // size["groups"])
+    vectors = [contiguous(shape, dtype or convolution.dtype["x"])] * prologue.vectors_of(listed)
+    return from_views(listed, convolution, vectors)
+
+
+def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
+    """The Workload of a conv2d behind a prologue with these vectors, (groups, channels of a group) each; products are
+    formed as they are, whatever ways the convolution allows."""
+    math = "ieee" if convolution.math == "winograd" else convolution.math
+    return prologue.with_prologue(replace(convolution, math=math), names, vectors)

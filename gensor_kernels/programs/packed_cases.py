@@ -1,0 +1,66 @@
+"""The problems on which Programs of contraction_packed are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..operators.conv_packed import WIDE
+from ..operators.conv_product import output_size
+from ..operators.dtypes import facts
+from .cases import Case
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: the small case of which others are made
+SMALL = "batch"
+
+
+def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
+    """The cases of a packed product as those of ``workload``'s class, a channel short of whole accesses in every other
+    one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for; and filters of one tap along an
+    axis."""
+    made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
+    small = next(case for case in made if case.name == SMALL)
+    if vector < WIDE:
+        few = max(vector // facts(workload.dtype["x"]).itemsize - 1, 1)
+        made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
+    if not _transposed(workload):
+        for axes in ("h", "hw"):
+            made.append(replace(small, name=f"one tap along {axes}", workload=_thin(small.workload, axes)))
+    return made
+
+
+def packed_branches(workload: Workload) -> frozenset[str]:
+    """Coverage names of the first launch."""
+    thin = () if _transposed(workload) else ("one_row", "one_column")
+    return frozenset({"packed_image", "packed_filters", "no_channels", *thin})
+
+
+def _transposed(workload: Workload) -> bool:
+    return "output_padding_h" in workload.size
+
+
+def _unpacked(case: Case, workload: Workload, *, short: bool) -> Case:
+    z = case.workload.size
+    own = workload.with_sizes(**z).with_epilogue(case.workload.epilogue)
+    return replace(case, workload=_with_channels(own, max(z["c"] // z["groups"] - short, 0)))
+
+
+def _with_channels(workload: Workload, channels: int) -> Workload:
+    return workload.with_sizes(c=channels * workload.size["groups"])
+
+
+def _thin(workload: Workload, axes: str) -> Workload:
+    """The same outputs by one tap along these axes, with a stride; the first and the last one are of the padding."""
+    z = workload.size
+    sizes: dict[str, int] = {}
+    for axis, taps, before, after in (("h", "r", "top", "bottom"), ("w", "s", "left", "right")):
+        if axis in axes:
+            out = output_size(z, axis, False)
+            pad = int(out > 1)  # a single output is of the image
+            own = {axis: 2 * out - 1 - 2 * pad, taps: 1, f"stride_{axis}": 2, f"dilation_{axis}": 1}
+            sizes |= own | {f"pad_{before}": pad, f"pad_{after}": pad}
+    return workload.with_sizes(**sizes)

@@ -1,0 +1,100 @@
+"""The launch that packs a convolution's channels (cuda/packed_operands.cuh): sizes, grid, bytes and time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
+from ..operators.conv_packed import WIDE, packed
+from ..operators.dtypes import facts
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: Threads of a block, and accesses of a block.
+PACK_THREADS, PACK_ACCESSES = 256, 1024
+#: Instructions of a thread beside its loads, and those that each load of an element comes with: of the SASS.
+ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
+#: Accesses of a plane, and of a group's filters, are counted in 32 bits.
+MOST_ACCESSES = 2**31
+
+
+class Packing(NamedTuple):
+    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
+    ``source`` bytes before; elements have ``size`` bytes."""
+
+    planes: int
+    pixels: int
+    groups: int
+    lines: int
+    line: int
+    source: int
+    size: int
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of the packed image."""
+        return self.planes * self.pixels * self.line
+
+    @property
+    def filter_bytes(self) -> int:
+        """Bytes of the packed filters."""
+        return self.groups * self.lines * self.line
+
+
+@lru_cache(maxsize=4096)
+def packing(workload: Workload) -> Packing:
+    """The Packing of a Workload of a convolution."""
+    z, own, size = packed(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
+    groups = z["groups"]
+    return Packing(
+        planes=z["n"] * groups,
+        pixels=z["h"] * z["w"],
+        groups=groups,
+        lines=z["k_out"] // groups * z["r"] * z["s"],
+        line=z["c"] // groups * size,
+        source=own["c"] // groups * size,
+        size=size,
+    )
+
+
+def too_large(workload: Workload) -> str | None:
+    """Why an image, or a group's filters, cannot be packed; None where they can."""
+    p = packing(workload)
+    large = max(p.pixels, p.lines) * p.line // 4 >= MOST_ACCESSES
+    return "an image, or the filters of a group, have too many channels to count in 32 bits" if large else None
+
+
+def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
+    """Blocks of contraction_pack, whose accesses have these bytes."""
+    p = packing(workload)
+    of_plane = -(-(p.pixels * p.line // image_vector) // PACK_ACCESSES)
+    of_group = -(-(p.lines * p.line // filter_vector) // PACK_ACCESSES)
+    return max(1, p.planes * of_plane + p.groups * of_group)
+
+
+def workspace(workload: Workload) -> int:
+    """Bytes of the packed operands; the filters begin at a multiple of 16."""
+    p = packing(workload)
+    return -(-p.image_bytes // WIDE) * WIDE + p.filter_bytes
+
+
+def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
+    """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2)."""
+    p = packing(workload)
+    written = p.image_bytes + p.filter_bytes
+    read = p.source * (p.planes * p.pixels + p.groups * p.lines)
+    # As partial sums do: see contraction_parts.reduction.
+    spilled = float(np.clip(written / (arch.l2_mb * 2**20) - 0.5, 0, 1))
+    dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
+    l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
+    moved = (read + spilled * written) / dram + (1 - spilled) * written / l2
+    access = min(max(p.line, p.size), WIDE)
+    issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
+    busy = issue / (SUBCORES * arch.sms * arch.clock_ghz * 1e3)
+    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
+    return max(moved, busy) + fixed, (1 - spilled) * written

@@ -1,0 +1,28 @@
+"""One zygote for all lives of a session, and the database their merges read."""
+
+import pytest
+
+from gensor_database import connection
+
+from .journals import JOURNALS
+from .lives import Zygote
+from .stage import Stage
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory):
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def stage(zygote, tmp_path_factory):
+    return Stage(zygote, tmp_path_factory.mktemp("stage"))
+
+
+@pytest.fixture(params=JOURNALS)
+def journal(request, monkeypatch):
+    """Each journal mode, also of the databases this process opens: a look at one must not convert it."""
+    monkeypatch.setattr(connection, "is_remote", lambda path: request.param == "delete")
+    return request.param

@@ -1,0 +1,101 @@
+"""Many processes on one database at the same moment: python -m tests.campaigns.crowd WHAT PROCESSES JOURNAL FILES ...
+
+All are forked from one that has imported everything, and start together when a pipe is closed; once for each of the
+FILES, which commas separate. Prints, as JSON, their exit codes and what they said on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from gensor_database import Store
+from tests.store_rows import rows
+
+from .journals import set_journal
+
+
+def commits(number: int, path: Path, count: str) -> None:
+    """Commits of workloads of its own; the seconds that each took go into a file."""
+    seconds = []
+    with Store.open(path) as store:
+        for commit in range(int(count)):
+            began = time.monotonic()
+            store.add(*rows(number * int(count) + commit))
+            seconds.append(time.monotonic() - began)
+    path.with_name(f"seconds.{number}").write_text(json.dumps(seconds))
+
+
+def opens(number: int, path: Path) -> None:
+    """The first to open it makes it; everybody stores something."""
+    with Store.open(path) as store:
+        store.add(*rows(number))
+
+
+def tunes(number: int, path: Path, worker: str) -> None:
+    """The same Workload by everybody, with a tuning process of its own."""
+    from gensor_kernels.dispatch import tierup
+    from gensor_kernels.dispatch.worker import Worker
+    from tests.numpy_device import ARCH, workload
+
+    os.environ["GENSOR_DB"] = str(path)
+    tierup.WORKER = Worker((sys.executable, "-c", Path(worker).read_text(), str(number)))
+    try:
+        assert tierup.tune(workload(), ARCH)
+    finally:
+        tierup.WORKER.close()
+
+
+def crowd(act: Callable[[int], None], processes: int) -> list[dict]:
+    """Runs `act` in so many processes at once."""
+    waiting, start = os.pipe()
+    children = []
+    for number in range(processes):
+        errors, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(start)
+            os.dup2(theirs, 2)
+            member(act, number, waiting)
+        os.close(theirs)
+        children.append((pid, errors))
+    os.close(waiting)
+    os.close(start)
+    ends = []
+    for pid, errors in children:
+        with os.fdopen(errors, errors="replace") as pipe:
+            said = pipe.read()
+        ends.append({"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "said": said})
+    return ends
+
+
+def member(act: Callable[[int], None], number: int, waiting: int) -> None:
+    code = 1
+    try:
+        os.read(waiting, 1)  # until the last writer closes
+        act(number)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    what, processes, journal, files, *arguments = sys.argv[1:]
+    set_journal(journal)
+    act = {"commits": commits, "opens": opens, "tunes": tunes}[what]
+    ends = []
+    for path in map(Path, files.split(",")):
+        ends += crowd(lambda number, path=path: act(number, path, *arguments), int(processes))
+    print(json.dumps(ends))
+
+
+if __name__ == "__main__":
+    main()

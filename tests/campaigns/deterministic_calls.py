@@ -1,0 +1,60 @@
+"""A process of the determinism campaign: `python -m tests.campaigns.deterministic_calls ORDER COUNT`.
+
+It makes COUNT calls of the kinds of calls.py in an order of its own, and prints for each kind the digests of the bits
+it gave, and by which kernels. The databases are those of the environment. It exits with the number of its races.
+"""
+
+import hashlib
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+from gensor_kernels.dispatch import stored
+from gensor_kernels.dispatch.runtime import Runtime
+
+from ..exact_device import ExactDevice
+from ..numpy_device import ARCH
+from .calls import KINDS, Kind
+
+
+class Seen(ExactDevice):
+    """Says which kernel was launched last; results carry its mark."""
+
+    last = "library"
+
+    def load(self, code, launches):
+        inner = super().load(code, launches)
+
+        def launch(arguments, arrays, steps, workspace):
+            self.last = self.of_code[code.digest].digest
+            inner(arguments, arrays, steps, workspace)
+
+        return launch
+
+
+def with_binaries(shelf):
+    """The Library with something in the place of cubins: without them nothing races."""
+    for kernel in shelf.contents.kernels.values():
+        kernel.__dict__["code"] = replace(kernel.read(), cubin=b"\x7fELF")
+    return shelf
+
+
+def main(order, count):
+    shelf = with_binaries(stored.library(ARCH))
+    device = Seen(shelf.contents.kernels, salted=True)
+    runtime = Runtime(device, shelf)
+    kinds = [Kind(index) for index in range(KINDS)]
+    found = [{"bits": set(), "kernels": set()} for _ in kinds]
+    for index in np.random.default_rng(order).permutation(np.arange(count) % KINDS):
+        device.last = "library"
+        result = kinds[index].call(runtime)
+        found[index]["bits"].add(hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest())
+        found[index]["kernels"].add(device.last)
+    print(json.dumps([{name: sorted(values) for name, values in each.items()} for each in found]))
+    return len(device.races)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,12 @@
+"""The two journal modes, by the file system a database is taken to be on."""
+
+from __future__ import annotations
+
+JOURNALS = ("wal", "delete")
+
+
+def set_journal(journal: str) -> None:
+    """Every database this process opens from now on is in this mode."""
+    from gensor_database import connection
+
+    connection.is_remote = lambda path: journal == "delete"

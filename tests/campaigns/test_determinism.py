@@ -1,0 +1,102 @@
+"""GENSOR_DETERMINISTIC=1: two processes with one database and two orders use the same kernels and give the same bits.
+
+The database has races and timings under two drivers.
+
+GENSOR_CAMPAIGN=full: 10,000 calls per process; by default a twentieth. Each kernel marks the bits of its results.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gensor_database import Store, Timing, canonical
+from gensor_kernels.dispatch import stored
+from gensor_kernels.dispatch.runtime import Runtime
+
+from ..emulated_store import stock
+from ..exact_device import ExactDevice
+from ..numpy_device import ARCH
+from .calls import KINDS, Kind
+from .deterministic_calls import with_binaries
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CALLS = 10_000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 500
+CLASSES = [("knn", True), ("mnn", True), ("kkn", True), ("knn", False), ("mnn", False), ("kkn", False), ("sss", False)]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """Kernels of several classes, the races of some kinds of calls, and timings of some records."""
+    path = tmp_path_factory.mktemp("determinism") / "user.db"
+    with pytest.MonkeyPatch.context() as only:
+        only.setenv("GENSOR_DB", str(path))
+        only.setenv("GENSOR_TUNE", "auto")
+        fill(path)
+    return path
+
+
+def fill(path):
+    """Stocks, races, and adds times."""
+    stock(
+        path,
+        {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}},
+    )
+    shelf = with_binaries(stored.library(ARCH))
+    runtime = Runtime(ExactDevice(shelf.contents.kernels), shelf)
+    for index in range(0, KINDS, 4):
+        for _ in range(3):
+            Kind(index).call(runtime)
+    runtime.notes.flush(30.0)
+    with Store.open(path) as store:
+        raced = list(store.rows(Timing))
+        best = [row for row in raced if row.kernel_digest is not None][::3]
+        store.add(*(faster(row) for row in best))
+        assert len({row.key for row in raced}) >= KINDS / 4 - 2
+
+
+def rows(path):
+    """How many rows of each table there are."""
+    with Store.open(path, readonly=True) as store:
+        return store.counts()
+
+
+def faster(row):
+    """The same under another driver, in half the time."""
+    return replace(row, median_us=row.median_us / 2, device=canonical({"driver": 2}))
+
+
+def calls(database, order, environment):
+    """What a process found, by kind; it exits with the number of its races."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.campaigns.deterministic_calls", str(order), str(CALLS)],
+        cwd=ROOT,
+        env={**os.environ, "GENSOR_TUNE": "auto", "GENSOR_DB": str(database), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout), done.returncode
+
+
+def test_two_processes_give_equal_bits(database):
+    before = rows(database)
+    asked = [{"GENSOR_DETERMINISTIC": "1", "PYTHONHASHSEED": str(order)} for order in (1, 2)]
+    (first, races), (second, more) = (calls(database, order, each) for order, each in enumerate(asked))
+    assert races == more == 0
+    assert first == second
+    assert all(len(each["bits"]) == len(each["kernels"]) == 1 for each in first)
+    served = {each["kernels"][0] for each in first}
+    assert len(served) > 3 and "library" in served  # timings, predictions and the library decide
+    assert rows(database) == before  # nothing is written
+    print(f"campaign: 2 x {CALLS} calls, {len(served) - 1} kernels and the library")
+
+
+def test_without_the_setting_they_need_not(database):
+    """The control: races go on there, and change which kernel serves."""
+    found, races = calls(database, 1, {})
+    assert any(len(each["bits"]) > 1 for each in found) or races

@@ -1,0 +1,61 @@
+"""The disk fails at any call, once or from then on: programs get right results, the command says what is wrong.
+
+`GENSOR_CAMPAIGN=full pytest tests/campaigns` takes every point with every error.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from itertools import product
+
+import pytest
+
+from .checks import check
+from .lives import Action, Gate
+from .size import FULL, sample, tell
+
+FAILURES = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS)
+LASTING = (Action.ONCE, Action.FOREVER)
+
+
+def faults(calls: int, few: int) -> list[tuple[int, Action, int]]:
+    """Calls with what happens at them."""
+    return sample(list(product(range(1, calls + 1), LASTING, FAILURES)), few)
+
+
+@pytest.mark.parametrize("state", ["stocked", "absent"])
+def test_a_program_gets_right_results_and_one_warning_at_most(stage, zygote, state, journal):
+    def play(**gate):
+        folder = stage.fresh(state, journal)
+        return zygote.life(Gate(folder, **gate), "program", journal, folder / "kernels.db")
+
+    whole = play()
+    assert json.loads(whole.stdout) == {"right": 5, "warnings": []}, whole
+    chosen, told = faults(whole.calls, 8), 0
+    for at, action, failure in chosen:
+        life = play(at=at, action=action, failure=failure)
+        assert life.code == 0 and not life.stderr, (at, action, failure, life.stderr)
+        found = json.loads(life.stdout)
+        assert found["right"] == 5 and len(found["warnings"]) <= 1, (at, action, failure, found)
+        told += len(found["warnings"])
+        check(stage.folder / "play" / "kernels.db", [])
+    tell(f"faults, program, {state}, {journal}", f"{len(chosen)}, of which {told} were worth a warning")
+    assert told or not FULL
+
+
+@pytest.mark.parametrize("act", ["tune", "merge"])
+def test_the_command_says_what_is_wrong_and_keeps_what_it_reported(stage, act, journal):
+    whole = stage.play(act, journal, stage.fresh("empty", journal), "more.csv")
+    codes = {0: 0, 2: 0}
+    chosen = faults(whole.calls, 8)
+    for at, action, failure in chosen:
+        folder = stage.fresh("empty", journal)
+        life = stage.play(act, journal, folder, "more.csv", at=at, action=action, failure=failure)
+        assert life.code in codes and "Traceback" not in life.stderr, (at, action, failure, life)
+        *_, last = life.stderr.splitlines() or [""]
+        assert life.code == 0 or last.startswith("gensor-tune: "), (at, action, failure, life)
+        check(folder / "kernels.db", stage.lines())
+        codes[life.code] += 1
+    tell(f"faults, {act}, {journal}", f"{len(chosen)}, exit codes {codes}")
+    assert codes[0] + codes[2] == len(chosen) and (all(codes.values()) or not FULL)

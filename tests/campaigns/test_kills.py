@@ -1,0 +1,67 @@
+"""Killed at every system call on the database's folder: what was reported is there, and the next run goes on.
+
+The sample of the default tier is small; `GENSOR_CAMPAIGN=full pytest tests/campaigns` takes every point.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from .checks import check
+from .lives import Action
+from .size import FULL, sample, tell
+from .stage import points
+
+#: name -> (what is run, from which state, on which shapes)
+ACTS = {
+    "open and tune": ("tune", "empty", "shapes.csv"),
+    "resume and commit": ("tune", "tuned", "more.csv"),
+    "merge": ("merge", "empty", ""),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_kill_at_any_call_loses_nothing_that_was_reported(stage, name, journal, tmp_path):
+    act, state, shapes = ACTS[name]
+    log = tmp_path / "log"
+    whole = stage.play(act, journal, stage.fresh(state, journal), shapes, log=log)
+    assert whole.code == 0, whole.stderr
+    total = check(stage.folder / "play" / "kernels.db", stage.lines())
+    before = check(stage.fresh(state, journal) / "kernels.db", [])
+    chosen = sample(list(points(log, whole.calls)), 6)
+    for number, action in chosen:
+        folder = stage.fresh(state, journal)
+        killed = stage.play(act, journal, folder, shapes, at=number, action=action)
+        assert killed.code == -signal.SIGKILL, (number, action, killed)
+        assert before <= check(folder / "kernels.db", stage.lines()) <= total, (number, action)
+        resumed = stage.play(act, journal, folder, shapes)
+        assert resumed.code == 0, (number, action, resumed.stderr)
+        assert check(folder / "kernels.db", stage.lines()) == total, (number, action)
+    tell(f"kills, {name}, {journal}", len(chosen))
+    assert len(chosen) >= (250 if FULL and act == "tune" else 6)
+
+
+def test_a_kill_during_recovery_from_a_kill(stage, journal, tmp_path):
+    """The first life dies within its last commit, the second while it recovers what the first has left."""
+    log = tmp_path / "log"
+    whole = stage.play("tune", journal, stage.fresh("empty", journal), log=log)
+    writes = [number for number, action in points(log, whole.calls) if action == Action.TEAR]
+    kills = 0
+    for first in sample(writes[-24:], 2, 4):
+        left = stage.fresh("empty", journal)
+        assert stage.play("tune", journal, left, at=first, action=Action.TEAR).code == -signal.SIGKILL
+        lines = stage.lines()
+        stage.states["left", journal] = left.rename(stage.folder / f"left-{journal}-{first}")
+        log.unlink()
+        whole = stage.play("tune", journal, stage.fresh("left", journal), log=log)
+        for number, action in sample(list(points(log, whole.calls)), 3, 60):
+            folder = stage.fresh("left", journal)
+            assert stage.play("tune", journal, folder, at=number, action=action).code == -signal.SIGKILL
+            check(folder / "kernels.db", lines + stage.lines())
+            assert stage.play("tune", journal, folder).code == 0
+            assert check(folder / "kernels.db", lines + stage.lines()) == 3
+            kills += 1
+    tell(f"kills during recovery, {journal}", kills)
+    assert kills >= 6
