@@ -48,7 +48,7 @@ STEPS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 where everything that ran is right, 1 where something is not, 2 where nothing can run."""
     options = parser().parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(0o700, parents=True, exist_ok=True)
     journal = Journal(options.out / "results.jsonl")
     if options.worker:
         return work(options, journal)

@@ -5,10 +5,11 @@ Binaries stay in their files until a kernel is loaded for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
-from .record import Kernel, Portfolio, Record, Timing, Verification
+from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .store import Store
 
 
@@ -17,13 +18,20 @@ class Catalog:
 
     `stores` are in the order of precedence, the user's first. `abis` maps family names to their ABI versions: kernels
     of any other are not in it. Verifications count wherever they are stored: the user's device may have verified, or
-    refuted, a shipped kernel.
+    refuted, a shipped kernel. `well_formed` says which rows to take from stores that others can write to.
     """
 
-    def __init__(self, stores: Iterable[Store], arch: str, abis: Mapping[str, int] | None = None):
+    def __init__(
+        self,
+        stores: Iterable[Store],
+        arch: str,
+        abis: Mapping[str, int] | None = None,
+        well_formed: Callable[[Row], bool] = lambda row: True,
+    ):
         self.arch = arch
         self.stores = tuple(stores)
         self.abis = abis
+        self._well_formed = well_formed
         self._kernels = self._load_kernels()
         self._by_class: dict[str, list[StoredKernel]] = {}
         for stored in self._kernels.values():
@@ -73,16 +81,20 @@ class Catalog:
         """Every record that counts: one per Workload and part."""
         return [entry for key in sorted(self._entries) for entry in self._entries[key]]
 
+    def _rows(self, store: Store, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+        rows = store.rows(kind, **where)
+        return rows if store.trusted else filter(self._well_formed, rows)
+
     def _load_kernels(self) -> dict[str, StoredKernel]:
         kernels: dict[str, Kernel] = {}
         holders: dict[str, list[Store]] = {}
         evidence: dict[str, list[Verification]] = {}
         for store in self.stores:
-            for kernel in store.rows(Kernel, arch=self.arch):
+            for kernel in self._rows(store, Kernel, arch=self.arch):
                 if self.abis is None or self.abis.get(kernel.family) == kernel.abi:
                     kernels[kernel.digest] = kernel
                     holders.setdefault(kernel.digest, []).append(store)
-            for row in store.rows(Verification):
+            for row in self._rows(store, Verification):
                 evidence.setdefault(row.kernel_digest, []).append(row)
         return {
             digest: StoredKernel(kernels[digest], verdict(evidence.get(digest, ())), tuple(holders[digest]))
@@ -92,7 +104,7 @@ class Catalog:
     def _load_entries(self) -> dict[str, tuple[Entry, ...]]:
         counting: dict[str, dict[str, Entry]] = {}  # key -> part -> entry
         for store in self.stores:
-            for record in newest_first(store.rows(Record, arch=self.arch)):
+            for record in newest_first(self._rows(store, Record, arch=self.arch)):
                 stored = self._kernels.get(record.kernel_digest or "")
                 if stored is not None and serves(record, stored.kernel, self.arch, self.abis):
                     parts = counting.setdefault(record.key, {})
@@ -105,7 +117,7 @@ class Catalog:
     def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:
         joined: dict[str, dict[str, dict[str, StoredKernel]]] = {}  # class -> part -> digest -> kernel
         for store in self.stores:
-            for row in sorted(store.rows(Portfolio, arch=self.arch), key=lambda row: row.rank):
+            for row in sorted(self._rows(store, Portfolio, arch=self.arch), key=lambda row: row.rank):
                 kernel = self._kernels.get(row.kernel_digest)
                 if kernel is not None and kernel.usable:
                     cover = joined.setdefault(row.class_key, {}).setdefault(row.part, {})
@@ -118,7 +130,7 @@ class Catalog:
     def _load_timings(self) -> dict[tuple[str, str], tuple[Timing, ...]]:
         found: dict[tuple[str, str], dict[str, Timing]] = {}
         for store in self.stores:
-            for row in store.rows(Timing, arch=self.arch):
+            for row in self._rows(store, Timing, arch=self.arch):
                 found.setdefault((row.key, row.part), {})[row.digest] = row
         return {
             where: tuple(sorted(rows.values(), key=lambda row: (row.created, row.digest)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -14,12 +13,12 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from .errors import ForeignStoreError, NewerStoreError, is_locked
+from .guard import Guarded
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
 SCHEMA_VERSION = 1  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
-_LARGEST_VALUE = 128 * 2**20  # bytes one value may have, where SQLite can be told
 # WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
 # three are folders of a virtual machine's host.
 _REMOTE = frozenset(
@@ -31,7 +30,7 @@ Result = TypeVar("Result")
 SchemaRows = list[tuple[str, str, str, str | None]]
 
 
-def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, mode: str, timeout: float) -> Guarded:
     """A hardened autocommit connection; `mode` is "rwc", "ro", or "immutable" for a file nobody will change.
 
     SQLite waits up to `timeout` seconds for other processes' locks. Text arrives with undecodable bytes escaped, so
@@ -40,21 +39,22 @@ def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     name = path.absolute().as_posix()
     # Path.as_uri would turn a Windows share's server into the authority, which SQLite refuses.
-    return _hardened(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", timeout)
+    return _hardened(f"file://{'' if name.startswith('/') else '/'}{quote(name)}?{query}", name, timeout)
 
 
-def connect_memory() -> sqlite3.Connection:
-    """The same for a database in memory."""
-    return _hardened("file::memory:", 0.0)
+def connect_memory(copied: Path | None = None) -> Guarded:
+    """The same for a database in memory, which is to hold a copy of the one at `copied`."""
+    return _hardened("file::memory:", None if copied is None else str(copied), 0.0)
 
 
-def _hardened(uri: str, timeout: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+def _hardened(uri: str, path: str | None, timeout: float) -> Guarded:
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Guarded
+    )
     connection.text_factory = _decode
+    connection.guard(path)
     for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=EXTRA"):
         connection.execute(f"PRAGMA {pragma}")
-    if sys.version_info >= (3, 11):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
     return connection
 
 

@@ -65,12 +65,19 @@ def translated(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if is_locked(error):
             raise LockedStoreError(f"{path} is locked by another process") from error
+        if "interrupted" in str(error):  # by the progress handler; see guard.py
+            raise CorruptStoreError(f"{path} takes too long to read: its pages are damaged") from error
         if "readonly" in str(error):
             raise UnreadableStoreError(f"{path} cannot be written: the file or its folder is read-only") from error
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            raise UnreadableStoreError(f"{path}: {error}") from error
-        raise CorruptStoreError(f"{path}: {error}") from error
+            raise UnreadableStoreError(f"{path}: {_one_line(error)}") from error
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
     except UnicodeError as error:  # SQLite's own texts about a damaged file are not always UTF-8
-        raise CorruptStoreError(f"{path}: {error}") from error
+        raise CorruptStoreError(f"{path}: {_one_line(error)}") from error
     except OSError as error:
         raise UnreadableStoreError(f"{path} cannot be used: {error.strerror or error}") from error
+
+
+def _one_line(error: Exception) -> str:
+    """What SQLite says, on one line: it may quote the file, which may hold anything."""
+    return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .catalog import Catalog
 from .entry import Entry
 from .errors import StoreError, StoreWarning, first_told
-from .opening import is_trusted
 from .record import Row
 from .store import TIMEOUT, Store
+from .trust import file_objection, objection
 
 PRETUNED = Path(__file__).resolve().parent / "pretuned"
 
@@ -34,9 +34,14 @@ class Layers:
         """The open stores in the order of precedence."""
         return tuple(store for store in (self.user, self.site, self.packaged) if store is not None)
 
-    def load(self, arch: str, abis: Mapping[str, int] | None = None) -> Catalog:
+    def load(
+        self,
+        arch: str,
+        abis: Mapping[str, int] | None = None,
+        well_formed: Callable[[Row], bool] = lambda row: True,
+    ) -> Catalog:
         """Everything about one architecture, in memory; see Catalog."""
-        return Catalog(self.stores, arch, abis)
+        return Catalog(self.stores, arch, abis, well_formed)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
         """The first store's answer; see Store.find."""
@@ -49,7 +54,7 @@ class Layers:
             return False
         try:
             if self.user is None or self.user.readonly:
-                self.user = Store.open(self.user_path, trusted=_own(self.user_path), timeout=timeout)
+                self.user = Store.open(self.user_path, timeout=timeout)
             self.user.add(*rows)
         except StoreError as error:
             warnings.warn(f"nothing was stored: {error}", StoreWarning, stacklevel=2)
@@ -74,22 +79,33 @@ def open_layers(
     """Opens the packaged database of `arch`, and those at `site` and `user` where they exist.
 
     A database that cannot be used is left out with a StoreWarning that names the reason. The user's file is not
-    created here, and opened for writing only where that is possible.
+    created here, and opened for writing only where that is possible; where others could write to it, it is neither
+    read nor written. A site database that others can write to is data: a StoreWarning says how to end that.
     """
     packaged = PRETUNED / f"{arch}.db"
     user_path = Path(user).expanduser().absolute() if user is not None else None
+    refused = user_path is not None and file_objection(user_path, "GENSOR_DB")
+    if refused:
+        warnings.warn(f"the kernel database {user_path} is left out: {refused}", StoreWarning, stacklevel=2)
+        user_path = None
     return Layers(
         _open_user(user_path, timeout) if user_path is not None and os.path.exists(user_path) else None,
-        _open(Path(site).expanduser(), timeout) if site is not None else None,
+        _open_site(Path(site).expanduser(), timeout) if site is not None else None,
         _open(packaged, timeout, immutable=True, trusted=True) if os.path.exists(packaged) else None,
         user_path,
     )
 
 
 def _open_user(path: Path, timeout: float) -> Store | None:
-    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        return _open(path, timeout, readonly=False, trusted=_own(path))
-    return _open(path, timeout, trusted=_own(path))
+    return _open(path, timeout, readonly=not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)))
+
+
+def _open_site(path: Path, timeout: float) -> Store | None:
+    store = _open(path, timeout)
+    if store is not None and not store.trusted:
+        text = f"no machine code is taken from {path}, its kernels are compiled here: {objection(path)}"
+        warnings.warn(text, StoreWarning, stacklevel=3)
+    return store
 
 
 def _open(
@@ -101,9 +117,3 @@ def _open(
         if first_told(path):
             warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
         return None
-
-
-def _own(path: Path) -> bool | None:
-    """Trust in the user's own file; None, which asks Store.open, while there is none."""
-    # Path.exists raises what the file system does.
-    return is_trusted(path, strict=False) if os.path.exists(path) else None

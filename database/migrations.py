@@ -6,7 +6,6 @@ left behind; digests of converted rows are computed anew, and every reference fo
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from .connection import SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
+from .guard import Guarded
 from .record import TABLES, Row
 from .rows import insert, select
 
@@ -39,14 +39,15 @@ class Step:
 STEPS: tuple[Step, ...] = ()
 
 
-def migrate(connection: sqlite3.Connection, path: Path, version: int, steps: Sequence[Step] | None = None) -> int:
+def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step] | None = None) -> int:
     """Brings a file of an older `version` to SCHEMA_VERSION, inside the caller's transaction.
 
     Returns how many damaged rows were left behind. Raises ForeignStoreError where no step starts at this version, or
     the tables are not exactly those it starts from.
     """
     chosen = [step for step in (STEPS if steps is None else steps) if step.version >= version]
-    if [step.version for step in chosen] != list(range(version, SCHEMA_VERSION)):
+    wanted = range(version, SCHEMA_VERSION)  # a damaged header can make it two thousand million versions long
+    if len(chosen) != len(wanted) or any(step.version != each for step, each in zip(chosen, wanted, strict=True)):
         raise ForeignStoreError(f"{path} has schema {version}, which this version cannot convert")
     dropped = 0
     for step, following in zip(chosen, [*chosen[1:], None], strict=True):
@@ -56,7 +57,7 @@ def migrate(connection: sqlite3.Connection, path: Path, version: int, steps: Seq
     return dropped
 
 
-def _apply(connection: sqlite3.Connection, step: Step, schema: str, tables: tuple[type[Row], ...]) -> int:
+def _apply(connection: Guarded, step: Step, schema: str, tables: tuple[type[Row], ...]) -> int:
     old_rows = {kind: list(select(connection, kind, {})) for kind in step.tables}
     for what, name, *_ in schema_rows(connection):
         if what == "table":

@@ -14,9 +14,9 @@ from .migrations import migrate
 from .turns import turn
 
 
-def open_writable(path: Path, timeout: float) -> sqlite3.Connection:
+def open_writable(path: Path, timeout: float) -> sql.Guarded:
     """A connection to the database at `path`, made (folder too, mode 0700) where there is none."""
-    _refuse_folder(path)
+    _refuse_what_is_no_file(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         # Not left to SQLite, which would follow the umask: a group-writable database is not trusted with cubins.
@@ -31,7 +31,7 @@ def open_writable(path: Path, timeout: float) -> sqlite3.Connection:
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, timeout: float) -> None:
+def _prepare(connection: sql.Guarded, path: Path, timeout: float) -> None:
     """Checks the file, and creates or converts its tables where that is due.
 
     A current file is only read, so that many processes can open it at once; otherwise everything is looked at again
@@ -44,7 +44,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, timeout: float) -> None
         _make_current(connection, path)
 
 
-def _make_current(connection: sqlite3.Connection, path: Path) -> None:
+def _make_current(connection: sql.Guarded, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if sql.is_empty(connection):
@@ -57,7 +57,7 @@ def _make_current(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _convert(connection: sqlite3.Connection, path: Path) -> None:
+def _convert(connection: sql.Guarded, path: Path) -> None:
     version = sql.check_version(connection, path, sql.SCHEMA_VERSION)
     if version < sql.SCHEMA_VERSION:
         dropped = migrate(connection, path, version)
@@ -72,14 +72,14 @@ def rollback(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sqlite3.Connection:
+def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Guarded:
     """A connection that never writes to the file; `immutable` promises that nobody else does either.
 
     A file of an older version is converted in memory. A database in WAL mode cannot be read in a folder where its
     index cannot be made, unless it is taken for immutable, which ignores the log: that is done only where the log is
     absent or empty. Raises UnreadableStoreError and the other StoreErrors.
     """
-    _refuse_folder(path)
+    _refuse_what_is_no_file(path)
     if not path.is_file():
         raise UnreadableStoreError(f"{path} does not exist")
     immutable = immutable and not has_log(path)
@@ -91,9 +91,19 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sqlite
     return _checked(path, "immutable", timeout)
 
 
-def _refuse_folder(path: Path) -> None:
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Opening a pipe waits for a writer, and a device may have no end; so may what lies where SQLite keeps its log."""
     if path.is_dir():
         raise UnreadableStoreError(f"{path} is a folder, not a database file")
+    if path.exists() and not path.is_file():
+        raise UnreadableStoreError(f"{path} is a device, a pipe or a socket, not a database file")
+    for suffix in ("-journal", "-wal", "-shm"):
+        try:
+            mode = os.lstat(f"{path}{suffix}").st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise UnreadableStoreError(f"{path}{suffix} is no ordinary file: delete it")
 
 
 def has_log(path: Path) -> bool:
@@ -107,7 +117,7 @@ def has_log(path: Path) -> bool:
     return False
 
 
-def _checked(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+def _checked(path: Path, mode: str, timeout: float) -> sql.Guarded:
     connection = sql.connect(path, mode, timeout)
     try:
         version = sql.retry(lambda: sql.check_version(connection, path, sql.SCHEMA_VERSION), timeout)
@@ -120,30 +130,11 @@ def _checked(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
         raise
 
 
-def _converted_copy(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    memory = sql.connect_memory()
+def _converted_copy(connection: sql.Guarded, path: Path) -> sql.Guarded:
+    memory = sql.connect_memory(path)
     connection.backup(memory)
     connection.close()
     memory.execute("BEGIN")
     _convert(memory, path)
     memory.execute("COMMIT")
     return memory
-
-
-def is_trusted(path: Path, strict: bool) -> bool:
-    """Whether only root and the current user can have put cubins into this database.
-
-    File and folder must belong to one of the two and not be world-writable (a sticky folder such as /tmp excepted);
-    `strict`, meant for databases that somebody else made, also refuses group-writable ones and sticky folders.
-    """
-    if os.name != "posix":
-        return True  # access there is by lists that os.stat does not show
-    others = stat.S_IWGRP | stat.S_IWOTH if strict else stat.S_IWOTH
-    real = Path(os.path.realpath(path))
-    try:
-        file, folder = os.stat(real), os.stat(real.parent)
-    except OSError:
-        return False
-    sticky = not strict and bool(folder.st_mode & stat.S_ISVTX)
-    owned = all(facts.st_uid in (0, os.geteuid()) for facts in (file, folder))
-    return owned and not file.st_mode & others and (sticky or not folder.st_mode & others)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from . import connection as sql
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError, translated
+from .guard import Guarded
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import select
 
@@ -48,7 +48,7 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
         with translated(store.path):
             return _counted(store.connection, _found(store.connection, abis))
 
-    def delete(connection: sqlite3.Connection) -> Pruned:
+    def delete(connection: Guarded) -> Pruned:
         found = _found(connection, abis)
         pruned = _counted(connection, found)
         for kind, digests in found.items():
@@ -73,12 +73,12 @@ def _file_bytes(store: Store) -> int:
     return sum(os.path.getsize(path) for path in found if os.path.exists(path))
 
 
-def _intact(connection: sqlite3.Connection, kind: type[RowType]) -> Iterator[RowType]:
+def _intact(connection: Guarded, kind: type[RowType]) -> Iterator[RowType]:
     """The rows to be believed. Unlike Store.rows it raises where reading ends early: all must have been seen."""
     return (row for row in select(connection, kind, {}) if row is not None)
 
 
-def _found(connection: sqlite3.Connection, abis: Mapping[str, int] | None) -> Dropped:
+def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
     """Digests of the rows to drop, by table."""
     kernels = {row.digest: row for row in _intact(connection, Kernel)}
     verdicts: dict[str, list[Verification]] = {}
@@ -124,7 +124,7 @@ def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable
     return found
 
 
-def _code(connection: sqlite3.Connection, drop_kernels: Iterable[str]) -> Dropped:
+def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:
     """Binaries without kernels, once those go, and sources without binaries; unread, because they are large."""
     gone = set(drop_kernels)
     kernels = connection.execute("SELECT digest, binary_digest FROM kernel")
@@ -135,7 +135,7 @@ def _code(connection: sqlite3.Connection, drop_kernels: Iterable[str]) -> Droppe
     return {Binary: sources.keys() - wanted, Source: every - texts}
 
 
-def _counted(connection: sqlite3.Connection, found: Dropped) -> Pruned:
+def _counted(connection: Guarded, found: Dropped) -> Pruned:
     """How many rows, and how many bytes their values have."""
     pruned = Pruned()
     for kind in TABLES:

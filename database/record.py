@@ -21,7 +21,7 @@ from .digest import Value, row_digest, text_digest
 
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 METHODS = ("emulator", "device")
-LARGEST_BLOB = 64 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
+LARGEST_BLOB = 8 * 2**20  # bytes; a cubin has kilobytes, so anything larger is damage or malice
 
 RowType = TypeVar("RowType", bound="Row")
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from .guard import Guarded
 from .record import Row, RowType
 
-_CHUNK = 64  # rows fetched at once: binaries are large
+#: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
+#: to take long.
+MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
+_CHUNK = 64  # rows fetched at once
+_LITTLE = 2**14  # bytes of a result for which nobody asks how large the file is
+_LOWEST = -(2**63)  # no row has this number
+_WIDEST_GAP = 2**20  # rows; a page has hundreds at most
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
@@ -25,21 +33,117 @@ def insert(connection: sqlite3.Connection, row: Row) -> bool:
     return True
 
 
-def select(connection: sqlite3.Connection, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
+def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
     """Rows whose columns equal `where`, in the order of their digests; None for each that is not to be believed.
 
     A row is believed when it matches its own digest and what was asked for: a damaged index leads to good rows of
-    other keys.
+    other keys. Where pages are damaged, the rows of all others follow in the order of the table; then sqlite3's
+    error is raised. So it is where most of a table is damaged, and where pages refer to each other without end.
     """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
         raise ValueError(f"{kind.TABLE} has no column {', '.join(sorted(unknown))}")
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
+    values, seen, tally = list(where.values()), set(), Tally(connection, kind)
     query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY +digest'
-    cursor = connection.execute(query, list(where.values()))
-    while chunk := cursor.fetchmany(_CHUNK):
-        for stored in chunk:
-            row = kind.from_sql(stored)
-            matches = row is not None and all(getattr(row, name) == value for name, value in where.items())
-            yield row if matches else None
+    damage: sqlite3.DatabaseError | None = None
+    try:
+        # Compressed values are fetched one by one, because they can be large.
+        for stored in _fetched(connection, connection.execute(query, values), 1 if kind.COMPRESSED else _CHUNK):
+            seen.add(stored[0])
+            yield tally.counted(stored, _believed(kind, stored, where))
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        damage = error
+    if damage is not None:
+        query = f'SELECT rowid, {names} FROM "{kind.TABLE}" NOT INDEXED WHERE {condition} AND rowid > ? ORDER BY rowid'
+        for stored in _salvaged(connection, query, values):
+            if stored[0] not in seen:
+                seen.add(stored[0])
+                yield tally.counted(stored, _believed(kind, stored, where))
+        raise damage
+
+
+class Tally:
+    """What came out of one table, which is less than the file holds, and mostly to be believed."""
+
+    def __init__(self, connection: Guarded, kind: type[Row]):
+        self.connection = connection
+        self.most_damaged = MOST_DAMAGED_COMPRESSED if kind.COMPRESSED else MOST_DAMAGED
+        self.bytes, self.good, self.damaged = 0, 0, 0
+        self.most: float = _LITTLE
+
+    def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
+        """The row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
+        self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
+        self.bytes += sum(len(value) for value in stored if isinstance(value, (str, bytes)))
+        if self.bytes > self.most:
+            self.most = self.connection.bytes()  # it may have grown meanwhile
+            if self.bytes > self.most:
+                raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
+        if self.damaged > self.most_damaged + self.good:
+            raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
+        return row
+
+
+def _fetched(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[tuple[Any, ...]]:
+    """The rows of a result, `count` at a time; an error loses those of its time."""
+    while True:
+        connection.renew()
+        chunk = cursor.fetchmany(count)
+        if not chunk:
+            return
+        yield from chunk
+
+
+def _believed(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
+    row = kind.from_sql(stored)
+    matches = row is not None and all(getattr(row, name) == value for name, value in where.items())
+    return row if matches else None
+
+
+def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows that can be read, in the order of the table, past pages that cannot be.
+
+    `query` selects the rowid first and has it, above a value, for its last condition. How many rows a damaged page
+    had is not known: the next readable one is looked for at growing distances, then between the last two.
+    """
+    done, ahead = _LOWEST, 0
+    while True:
+        try:
+            for rowid, *stored in _fetched(connection, connection.execute(query, [*values, done + ahead]), 1):
+                done, ahead = rowid, 0
+                yield tuple(stored)
+            return
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            found = _gap(partial(_readable, connection, query, values, done), ahead)
+            if found is None:
+                return
+            ahead = found
+
+
+def _gap(readable: Callable[[int], bool], unreadable: int) -> int | None:
+    """The smallest distance found at which reading goes on; None where there is none."""
+    low, high = unreadable, max(1, 2 * unreadable)
+    while not readable(high):
+        low, high = high, 2 * high
+        if high > _WIDEST_GAP:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if readable(middle) else (middle, high)
+    return high
+
+
+def _readable(connection: Guarded, query: str, values: list[Any], done: int, gap: int) -> bool:
+    try:
+        connection.execute(query, [*values, done + gap]).fetchone()
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return False
+    return True

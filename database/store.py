@@ -8,7 +8,6 @@ with Store.open("kernels.db") as store:
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import warnings
 from collections import Counter
@@ -19,9 +18,10 @@ from typing import Any, TypeVar
 from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, translated
-from .opening import is_trusted, open_readonly, open_writable, rollback
+from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
+from .trust import is_trusted
 from .turns import turn
 
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 #: Seconds to wait for other processes' locks; commits take milliseconds.
 TIMEOUT = 30.0
 
-_abandoned: list[sqlite3.Connection] = []  # of a parent process: closing them here would drop its locks
+_abandoned: list[sql.Guarded] = []  # of a parent process: closing them here would drop its locks
 
 
 class Store:
@@ -42,7 +42,7 @@ class Store:
         self.path, self.readonly, self.trusted, self.timeout = path, readonly, trusted, timeout
         self._immutable = immutable
         self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: sql.Guarded | None = None
         self._pid = 0
         self._file: tuple[int, int] | None = None
         self._warned = False
@@ -60,14 +60,13 @@ class Store:
         """Opens `path`, created where it is absent unless `readonly`.
 
         `immutable` promises that the file does not change (shipped ones). `trusted` says whether its cubins may be
-        loaded; by default that follows from who can write to it, more strictly for `readonly` ones, which somebody
-        else has made. Raises a StoreError that names the reason.
+        loaded; by default that follows from who can write to it (trust.py). Raises a StoreError that names the reason.
         """
         file = Path(path).expanduser().absolute()
         store = cls(file, readonly, immutable, False, timeout)
         with translated(file):
             store._connect()
-        store.trusted = is_trusted(file, strict=readonly) if trusted is None else trusted
+        store.trusted = is_trusted(file) if trusted is None else trusted
         return store
 
     def close(self) -> None:
@@ -92,7 +91,7 @@ class Store:
         return f"Store({str(self.path)!r}, readonly={self.readonly}, trusted={self.trusted})"
 
     @property
-    def connection(self) -> sqlite3.Connection:
+    def connection(self) -> sql.Guarded:
         """The hardened connection, in autocommit mode, for tools that format tables.
 
         Made anew after a fork, and where another file has taken the place of the one that was opened.
@@ -134,7 +133,7 @@ class Store:
         ranked = enumerate(kernels)
         rows = [each if isinstance(each, Row) else Portfolio(arch, part, class_key, r, each) for r, each in ranked]
 
-        def replace(connection: sqlite3.Connection) -> None:
+        def replace(connection: sql.Guarded) -> None:
             condition = "arch = ? AND part = ? AND class_key = ?"
             connection.execute(f"DELETE FROM portfolio WHERE {condition}", (arch, part, class_key))
             for row in rows:
@@ -142,7 +141,7 @@ class Store:
 
         self._write(replace)
 
-    def _write(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
+    def _write(self, action: Callable[[sql.Guarded], Result]) -> Result:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
         with self._guard, translated(self.path), turn(self.path, self.timeout):

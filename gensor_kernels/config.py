@@ -17,12 +17,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from gensor_database import trust
 
 from .errors import ConfigError
 
@@ -72,28 +73,41 @@ def cache_dir() -> Path:
     """The folder for built libraries and the user's database; created (mode 0700) when absent.
 
     Raises `ConfigError` when it cannot be created, or when somebody else could put a library of theirs
-    into it (owned by another user, or world-writable): what lies there is loaded as code.
+    into it (docs/trust.md): what lies there is loaded as code.
     """
     value = os.environ.get("GENSOR_CACHE_DIR")
     try:
         path = Path(value).expanduser() if value else platform_cache_dir()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = path.stat()
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         raise ConfigError(
             f"the cache folder cannot be used ({error}); set GENSOR_CACHE_DIR to a writable folder"
         ) from error
-    if os.name == "posix":
-        if facts.st_uid not in (0, os.geteuid()):
-            raise ConfigError(f"{path} belongs to another user; set GENSOR_CACHE_DIR to a folder of your own")
-        if facts.st_mode & stat.S_IWOTH:
-            raise ConfigError(f"{path} is world-writable; run chmod o-w on it or set GENSOR_CACHE_DIR")
+    found = trust.folder_objection(path, "GENSOR_CACHE_DIR")
+    if found is not None:
+        raise ConfigError(f"the cache folder is not used: {found}")
     return path
 
 
 def user_database() -> Path:
-    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder; or ConfigError."""
-    return _file("GENSOR_DB") or cache_dir() / "kernels.db"
+    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder.
+
+    ConfigError for none, also where somebody else could write to it, or could have (docs/trust.md).
+    """
+    path = _file("GENSOR_DB") or cache_dir() / "kernels.db"
+    found = trust.file_objection(path, "GENSOR_DB")
+    if found is not None:
+        raise ConfigError(f"the kernel database {path} is not used: {found}")
+    return path
+
+
+def own_database() -> Path | None:
+    """The same for calls that go on without it: None, after one warning, where there is none to be used."""
+    try:
+        return user_database()
+    except ConfigError as error:
+        _warn_once(f"what is measured and tuned is kept for this process only: {error}")
+        return None
 
 
 def site_database() -> Path | None:

@@ -26,7 +26,7 @@ def test_cache_folder_is_created_private(tmp_path, monkeypatch):
 def test_world_writable_cache_folder_is_refused(tmp_path, monkeypatch):
     tmp_path.chmod(0o777)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
-    with pytest.raises(ConfigError, match="world-writable"):
+    with pytest.raises(ConfigError, match="can be written by everybody: run chmod go-w"):
         config.cache_dir()
 
 

@@ -142,17 +142,19 @@ def test_a_missing_site_database_is_a_warning_and_missing_others_are_not(paths):
 
 @posix
 @pytest.mark.parametrize(
-    ("file", "folder", "site_trusted", "user_trusted"),
+    ("file", "folder", "trusted"),
     [
-        (0o644, 0o755, True, True),
-        (0o664, 0o755, False, True),
-        (0o644, 0o775, False, True),
-        (0o646, 0o755, False, False),
-        (0o644, 0o757, False, False),
-        (0o644, 0o1777, False, True),
+        (0o644, 0o755, True),
+        (0o664, 0o755, False),
+        (0o644, 0o775, False),
+        (0o646, 0o755, False),
+        (0o644, 0o757, False),
+        (0o644, 0o1777, False),
     ],
 )
-def test_cubins_come_only_from_files_that_others_cannot_write(paths, file, folder, site_trusted, user_trusted):
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
+def test_cubins_come_only_from_files_that_others_cannot_write(paths, file, folder, trusted):
+    """A site database that others can write to is data; the user's is not even opened then."""
     home = paths[0].parent / "home"
     home.mkdir()
     path = home / "kernels.db"
@@ -160,11 +162,12 @@ def test_cubins_come_only_from_files_that_others_cannot_write(paths, file, folde
     path.chmod(file)
     home.chmod(folder)
     with open_layers(ARCH, None, path) as opened:
-        assert opened.site.trusted is site_trusted
+        assert opened.site.trusted is trusted
         entry = opened.load(ARCH).find(key(1), PART)
-        assert (entry.binary() is not None) is site_trusted and entry.binary(trusted=False) is not None
+        assert (entry.binary() is not None) is trusted and entry.binary(trusted=False) is not None
     with open_layers(ARCH, path) as opened:
-        assert opened.user.trusted is user_trusted
+        assert (opened.user is not None) is trusted and (opened.user is None or opened.user.trusted)
+        assert (opened.user_path is not None) is trusted
 
 
 @posix
@@ -172,7 +175,7 @@ def test_files_of_other_owners_are_data(paths, monkeypatch):
     fill(paths[0], 1)
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(paths[0]).st_uid + 1)
     if os.stat(paths[0]).st_uid != 0:  # root's files are everybody's to trust
-        with open_layers(ARCH, paths[0]) as opened:
+        with pytest.warns(StoreWarning, match="belongs to another user"), open_layers(ARCH, None, paths[0]) as opened:
             assert opened.load(ARCH).find(key(1), PART).binary() is None
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gensor_database import PRETUNED, Kernel, Portfolio, Record, Store, Timing, Verification
 from gensor_database.record import TABLES
+from gensor_kernels.programs.program import Program
 
 cli = pytest.importorskip("gensor_tuner.cli")
 grammar = pytest.importorskip("gensor_tuner.grammar")
@@ -100,7 +101,7 @@ def hostile(shipped):
     kernel, record, timing = shipped[Kernel][0], shipped[Record][0], shipped[Timing][0]
     portfolio, verdict = shipped[Portfolio][0], shipped[Verification][0]
     program = json.loads(kernel.program)
-    canonical = grammar.Program.from_json
+    canonical = Program.from_json
     wide = canonical({**program, "block_m": 2**20}).to_json()
     extra = json.dumps({**program, "grid": 7}, sort_keys=True, separators=(",", ":"))
     key = json.loads(record.key)

@@ -18,6 +18,12 @@ class RowError(GensorError):
     """A row of a shapes file that cannot be read; the message names file, line, column and reason."""
 
 
+def printable(text: str, longest: int = 400) -> str:
+    """`text` on one line and of bearable length: a cell can hold what moves a terminal's cursor, or ten megabytes."""
+    cut = text if len(text) <= longest else f"{text[:longest]} ..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
 class Line:
     """One CSV line with strict accessors that know where they are."""
 
@@ -26,7 +32,7 @@ class Line:
 
     def fail(self, column: str, reason: str) -> RowError:
         """The error that says where."""
-        return RowError(f"{self.path}:{self.line}: column '{column}': {reason}")
+        return RowError(f"{self.path}:{self.line}: column '{printable(column)}': {printable(reason)}")
 
     def text(self, column: str, default: str | None = None) -> str:
         """A cell; without a default it must not be empty."""

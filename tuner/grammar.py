@@ -16,18 +16,14 @@ from typing import Any
 from gensor_database.digest import text_digest
 from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from gensor_kernels.errors import GensorError
-from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import operator
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.grammar import class_of, program_of, workload_of
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
 #: Rows that hold code, or vouch for it.
 CODE = (Source, Binary, Verification)
 DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
 LONGEST_TEXT = 2**20  # characters; a walk has thousands
-LARGEST_INTEGER, LARGEST_EXTENT = 2**53, 2**31 - 1
+LARGEST_INTEGER = 2**53
 
 
 def to_json(row: Row) -> str:
@@ -100,62 +96,8 @@ def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
         raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
 
 
-def workload_of(text: str) -> Workload:
-    """The Workload of a key, which is exactly the text that it is written as, of axes and operands that exist."""
-    workload = Workload.from_json(text)
-    if workload.key() != text:
-        raise ValueError("'key' is not in canonical form")
-    return _declared(workload)
-
-
-def class_of(text: str) -> Workload:
-    """The Workload of a class at some size."""
-    body = json.loads(text)
-    declared = operator(body["operator"])
-    # Large enough for every Program.
-    workload = declared.sized(Workload(**body, sizes=declared.smallest), {"batch": 1, "m": 4096, "n": 4096, "k": 4096})
-    if workload.class_key() != text:
-        raise ValueError("'class_key' is not in canonical form")
-    return _declared(workload)
-
-
-def _declared(workload: Workload) -> Workload:
-    """The Workload, where it has the sizes, operands and layouts of its operator."""
-    declared = operator(workload.operator)
-    if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):
-        raise ValueError(f"a size is no integer up to {LARGEST_EXTENT}")
-    wanted = dict(declared.smallest)
-    if set(workload.size) != set(wanted):
-        raise ValueError(f"a {workload.operator} has the sizes {', '.join(wanted)}")
-    if set(workload.dtype) != set(declared.names):
-        raise ValueError(f"a {workload.operator} has the operands {', '.join(sorted(declared.names))}")
-    declared.operands(workload)  # ValueError for a layout that is none
-    return workload
-
-
 def _program(row: Kernel) -> None:
-    family, body = FAMILIES.get(row.family), json.loads(row.program)
-    current = family is not None and row.abi == family.abi
-    program = Program.from_json(row.program, None if current else sorted(set(body) - {"family"}))
-    if program.to_json() != row.program or program.family != row.family:
-        raise ValueError("'program' is not in canonical form, or of another family")
-    if family is None:
-        raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
-    workload = class_of(row.class_key)
-    if not current:
-        return  # what its integers mean is not known here; it is never launched
-    arch = lookup(row.arch)
-    sized = operator(workload.operator).sized
-    # Some families serve, and have values for, some sizes only.
-    skinny = [sized(workload, {"batch": 1, "k": 4096, "m": 4096, "n": 4096} | {axis: 1}) for axis in "mn"]
-    samples = [workload, *skinny, workload.with_epilogue(("scale",))]
-    spaces = [family.coordinates(each, arch) for each in samples]
-    possible: dict[str, set[int]] = {}
-    for coordinate in (each for space in spaces for each in space):
-        possible.setdefault(coordinate.name, set()).update(coordinate.values)
-    wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
-    if wrong:
-        raise ValueError(f"'program' has values that {row.family} does not: {', '.join(wrong)[:200]}")
+    program_of(row.family, row.abi, row.class_key, row.program, row.arch)
 
 
 def _json_text(row: Row, *names: str) -> None:

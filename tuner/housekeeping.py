@@ -12,9 +12,9 @@ from pathlib import Path
 
 from gensor_database import PRETUNED, StoreError
 from gensor_database.connection import header
-from gensor_database.opening import is_trusted
 from gensor_database.pruning import prune as prune_store
 from gensor_database.store import Store
+from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.families import FAMILIES
@@ -46,7 +46,7 @@ class Layer:
         if self.state != "used":
             yield from [f"{'':<9} {self.state}: {self.reason}"] if self.reason else []
             return
-        loaded = "cubins are loaded" if self.cubins else "cubins are not loaded: others can write to it"
+        loaded = "cubins are loaded" if self.cubins else f"cubins are not loaded: {objection(Path(self.path or ''))}"
         yield f"{'':<9} {size_text(self.bytes)}, schema {self.schema}, journal {self.journal}, {loaded}"
         yield f"{'':<9} " + (", ".join(f"{count} {table}" for table, count in self.rows.items() if count) or "no rows")
 
@@ -68,7 +68,7 @@ def layers(capability: str | None) -> Iterator[Layer]:
     try:
         path = config.user_database()
         absent = "made when something is first tuned"
-        yield _looked_into(Layer("user", str(path), named), path, absent, trusted=is_trusted(path, strict=False))
+        yield _looked_into(Layer("user", str(path), named), path, absent)
     except ConfigError as error:
         yield Layer("user", None, named, "ignored", str(error))
     site = config.site_database()

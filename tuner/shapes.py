@@ -7,6 +7,7 @@ are required, unknown columns are kept as notes. A file may mix ops; shape_ops.p
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from pathlib import Path
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
 
-from .cells import Line, RowError
+from .cells import Line, RowError, printable
 from .shape_ops import columns, read
 
 MOST_CALLS = 10**18 - 1
+LARGEST_FILE = 64 << 20  # bytes; half a million rows, and less than a device without an end
 
 
 class ShapesError(GensorError):
@@ -44,24 +46,37 @@ def read_shapes(path: str | Path) -> list[Row]:
     Raises ShapesError where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ShapesError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ShapesError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    lines = text.splitlines()
-    if not lines:
+    lines = _lines(path)
+    if not any(lines):
         raise ShapesError(f"{path}: is empty: a header row is needed, such as op,m,n,k")
     try:
         header = [name.strip() for name in _cells(lines[0])]
     except csv.Error as error:
         raise ShapesError(f"{path}:1: {_about_csv(error)}") from None
     if "op" not in header:
-        raise ShapesError(f"{path}:1: the header has no column 'op' (it has: {', '.join(header)[:120]})")
+        hint = "" if len(header) > 1 or not re.search(r"[;\t|]", lines[0]) else "; columns are separated by commas"
+        raise ShapesError(
+            f"{path}:1: the header has no column 'op' (it has: {printable(', '.join(header), 120)}){hint}"
+        )
     if len(set(header)) != len(header):
         raise ShapesError(f"{path}:1: the header names a column twice")
     return [_row(path, number, header, line) for number, line in _records(lines)]
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; ShapesError where it is none that could be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:  # a path with a zero byte in it
+        raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > LARGEST_FILE:
+        raise ShapesError(f"{path}: is larger than {LARGEST_FILE >> 20} MB: split it")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ShapesError(f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    return re.split(r"\r\n|\r|\n", text)  # splitlines would take more for the end of a line than editors do
 
 
 def _cells(line: str) -> list[str]:
@@ -90,7 +105,7 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
         if len(values) != len(header):
             raise RowError(f"{path}:{number}: has {len(values)} fields where the header has {len(header)}")
         cells = dict(zip(header, values, strict=True))
-        name = cells.get("name", "").strip() or name
+        name = printable(cells.get("name", "").strip(), 100) or name
         line = Line(path, number, cells)
         read_row = read(line)
         known = columns(line.text("op").lower())

@@ -13,11 +13,14 @@ from typing import Any
 
 import sqlite_utils
 
+from gensor_database.errors import translated
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.timings import winner
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
+from .cells import printable
 from .report import sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
@@ -34,17 +37,13 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     for row in store.rows(Timing, **where):
         timed.setdefault((row.key, row.part), []).append(row)
     for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
-        workload = Workload.from_json(record.key)
         rows = timed.get((record.key, record.part), ())
         ours = winner(
             row for row in rows if row.kernel_digest is not None and row.kernel_digest == record.kernel_digest
         )
         theirs = winner(row for row in rows if row.vendor is not None)
         yield {
-            "operator": workload.operator,
-            "sizes": sizes_text(workload),
-            "dtype": workload.kind,
-            "epilogue": "_".join(workload.epilogue) or "none",
+            **_described(record.key),
             "arch": record.arch,
             "part": record.part,
             "outcome": record.outcome,
@@ -58,6 +57,20 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
             "provenance": record.provenance,
             "error": record.error,
         }
+
+
+def _described(key: str) -> dict[str, str]:
+    """The columns that are about the Workload; a key that this version does not know has none."""
+    try:
+        workload = Workload.from_json(key)
+        return {
+            "operator": workload.operator,
+            "sizes": sizes_text(workload),
+            "dtype": workload.kind,
+            "epilogue": "_".join(workload.epilogue) or "none",
+        }
+    except MALFORMED:
+        return dict.fromkeys(FIELDS[:4], "unknown")
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
@@ -76,8 +89,11 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
             f"{each['operator']:<9} {each['sizes']:<20} {each['dtype']:<9} {each['epilogue'][:16]:<16} "
             f"{each['part']:<18} {each['outcome']:<8} {times}  {(each['kernel'] or '')[:12]}"
         )
-    tables = sqlite_utils.Database(store.connection)
-    yield ", ".join(f"{tables[name].count} {name}" for name in tables.table_names() if not name.startswith("sqlite_"))
+    with translated(store.path):
+        tables = sqlite_utils.Database(store.connection)
+        names = [name for name in tables.table_names() if not name.startswith("sqlite_")]
+        counts = ", ".join(f"{tables[name].count} {name}" for name in names)
+    yield counts
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
@@ -89,8 +105,7 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
         yield f"class     {kernel.class_key}"
         # As it is stored: one of another ABI has other coordinates.
-        values = {name: value for name, value in json.loads(kernel.program).items() if name != "family"}
-        yield "program   " + " ".join(f"{name}={value}" for name, value in values.items())
+        yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
             yield (
@@ -104,11 +119,18 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"          {each.cases}"
             yield f"          {each.counters}"
         for record in store.rows(Record, kernel_digest=kernel.digest):
-            sizes = sizes_text(Workload.from_json(record.key))
+            sizes = _described(record.key)["sizes"]
             yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
         for timing in store.rows(Timing, kernel_digest=kernel.digest):
-            sizes = sizes_text(Workload.from_json(timing.key))
+            sizes = _described(timing.key)["sizes"]
             yield f"timed     {sizes} on {timing.part}: {timing.median_us:.1f} us {timing.device}"
+
+
+def _coordinates(program: str) -> str:
+    try:
+        return " ".join(f"{name}={value}" for name, value in json.loads(program).items() if name != "family")
+    except MALFORMED:
+        return f"unknown: {printable(program, 200)}"
 
 
 def write_records(store: Store, out: Path, arch: str | None) -> int:

@@ -5,7 +5,7 @@ products   the other public functions
 packing    weights copied into the layout that products with few rows read fastest
 arguments  what the caller wrote -> shapes, dtypes, epilogue (NumPy's rules)
 problem    arrays as they lie in memory -> a Workload and the strides of Params
-stored     databases -> the kernels of one Arch, in memory
+stored     databases -> the kernels of one Arch, in memory; untrusted: what is taken from those of others
 library    those kernels, indexed
 tiers      which of them serves a call, and why
 tierup     tuning: at once where that is asked for, in the background where a kind of call is hot

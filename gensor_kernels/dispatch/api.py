@@ -251,7 +251,7 @@ def _emulator(name: str) -> Runtime:
 
     arch = lookup(name)
     # Databases are named by the environment: another environment, another Runtime.
-    key = (arch.part, str(config.user_database()), str(config.site_database()))
+    key = (arch.part, str(config.own_database()), str(config.site_database()))
     with _lock:
         if key not in _emulators:
             _emulators[key] = Runtime(EmulatorDevice(arch), library(arch))

@@ -43,15 +43,19 @@ class Notes:
             if self._refused or not self._waiting:
                 self._waiting = []
                 return
+            database = config.own_database()
+            if database is None:
+                self._refused, self._waiting = True, []
+                return
             try:
-                with Store.open(config.user_database(), timeout=timeout) as store:
+                with Store.open(database, timeout=timeout) as store:
                     store.add(*self._waiting)
                 self._waiting = []
             except LockedStoreError as error:
                 config.logger().info("what was measured is stored later: %s", error)
             except Exception as error:  # whatever it is: a call that was served waits for us
                 self._refused, self._waiting = True, []
-                known = isinstance(error, StoreError) and not first_told(config.user_database())
+                known = isinstance(error, StoreError) and not first_told(database)
                 say = config.logger().info if known else config.logger().warning
                 say("what was measured is kept for this process only: %s", error)
 

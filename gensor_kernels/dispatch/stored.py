@@ -1,7 +1,7 @@
 """From databases to a Library.
 
 A cubin, and the source text beside it, are taken only from stores that nobody else can have written to. From any
-other store the Program and its constants are taken, and the code is made anew from the installed sources.
+other store Programs and times are taken (untrusted.py), and the code is made anew from the installed sources.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from ..machine.arch import Arch
 from ..operators import operator
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
+from ..programs.grammar import MALFORMED
 from ..programs.program import Program
+from . import untrusted
 from .library import Contents, Kernel, Library, code
 
 
@@ -32,10 +34,9 @@ def library(arch: Arch) -> Library:
 
 def read(arch: Arch) -> Contents:
     """The contents of the three layers now."""
-    user, site = _path(config.user_database), _path(config.site_database)
-    layers = database.open_layers(arch.name, user, site)
+    layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database))
     abis = {name: family.abi for name, family in FAMILIES.items()}
-    return contents(layers.load(arch.name, abis), arch)
+    return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
 
 
 def _path(setting: Callable[[], Path | None]) -> Path | None:
@@ -50,16 +51,23 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
     """Usable kernels, records and portfolios that name them (this part's before another's), this part's timings."""
     # This part's records last, where they replace those of others.
     usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
-    records = {each.record.key: each.kernel.digest for each in usable}
-    rows = {row.digest for store in catalog.stores for row in store.rows(database.Kernel, arch=arch.name)}
-    stored = [kernel for digest in sorted(rows) if (kernel := catalog.kernel(digest)) is not None]
-    kernels = [_kernel(each, arch) for each in stored if each.usable]
+    stored = catalog.kernels()
+    kernels = {each.digest: each for row in stored if row.usable and (each := _kernel(row, arch)) is not None}
+    strange = {row.kernel.digest: kernels.get(row.kernel.digest) for row in stored if untrusted.is_foreign(row)}
     classes = {each.kernel.class_key for each in stored}
-    timed = {r.key for store in catalog.stores for r in store.rows(database.Timing, arch=arch.name, part=arch.part)}
+
+    def may(name: str | None, key: str) -> bool:
+        """Whether a record or time of this kernel and Workload counts: those of foreign kernels are looked at."""
+        kernel = strange.get(name or "")
+        return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
+
     return Contents(
-        kernels={kernel.digest: kernel for kernel in kernels if kernel is not None},
-        records=records,
-        timings={key: catalog.timings(key, arch.part) for key in timed},
+        kernels=kernels,
+        records={e.record.key: e.kernel.digest for e in usable if may(e.kernel.digest, e.record.key)},
+        timings={
+            key: [row for row in catalog.timings(key, arch.part) if may(row.kernel_digest, key)]
+            for key in catalog.timed_keys(arch.part)
+        },
         portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
     )
 
@@ -83,10 +91,10 @@ def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
     try:
         program = Program.from_json(row.program)
         serves = class_workload(row.class_key)
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         config.logger().warning("kernel %s is ignored: %s", row.digest[:12], error)
         return None
-    return Kernel(row.digest, program, serves, partial(_code, stored, arch))
+    return Kernel(row.digest, program, serves, partial(_code, stored, program, serves, arch))
 
 
 def class_workload(class_key: str) -> Workload:
@@ -95,7 +103,7 @@ def class_workload(class_key: str) -> Workload:
     return Workload(**fields, sizes=operator(fields["operator"]).smallest, epilogue=())
 
 
-def _code(stored: database.StoredKernel, arch: Arch) -> Code:
+def _code(stored: database.StoredKernel, program: Program, serves: Workload, arch: Arch) -> Code:
     """The code of a kernel; BuildError where its rows are gone."""
     binary = stored.binary()
     if binary is not None and binary.target == arch.target:
@@ -105,4 +113,6 @@ def _code(stored: database.StoredKernel, arch: Arch) -> Code:
     binary = binary or stored.binary(trusted=False)
     if binary is None:
         raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
+    if untrusted.is_foreign(stored):
+        return untrusted.code_of(program, serves, binary, arch)
     return code(flatten(FAMILIES[stored.kernel.family].source), json.loads(binary.constants), arch.target)

@@ -21,7 +21,6 @@ from gensor_database import LockedStoreError, Store, StoreError, Verification
 from gensor_database.errors import first_told
 
 from .. import config, forking
-from ..errors import ConfigError
 from ..machine.arch import Arch
 from ..machine.roofline import bound_us
 from ..operators.workload import Workload
@@ -78,10 +77,8 @@ def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
 
     Why there is none is a warning of the process that tuned.
     """
-    try:
-        database = config.user_database()
-    except ConfigError as error:
-        config.logger().warning("tuning needs a database to write to: %s", error)
+    database = config.own_database()
+    if database is None:
         return False
     if not _can_store(database):
         return False

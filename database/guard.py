@@ -1,0 +1,124 @@
+"""What a statement may do, how long it may compute, and how large its values are, whatever the file says.
+
+The tables of a file are compared with the schema before they are queried, so none of this is reached by a file of
+ours. It holds where that comparison is what a hostile file attacks, and where damaged pages refer to each other
+without end.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Seconds of this thread's CPU between two looks at the clock by our own code; time spent waiting for locks or for
+#: a slow disk does not count.
+STEP_SECONDS = 0.25
+#: Bytes that the slowest machine we know of reads per second of CPU: a larger file may take longer.
+SLOWEST_SCAN = 20e6
+
+_LARGEST_VALUE = 10 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
+_INSTRUCTIONS = 2000  # of SQLite's virtual machine between two calls of the progress handler
+_LIMITS = {
+    "LENGTH": _LARGEST_VALUE,
+    "SQL_LENGTH": 100_000,
+    "COLUMN": 64,
+    "EXPR_DEPTH": 100,
+    "COMPOUND_SELECT": 4,
+    "FUNCTION_ARG": 16,
+    "ATTACHED": 1,  # which VACUUM needs
+    "LIKE_PATTERN_LENGTH": 100,
+    "VARIABLE_NUMBER": 1000,
+    "TRIGGER_DEPTH": 1,
+    "WORKER_THREADS": 0,
+}
+_FUNCTIONS = frozenset("coalesce count length max min quote sum total".split())  # noqa: SIM905
+_PRAGMAS = frozenset(
+    "application_id cell_size_check foreign_keys freelist_count integrity_check journal_mode journal_size_limit "  # noqa: SIM905
+    "max_page_count mmap_size page_count page_size query_only quick_check recursive_triggers synchronous "
+    "table_info trusted_schema user_version wal_autocheckpoint wal_checkpoint".split()
+)
+_ALLOWED = frozenset(
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in "CREATE_INDEX CREATE_TABLE DELETE DROP_INDEX DROP_TABLE INSERT READ REINDEX SELECT TRANSACTION".split()  # noqa: SIM905
+)
+#: Switches of a connection, and how they are to stand; Python knows them from 3.12 on.
+_SWITCHES = {
+    "DEFENSIVE": True,
+    "ENABLE_FTS3_TOKENIZER": False,
+    "ENABLE_LOAD_EXTENSION": False,
+    "ENABLE_TRIGGER": False,
+    "ENABLE_VIEW": False,
+    "TRUSTED_SCHEMA": False,
+}
+
+
+class Guarded(sqlite3.Connection):
+    """A connection whose statements end with OperationalError ("interrupted") where they compute for too long."""
+
+    _began = 0.0
+    _allowed = STEP_SECONDS
+    _path: str | None = None
+
+    def guard(self, path: str | None) -> None:
+        """Takes up authorizer, limits and progress handler; `path` is the file, None for a new
+        database in memory."""
+        self._path = path
+        self.set_authorizer(_authorized)
+        self.set_progress_handler(self._overdue, _INSTRUCTIONS)
+        if sys.version_info >= (3, 11):
+            for name, limit in _LIMITS.items():
+                self.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{name}"), limit)
+        if sys.version_info >= (3, 12):
+            for name, switch in _SWITCHES.items():
+                self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """As always; the time of a step begins anew."""
+        self.renew()
+        return super().execute(*arguments)
+
+    def renew(self) -> None:
+        """The time of a step begins anew: for the next rows of a long result."""
+        self._began = time.thread_time()
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """For statements that write the file anew: what it takes is known to be needed."""
+        self._allowed = float("inf")
+        try:
+            yield
+        finally:
+            self._allowed = STEP_SECONDS
+
+    def _overdue(self) -> bool:
+        spent = time.thread_time() - self._began
+        return spent > self._allowed and spent > self._allowed + self.bytes() / SLOWEST_SCAN
+
+    def bytes(self) -> float:
+        """Bytes of the file and of the log beside it; infinite for a new database in memory."""
+        if self._path is None:
+            return float("inf")
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += os.stat(f"{self._path}{suffix}").st_size
+            except OSError:
+                continue
+        return total
+
+
+def _authorized(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> int:
+    """Only what this package's own statements do; nothing at all from inside a view or a trigger."""
+    allowed = (
+        action in _ALLOWED
+        or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
+        or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
+        or (action == sqlite3.SQLITE_UPDATE and first == "sqlite_master")  # as part of CREATE and DROP
+        or (action == sqlite3.SQLITE_ATTACH and first == "")  # as part of VACUUM
+    )
+    return sqlite3.SQLITE_OK if allowed and inside is None else sqlite3.SQLITE_DENY

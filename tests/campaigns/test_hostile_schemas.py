@@ -1,0 +1,118 @@
+"""Databases made to harm: refused, or read without believing them; within a second each, by every way of opening."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections import Counter
+
+import pytest
+
+from gensor_database import Catalog, ForeignStoreError, Kernel, Store, StoreError, StoreWarning, open_layers
+from gensor_database.record import TABLES
+from gensor_kernels.dispatch import stored, untrusted
+from gensor_kernels.machine.arch import lookup
+from gensor_tuner import cli
+
+from ..store_rows import ARCH, PART, kernel_rows, key, rows
+from .clock import Clock
+from .hostile_schemas import OPENED, REFUSED, made
+from .size import tell
+
+TRUE = {number: {row.digest: row for row in rows(number)} for number in (1, 2)}
+
+
+def looks(path):
+    """Every way of looking into a file that somebody else made, by name."""
+
+    def user():
+        with open_layers(ARCH, path) as layers:
+            layers.load(ARCH)
+
+    def site():
+        with open_layers(ARCH, None, path) as layers:
+            stored.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
+
+    def found():
+        with Store.open(path, readonly=True) as store:
+            entry = store.find(key(1), ARCH, PART)
+            assert entry is None or (entry.record in TRUE[1].values() and entry.kernel in TRUE[1].values())
+            Catalog([store], ARCH)
+
+    return {"user": user, "site": site, "find": found, **{kind.TABLE: table(path, kind) for kind in TABLES}}
+
+
+def table(path, kind):
+    def look():
+        with Store.open(path, readonly=True, immutable=True) as store:
+            for row in store.rows(kind):
+                assert row.digest_of([getattr(row, name) for name in row.columns()]) == row.digest
+
+    return look
+
+
+def every_look(path):
+    clock, refused = Clock(), Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        for name, look in looks(path).items():
+            with clock.timed(name):
+                try:
+                    look()
+                except StoreError:
+                    refused[name] += 1
+    clock.check()
+    return clock, refused
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_database_with_other_tables_is_refused(tmp_path, name):
+    path = made(tmp_path / "hostile.db", REFUSED[name])
+    before = path.read_bytes()
+    clock, refused = every_look(path)
+    tell(f"hostile schemas: {name}", clock.told())
+    assert refused["find"] and all(refused[kind.TABLE] for kind in TABLES) and path.read_bytes() == before
+    with pytest.raises(StoreError) as error:
+        Store.open(path)
+    assert type(error.value) in (ForeignStoreError, *StoreError.__subclasses__()) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_what_hostile_rows_say_is_not_believed(tmp_path, name):
+    path = made(tmp_path / "hostile.db", OPENED[name])
+    clock, _ = every_look(path)
+    tell(f"hostile schemas: {name}", clock.told())
+
+
+@pytest.mark.parametrize("name", ["hostile strings", "deep json", "another rows digest", "zip bombs"])
+@pytest.mark.parametrize("command", [("show",), ("merge",), ("verify",), ("export", "out.csv"), ("where",), ("prune",)])
+def test_the_command_line_says_so_in_a_sentence(tmp_path, monkeypatch, capsys, name, command):
+    path = made(tmp_path / "hostile.db", OPENED[name])
+    shutil.copy(path, tmp_path / "other.db")
+    files = ["other.db", "--db", "new.db"] if command[0] == "merge" else ["--db", "hostile.db"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GENSOR_SITE_DB", str(path))
+    arguments = [*command, *files] if command[0] != "where" else [*command]
+    monkeypatch.setattr("sys.argv", ["gensor-tune", *arguments])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    _, err = capsys.readouterr()
+    assert ended.value.code in (0, 1, 2) and "Traceback" not in err, err
+
+
+def test_good_rows_among_hostile_ones_are_served(tmp_path):
+    def make(connection):
+        for each in (OPENED["wrong types"], OPENED["hostile strings"], OPENED["zip bombs"]):
+            each(connection)
+
+    path = made(tmp_path / "mixed.db", make)
+    with Store.open(path) as store:
+        store.add(*rows(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        with Store.open(path, readonly=True) as store:
+            entry = store.find(key(1), ARCH, PART)
+            assert entry.kernel == kernel_rows(1)[1] and entry.binary() == kernel_rows(1)[0]
+            assert store.get(Kernel, kernel_rows(1)[1].digest) is not None
