@@ -62,9 +62,9 @@ def file_objection(path: Path, setting: str) -> str | None:
     """The same for a file of the user's in such a folder, which need not exist yet."""
     if os.name != "posix":
         return None
-    if path.is_symlink():
-        return f"{path} is a symbolic link: set {setting} to what it leads to, {os.path.realpath(path)}"
     try:
+        if path.is_symlink():
+            return f"{path} is a symbolic link: set {setting} to what it leads to, {os.path.realpath(path)}"
         found = _writable_by_others(path) if path.exists() else None
     except OSError as error:
         return f"{path}: {error.strerror or error}"

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gensor_database import trust
+from gensor_database.errors import first_told
 
 from .errors import ConfigError
 
@@ -102,11 +103,12 @@ def user_database() -> Path:
 
 
 def own_database() -> Path | None:
-    """The same for calls that go on without it: None, after one warning, where there is none to be used."""
+    """The same for calls that go on without it: None where there is none to be used, and the one warning about it."""
     try:
         return user_database()
     except ConfigError as error:
-        _warn_once(f"what is measured and tuned is kept for this process only: {error}")
+        if first_told(Path(os.environ.get("GENSOR_DB", ""))):
+            _warn_once(f"what is measured and tuned is kept for this process only: {error}")
         return None
 
 

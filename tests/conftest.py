@@ -64,6 +64,16 @@ def _environment_restored():
     os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
 
 
+@pytest.fixture(autouse=True)
+def _nothing_said_yet(monkeypatch):
+    """Warnings that are said once per process are said once per test."""
+    from gensor_database import errors
+    from gensor_kernels import config
+
+    monkeypatch.setattr(config, "_warned", set())
+    monkeypatch.setattr(errors, "_told", set())
+
+
 @pytest.fixture
 def golden(request):
     """golden(name, text): text equals tests/golden/<name>, or rewrites it under --update-golden."""

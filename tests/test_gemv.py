@@ -150,9 +150,10 @@ def test_walks_get_near_the_bound_with_gemv(arch, sizes, dtype, trans_b, most):
 def test_tensor_cores_keep_what_they_do_better():
     w, part = workload(16, 14336, 4096, trans_b=True), lookup("sm_90")
     served = Space(w, part)
-    assert [each.family.name for each in served.families] == ["contraction_mma", "contraction_simt", "gemv"]
+    names = {each.family.name for each in served.families}
+    assert names == {"contraction_mma", "contraction_simt", "contraction_wgmma", "gemv"}
     program, seconds = walk(served, seed=0, chains=32, steps=60, keep=1).best[0]
-    assert program.family == "contraction_mma"
+    assert program.family in ("contraction_mma", "contraction_wgmma")
     assert seconds * 1e6 <= 1.3 * bound_us(w, part)
 
 

