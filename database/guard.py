@@ -85,6 +85,12 @@ class Guarded(sqlite3.Connection):
         """The time of a step begins anew: for the next rows of a long result."""
         self._began = time.thread_time()
 
+    def _overdue(self) -> bool:
+        spent = time.thread_time() - self._began
+        if not self.pinned or spent <= STEP_SECONDS:
+            return spent > STEP_SECONDS
+        return spent > STEP_SECONDS + self.bytes() / SLOWEST_SCAN
+
     def bytes(self) -> float:
         """Bytes of the file and of the log beside it; infinite for a new database in memory."""
         if self._path is None:
