@@ -138,13 +138,14 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int) -> in
     return version
 
 
-def check_schema(connection: sqlite3.Connection, path: Path, schema: str) -> None:
+def check_schema(connection: Guarded, path: Path, schema: str) -> None:
     """Raises ForeignStoreError unless the tables are to the letter those of `schema`.
 
     Views in place of tables, triggers and altered columns end here, before any of them is queried.
     """
     if tuple(schema_rows(connection)) != pinned_rows(schema):
         raise ForeignStoreError(f"{path} has other tables than gensor-kernels makes")
+    connection.pinned = True
 
 
 def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:

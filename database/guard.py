@@ -11,8 +11,6 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 #: Seconds of this thread's CPU between two looks at the clock by our own code; time spent waiting for locks or for
@@ -61,7 +59,8 @@ class Guarded(sqlite3.Connection):
     """A connection whose statements end with OperationalError ("interrupted") where they compute for too long."""
 
     _began = 0.0
-    _allowed = STEP_SECONDS
+    #: whether its tables are known to be ours: before that a large file is given no more time than a small one
+    pinned = False
     _path: str | None = None
 
     def guard(self, path: str | None) -> None:
@@ -86,18 +85,11 @@ class Guarded(sqlite3.Connection):
         """The time of a step begins anew: for the next rows of a long result."""
         self._began = time.thread_time()
 
-    @contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """For statements that write the file anew: what it takes is known to be needed."""
-        self._allowed = float("inf")
-        try:
-            yield
-        finally:
-            self._allowed = STEP_SECONDS
-
     def _overdue(self) -> bool:
         spent = time.thread_time() - self._began
-        return spent > self._allowed and spent > self._allowed + self.bytes() / SLOWEST_SCAN
+        if not self.pinned or spent <= STEP_SECONDS:
+            return spent > STEP_SECONDS
+        return spent > STEP_SECONDS + self.bytes() / SLOWEST_SCAN
 
     def bytes(self) -> float:
         """Bytes of the file and of the log beside it; infinite for a new database in memory."""

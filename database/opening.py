@@ -49,6 +49,7 @@ def _make_current(connection: sql.Guarded, path: Path) -> None:
     try:
         if sql.is_empty(connection):
             sql.execute_schema(connection, sql.schema_text(), sql.SCHEMA_VERSION)
+            connection.pinned = True
         else:
             _convert(connection, path)
         connection.execute("COMMIT")

@@ -46,17 +46,25 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
     values, seen, tally = list(where.values()), set(), Tally(connection, kind)
-    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition} ORDER BY +digest'
+    # Compressed values can be large: one at a time. Others are put in order here, so that a table of rows that are not
+    # to be believed is given up before SQLite has ordered all of them.
+    order, count = (" ORDER BY digest", 1) if kind.COMPRESSED else ("", _CHUNK)
+    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition}{order}'
     damage: sqlite3.DatabaseError | None = None
+    waiting: list[RowType] = []
     try:
-        # Compressed values are fetched one by one, because they can be large.
-        for stored in _fetched(connection, connection.execute(query, values), 1 if kind.COMPRESSED else _CHUNK):
+        for stored in _fetched(connection, connection.execute(query, values), count):
             seen.add(stored[0])
-            yield tally.counted(stored, _believed(kind, stored, where))
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
+            row = tally.counted(stored, _believed(kind, stored, where))
+            if row is None or order:
+                yield row
+            else:
+                waiting.append(row)
+    except sqlite3.DatabaseError as error:  # an OperationalError, too
         damage = error
+    yield from sorted(waiting, key=lambda each: each.digest)
+    if isinstance(damage, sqlite3.OperationalError):
+        raise damage
     if damage is not None:
         query = f'SELECT rowid, {names} FROM "{kind.TABLE}" NOT INDEXED WHERE {condition} AND rowid > ? ORDER BY rowid'
         for stored in _salvaged(connection, query, values):

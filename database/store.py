@@ -144,16 +144,20 @@ class Store:
     def _write(self, action: Callable[[sql.Guarded], Result]) -> Result:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
-        with self._guard, translated(self.path), turn(self.path, self.timeout):
-            connection = self.connection
-            sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
-            try:
-                result = action(connection)
-                sql.retry(lambda: connection.execute("COMMIT"), self.timeout)
-                return result
-            except BaseException:
-                rollback(connection)
-                raise
+        with self._guard, translated(self.path):
+            connection = self.connection  # before the turn, which making a new file takes, too
+            with turn(self.path, self.timeout):
+                return self._transaction(connection, action)
+
+    def _transaction(self, connection: sql.Guarded, action: Callable[[sql.Guarded], Result]) -> Result:
+        sql.retry(lambda: connection.execute("BEGIN IMMEDIATE"), self.timeout)
+        try:
+            result = action(connection)
+            sql.retry(lambda: connection.execute("COMMIT"), self.timeout)
+            return result
+        except BaseException:
+            rollback(connection)
+            raise
 
     # Reading.
 

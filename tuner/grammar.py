@@ -18,6 +18,8 @@ from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Ro
 from gensor_kernels.errors import GensorError
 from gensor_kernels.programs.grammar import class_of, program_of, workload_of
 
+from .cells import printable
+
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
 #: Rows that hold code, or vouch for it.
 CODE = (Source, Binary, Verification)
@@ -50,7 +52,7 @@ def row_of(line: bytes) -> Row:
             raise ValueError("the row does not match its digest")
         CHECKS[kind](row)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
-        raise ValueError(f"is no {kind.TABLE}: {error}") from None
+        raise ValueError(f"is no {kind.TABLE}: {printable(str(error))}") from None
     return row
 
 
