@@ -2,6 +2,7 @@
 // They lie behind the partial sums of a split: the image, then the filters, from 16-byte boundaries on.
 #pragma once
 #include "contraction.cuh"
+#include "widen.cuh"
 
 #if PACKED
 constexpr u32 PACK_THREADS = 256, PACK_ITEMS = 4; // of a block, of a thread
