@@ -52,7 +52,7 @@ def packed_configurations() -> list[Configuration]:
     }  # fmt: skip
     half = {"dtype": "float16"}
     made = {
-        "first": (convolution(9, 10, 10, layout="nchw", groups=2, **half), {"split_k": 2}),
+        "first": (convolution(9, 10, 10, layout="nchw", groups=2, **half), {"split_k": 2, "warp_m": 32}),
         "last": (convolution(9, 12, 16, groups=2, **half), {}),
         "filters last": (convolution(9, 12, 16, weights="rsck", **half), {"stages": 2, "copy": 0}),
         "few channels": (convolution(9, 3, 16, **half), {"vector_a": 8, "vector_b": 8}),
