@@ -55,17 +55,28 @@ def stepped(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype:
     return values, bound
 
 
+def prepared(x: np.ndarray, prologue: Sequence[Step], own: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """`x` behind a prologue, rounded to its dtype once, and how far what a kernel multiplies may lie from that."""
+    values, bound = stepped(x, np.zeros_like(x), prologue, own.name)
+    low, middle, high = (wide(each.astype(own)) for each in (values - bound, values, values + bound))
+    away = np.maximum(np.abs(low - middle), np.abs(high - middle))
+    return middle, np.where(np.isfinite(middle), away, 0.0)
+
+
 def product(
     f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (), math: str = "ieee",
-    output: str = "", conjugate: Sequence[int] = (),
+    output: str = "", conjugate: Sequence[int] = (), prologue: Sequence[Step] = (),
 ) -> Expected:  # fmt: skip
     """What a bilinear `f` of `a` and `b`, each element a sum of `terms` products, should be as an array of `output`.
+
+    Operands of a prologue's steps broadcast to `a`.
 
     Complex products are four real ones, as IEEE's infinities ask for: those of BLAS are multiplied by 1 + 0i as well.
     """
     dtype = np.promote_types(a.dtype, b.dtype).name
     accumulator, part = ACCUMULATORS[dtype], facts(dtype).part or dtype
     x, y = wide(a), wide(b)
+    x, away = prepared(x, prologue, a.dtype) if prologue else (x, None)
     total = f(np.abs(x), np.abs(y))
 
     def bounded(values: np.ndarray, several: int) -> np.ndarray:
@@ -80,7 +91,8 @@ def product(
         values, bound = (joined(np.stack(w, -1)) for w in (both, [bounded(v, 2 * terms) for v in both]))
     else:
         values = f(x, y)
-        values, bound = stepped(values, bounded(values, terms), steps, dtype)
+        bound = bounded(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
+        values, bound = stepped(values, bound, steps, dtype)
     return tolerance.expect(values, bound, accumulator=accumulator, output=output or dtype)
 
 

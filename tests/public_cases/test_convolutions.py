@@ -15,6 +15,7 @@ from . import onnx_ops
 from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
 from .images import LAST, given
+from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
 from .serving import Served, serving
 
@@ -71,12 +72,15 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
         keywords["activation"] = draw.pick(list(ACTIVATIONS))
         epilogue.append(Step(keywords["activation"]))
         draw.traits.add("activation")
+    before: list[Step] = []
+    if name == "conv2d" and c > groups:  # what is in front of depthwise kernels, CuPy computes
+        keywords["prologue"], before = prologue(draw, dtype, c, behind=spatial)
     out = keywords["out"] = draw.out(over, "int32" if dtype == "int8" else dtype)
     found = served.call(getattr(gk, name), x, w, **keywords)
     assert out is None or found is out
     found = found.transpose(np.argsort(LAST[rank])) if last else found
     terms = (c if transposed else c // groups) * int(np.prod(taps))
-    product_agrees(found, f, image, weights, terms, steps=epilogue)
+    product_agrees(found, f, image, weights, terms, steps=epilogue, prologue=before)
 
 
 def _onnx(op: str, groups: int, attributes: dict[str, Any], x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -103,4 +107,5 @@ GENERIC = convolution
 def test_convolutions(name, served):
     cases = Cases(name, CASES[name])
     cases.run(lambda draw: convolution(name, draw, served))
-    cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "channels last", "activation")
+    more = ["prologue"] if name == "conv2d" else []
+    cases.require(*ARRAYS, *FLOATS, "int8", "nan", "inf", "out", "channels last", "activation", *more)

@@ -13,6 +13,7 @@ from gensor_kernels.operators.epilogue import Step
 
 from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
 from .serving import Served, recorded, serving
 
@@ -65,10 +66,12 @@ def matmul(draw: Draw, served: Served) -> None:
     if dtype == "float32" and draw.often(0.3):
         keywords["precision"] = "tf32"
         draw.traits.add("tf32")
+    keywords["prologue"], before = prologue(draw, dtype, k)
     out = draw.out(shape, result)
     found = served.call(gk.matmul, a, b, out, nothing=not k, **keywords)
     assert out is None or found is out
-    product_agrees(found, np.matmul, a, b, k, steps=steps, math=keywords.get("precision", "ieee"))
+    more = {"steps": steps, "math": keywords.get("precision", "ieee"), "prologue": before}
+    product_agrees(found, np.matmul, a, b, k, **more)
 
 
 def linear(draw: Draw, served: Served) -> None:
@@ -82,8 +85,9 @@ def linear(draw: Draw, served: Served) -> None:
     bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
     if bias is not None:
         steps.insert(0, Step("bias", bias))
-    found = served.call(gk.linear, x, w, bias, name, nothing=not k)
-    product_agrees(found, lambda a, b: a @ b.T, x, w, k, steps=steps)
+    asked, before = prologue(draw, dtype, k) if isinstance(w, np.ndarray) else (None, [])
+    found = served.call(gk.linear, x, w, bias, name, nothing=not k, prologue=asked)
+    product_agrees(found, lambda a, b: a @ b.T, x, w, k, steps=steps, prologue=before)
 
 
 def tensordot(draw: Draw, served: Served) -> None:
@@ -144,11 +148,11 @@ GENERIC = pair
 
 
 def test_matmul(served):
-    run("matmul", served, matmul, "out", "tf32", "activation")
+    run("matmul", served, matmul, "out", "tf32", "activation", "prologue")
 
 
 def test_linear(served):
-    run("linear", served, linear, "activation", "prepacked")
+    run("linear", served, linear, "activation", "prepacked", "prologue")
 
 
 def test_grouped_matmul(served):
