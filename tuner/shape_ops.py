@@ -1,7 +1,7 @@
 """The `op` column of a shapes file: which reader a row has, and which columns that reads.
 
-To serve another op, write its reader in shape_readers.py and name it here; an operator that is a sum of products needs
-none.
+To serve another op, write its reader in shape_readers.py (product_readers.py) and name it here; an operator that is a
+sum of products needs none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, matmul
 
 from . import layouts
+from . import product_readers as products
 from . import shape_readers as readers
 from .cells import Line
 from .row_cells import Read
@@ -27,14 +28,14 @@ _POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
     (
         ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
-        readers.matrix,
+        products.matrix,
         (
             *("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue"),
             *layouts.COLUMNS,
         ),
     ),
-    (("ragged_matmul",), readers.groups, ("groups", "m", "n", "k", "trans_b")),
-    (tuple(readers.GATES), readers.recurrent, ("hidden", "batch", "timesteps")),
+    (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
+    (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
     (
         ("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),
         readers.convolution,

@@ -1,37 +1,19 @@
-"""How rows of shapes files become Workloads, one function per kind of operator."""
+"""How rows of shapes files become Workloads, one function per kind of operator; products: product_readers.py."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
 
 from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import (
-    attention,
-    conv,
-    conv_prologue,
-    depthwise,
-    gated,
-    matmul,
-    matmul_prologue,
-    normed,
-    operator,
-    pooling,
-    quantised,
-    ragged,
-)
+from gensor_kernels.operators import attention, conv, conv_prologue, depthwise, operator, pooling
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
 
-from . import layouts
 from .cells import Line
-from .row_cells import Element, Read, before, element, second, steps
+from .row_cells import Element, Read, before, element, steps
 
-T = TypeVar("T")
-GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 #: Element-wise operators: an epilogue over a plain copy.
 ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 ROWS = (
@@ -39,118 +21,6 @@ ROWS = (
     *("argmax", "argmin", "softmax", "log_softmax", "layernorm", "rmsnorm"),
 )
 PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
-
-
-def matrix(line: Line) -> Read:
-    """matmul, batched_matmul; gemv has m = 1 or n = 1; a grouped_matmul of equal groups is a batch. With a gate in the
-    epilogue (swiglu), n are the columns of both matrices, twice those of the result."""
-    m, n, k = (line.integer(axis) for axis in "mnk")
-    batch = line.integer("batch", 1)
-    if line.text("op").lower() == "gemv" and 1 not in (m, n):
-        raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {m}, n = {n}")
-    trans_a, trans_b = (line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b"))
-    types = element(line)
-    if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
-        return quantised_weights(line, types)
-    dtype, dtype_b = types.dtype, second(line, types)
-    if line.choice("order", ("row", "col"), "row") == "col":
-        # A column-major problem is the row-major one transposed: C^T = op(B)^T op(A)^T.
-        m, n, trans_a, trans_b, dtype, dtype_b = n, m, trans_b, trans_a, dtype_b, dtype
-    gate, behind = _fused(line, gated.parse)
-    listed = before(line)
-    if listed and (gate or _fused(line, normed.parse)[0]):
-        raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
-    if gate:
-        if dtype_b != dtype:
-            raise UnsupportedError(f"no operator of this version gates a product of {dtype} and {dtype_b}")
-        if n % 2 or line.text("order", "row").lower() == "col":
-            raise line.fail("epilogue", f"'{gate}' takes a row-major product of an even number of columns, not n = {n}")
-        workload = gated.workload(
-            *(gate, m, n // 2, k),
-            batch=batch,
-            dtype=types.dtype,
-            out=types.out,
-            math=types.math,
-            trans_a=trans_a,
-            trans_b=trans_b,
-            epilogue=behind,
-        )
-        return Read(types.accumulated(workload))
-    norm, place, both = _fused(line, normed.parse)
-    if norm and line.text("order", "row").lower() == "col":
-        raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
-    workload = matmul.workload(
-        *(m, n, k),
-        batch=batch,
-        dtype=dtype,
-        dtype_b=dtype_b,
-        out=types.out,
-        math=types.math,
-        trans_a=trans_a,
-        trans_b=trans_b,
-        epilogue=both if norm else steps(line),
-    )
-    workload = types.accumulated(layouts.laid_out(line, workload))
-    if listed:
-        if line.text("order", "row").lower() == "col":
-            raise line.fail("prologue", "operations are applied to the first operand of a row-major product")
-        return Read(matmul_prologue.workload(listed, workload))
-    return Read(normed.normed(norm, workload, place) if norm else workload)
-
-
-def _fused(line: Line, parse: Callable[[str], T]) -> T:
-    """What an epilogue has of gates or norms."""
-    try:
-        return parse(line.text("epilogue", "none"))
-    except UnsupportedError as error:
-        raise line.fail("epilogue", error.reason) from None
-
-
-def groups(line: Line) -> Read:
-    """ragged_matmul: m rows in all, of `groups` that differ in theirs; `trans_b`: B is stored (groups, n, k)."""
-    types = element(line)
-    workload = ragged.workload(
-        *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
-        dtype=types.dtype,
-        out=types.out,
-        math=types.math,
-        trans_b=line.choice("trans_b", "01", "0") == "1",
-        epilogue=steps(line),
-    )
-    return Read(types.accumulated(workload))
-
-
-def quantised_weights(line: Line, types: Element) -> Read:
-    """A product with weights (n, k) of dtype_b int8 or int4: scales per `group` of k (0: per row), perhaps `zeros`."""
-    for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
-        if line.text(column, only).lower() != only:
-            raise line.fail(column, f"quantised weights need {only} here")
-    group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
-    workload = quantised.workload(
-        *(line.integer(axis) for axis in "mnk"),
-        bits=int(line.choice("dtype_b", ("int8", "int4"), None).removeprefix("int")),
-        group=group,
-        zeros=line.choice("zeros", "01", "0") == "1",
-        dtype=types.dtype,
-        out=types.out,
-        epilogue=steps(line),
-    )
-    return Read(types.accumulated(workload))
-
-
-def recurrent(line: Line) -> Read:
-    """The product of each time step: (batch, hidden) by the weights (gates x hidden, hidden), transposed."""
-    hidden, batch, count = (line.integer(name) for name in ("hidden", "batch", "timesteps"))
-    types, gates = element(line), GATES[line.text("op").lower()]
-    workload = matmul.workload(
-        *(batch, gates * hidden, hidden),
-        dtype=types.dtype,
-        out=types.out,
-        math=types.math,
-        trans_b=True,
-        epilogue=steps(line),
-    )
-    return Read(types.accumulated(workload), repeats=count)
 
 
 def convolution(line: Line) -> Read:
