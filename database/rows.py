@@ -15,8 +15,8 @@ from .record import Row, RowType
 MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
 _CHUNK = 64  # rows fetched at once
 _LITTLE = 2**14  # bytes of a result for which nobody asks how large the file is
-_LOWEST = -(2**63)  # no row has this number
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
+_LAST = 2**63 - 2**22  # beyond it numbers of rows, and gaps behind them, are none of SQLite's
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
@@ -116,27 +116,32 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
     """The rows that can be read, in the order of the table, past pages that cannot be.
 
     `query` selects the rowid first and has it, above a value, for its last condition. How many rows a damaged page
-    had is not known: the next readable one is looked for at growing distances, then between the last two.
+    had is not known: the next readable one is looked for at growing distances, then between the last two. Pages that
+    refer to each other in circles lead back to rows that were there: whatever does not go forward counts as damage.
     """
-    done, ahead = _LOWEST, 0
-    while True:
+    done = 0
+    while done < _LAST:
         try:
-            for rowid, *stored in _fetched(connection, connection.execute(query, [*values, done + ahead]), 1):
-                done, ahead = rowid, 0
+            for rowid, *stored in _fetched(connection, connection.execute(query, [*values, done]), 1):
+                if rowid <= done:
+                    break
+                done = rowid
                 yield tuple(stored)
-            return
+            else:
+                return
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError:
-            found = _gap(partial(_readable, connection, query, values, done), ahead)
-            if found is None:
-                return
-            ahead = found
+            pass
+        gap = _gap(partial(_readable, connection, query, values, done))
+        if gap is None:
+            return
+        done += gap
 
 
-def _gap(readable: Callable[[int], bool], unreadable: int) -> int | None:
+def _gap(readable: Callable[[int], bool]) -> int | None:
     """The smallest distance found at which reading goes on; None where there is none."""
-    low, high = unreadable, max(1, 2 * unreadable)
+    low, high = 0, 1
     while not readable(high):
         low, high = high, 2 * high
         if high > _WIDEST_GAP:
@@ -149,9 +154,9 @@ def _gap(readable: Callable[[int], bool], unreadable: int) -> int | None:
 
 def _readable(connection: Guarded, query: str, values: list[Any], done: int, gap: int) -> bool:
     try:
-        connection.execute(query, [*values, done + gap]).fetchone()
+        row = connection.execute(query, [*values, done + gap]).fetchone()
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
         return False
-    return True
+    return row is None or row[0] > done + gap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sqlite3
 import time
 import warnings
@@ -128,6 +129,50 @@ def test_a_damaged_row_is_healed_by_adding_it_again(image, tmp_path):
             assert store.find(key(1), ARCH, PART) is None
         assert store.add(*rows(1)) == 1
         assert store.find(key(1), ARCH, PART).kernel == kernel_rows(1)[1]
+
+
+def leaves(image: bytes, table: str, path) -> list[int]:
+    """Pages, of 4,096 bytes, that hold the rows of a table, in their order; it has more than one, in one level."""
+    connection = sqlite3.connect(path)
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    connection.close()
+    page = image[(root - 1) * 4096 : root * 4096]
+    assert page[0] == 5  # an interior page of a table: https://sqlite.org/fileformat2.html#b_tree_pages
+    cells = [int.from_bytes(page[at : at + 2], "big") for at in range(12, 12 + 2 * int.from_bytes(page[3:5], "big"), 2)]
+    return [int.from_bytes(page[at : at + 4], "big") for at in (*cells, 8)]
+
+
+@pytest.mark.parametrize("first_is_lost", [False, True])
+def test_pages_that_lead_back_are_not_followed_for_ever(tmp_path, first_is_lost):
+    path = tmp_path / "circles.db"
+    with Store.open(path) as store:
+        for number in range(120):
+            store.add(*rows(number))
+        store.connection.execute("PRAGMA journal_mode=DELETE")
+        good = set(store.rows(Record))
+    image = bytearray(path.read_bytes())
+    pages = leaves(image, "record", path)
+    assert len(pages) >= 7
+
+    def put(place: int, content: bytes) -> None:
+        image[(pages[place] - 1) * 4096 : pages[place] * 4096] = content
+
+    put(4, image[(pages[1] - 1) * 4096 : pages[1] * 4096])  # rows that were there, then a page that is none
+    put(5, bytes(4096))
+    if first_is_lost:
+        put(0, bytes(4096))
+    path.write_bytes(image)
+    previous = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it goes round in circles"))
+    signal.alarm(60)
+    try:
+        with Store.open(path, readonly=True) as store, warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)
+            found = set(store.rows(Record))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    lost = 3 + first_is_lost  # pages of the table
+    assert found <= good and len(found) > len(good) * (1 - (lost + 1) / len(pages))
 
 
 def test_garbage_files(tmp_path, image):
