@@ -47,7 +47,7 @@ class Binaries:
         return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
 
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
-        """Compile what is not compiled yet; how many binaries that were.
+        """Compile what is not compiled yet; how many binaries that were, and candidates that turned out to have none.
 
         What is new goes into the potential of `spaces`; what does not compile is dead in the pool.
         """
@@ -61,14 +61,19 @@ class Binaries:
         found = resources.disassemble_many(cubins, self.jobs)
         self._machine_code.update((key, sass or {}) for key, sass in zip(compiled, found, strict=True))
         for each in chosen:
-            self._learn(pool, each, spaces)
-        return len(wanted)
+            self._learn(each, spaces)
+        return len(wanted) + self._bury(pool)
 
-    def _learn(self, pool: Pool, each: Candidate, spaces: Sequence[Space]) -> None:
+    def _bury(self, pool: Pool) -> int:
+        """Makes candidates without a binary dead, those that share it with one that was compiled too; how many."""
+        dying = [each for each in pool.candidates if each in self and each.name not in pool.dead]
+        errors = {each.name: error for each in dying if (error := self[each].error) is not None}
+        pool.dead |= {name: f"not compiled: {error.splitlines()[0]}" for name, error in errors.items()}
+        return len(errors)
+
+    def _learn(self, each: Candidate, spaces: Sequence[Space]) -> None:
         binary = self[each]
-        if binary.error is not None:
-            pool.dead[each.name] = f"not compiled: {binary.error.splitlines()[0]}"
-        elif each.program not in self.facts:
+        if binary.error is None and each.program not in self.facts:
             entry, sass = binary.entries[each.entry], self._machine_code[_key(each)].get(each.entry)
             loop = tuple(sass.hot_loop.items()) if sass else ()
             facts = Facts(each.program, entry.registers, entry.spill_bytes, loop)
