@@ -13,9 +13,11 @@ struct MappedParams : Params {
 };
 static_assert(sizeof(MappedParams) == 832 + 256, "MappedParams is packed by Python as 1088 bytes.");
 
-constexpr int ELEMENT = (int)sizeof(IN_TYPE), UNIT = 128 / ELEMENT; // elements to a row of a box
-constexpr int K_STEP = 32 / ELEMENT;                                // of k in one product
-constexpr int ATOM = 1024;                                          // bytes of eight rows: the swizzle repeats
+constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
+constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product
+constexpr int ATOM = 1024;                                           // bytes of eight rows: the swizzle repeats
+// Sums of 8-bit floats, which have 14 bits, are added to float ones after every step.
+constexpr bool PROMOTED = is_eight_bit_float<A_STORED>;
 
 template <int EXTENT, int LAYOUT>
 struct BoxedTile {
@@ -107,7 +109,8 @@ DEVICE void produce(const MappedParams &params, const Tile &tile, int steps) {
 }
 
 // Sums of a thread: TILES_M tiles of 64 rows by BLOCK_N columns per warpgroup.
-typedef float Sums[TILES_M][BLOCK_N / 2];
+typedef ACC_TYPE TileSums[BLOCK_N / 2];
+typedef TileSums Sums[TILES_M];
 
 DEVICE void hold(Sums &sums) {
     UNROLL for (int i = 0; i < TILES_M; ++i) wgmma_hold(sums[i]);
@@ -118,13 +121,40 @@ DEVICE u64 further(u64 descriptor, int bytes) {
     return descriptor + (u64)(bytes >> 4);
 }
 
-DEVICE void multiply(Sums &sums, u64 a, u64 b) {
+// One product of tile i: KEPT 0 begins its sums.
+template <int KEPT>
+DEVICE void multiply(TileSums &sums, u64 a, u64 b, int i, int k) {
+    wgmma<!TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS, KEPT>(sums, further(a, TileA::along(k) + i * TileA::NEXT_ROWS),
+                                                            further(b, TileB::along(k)), A_STORED{}, B_STORED{});
+}
+
+// A step's products, one group that is on its way when this returns.
+DEVICE void multiply_step(Sums &sums, u64 a, u64 b) {
     hold(sums);
     wgmma_fence();
     UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) UNROLL for (int i = 0; i < TILES_M; ++i)
-        wgmma_m64k16<!TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS>(
-            sums[i], further(a, TileA::along(k) + i * TileA::NEXT_ROWS), further(b, TileB::along(k)), IN_TYPE{});
+        multiply<1>(sums[i], a, b, i, k);
     wgmma_commit();
+}
+
+// A step's products, tile by tile in short sums of their own. The other warpgroups multiply while this one adds.
+DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b) {
+    UNROLL for (int i = 0; i < TILES_M; ++i) {
+        wgmma_hold(products);
+        wgmma_fence();
+        multiply<0>(products, a, b, i, 0);
+        UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(products);
+        UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[i][v] = sums[i][v] + products[v];
+    }
+}
+
+// One lane of each warp gives a buffer back.
+DEVICE void release(int slot) {
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(empty(slot));
 }
 
 // A warpgroup multiplies every step's rows from `row` of the block's tile on. One step's products are on their way
@@ -135,6 +165,7 @@ DEVICE void consume(Sums &sums, int steps, int row) {
     if (!within(0, steps))
         return;
     const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
+    [[maybe_unused]] TileSums products = {};
     Turn turn;
     int before = 0, step = 0;
     do {
@@ -143,14 +174,22 @@ DEVICE void consume(Sums &sums, int steps, int row) {
         else
             cover("drain");
         mbarrier_wait(full(turn.slot), turn.parity);
-        multiply(sums, further(a, turn.slot * SLOT_BYTES), further(b, turn.slot * SLOT_BYTES));
-        wgmma_wait<1>();
-        hold(sums);
-        if (within(0, step) && (thread_index() & 31) == 0)
-            mbarrier_arrive(empty(before));
+        const u64 here = further(a, turn.slot * SLOT_BYTES), there = further(b, turn.slot * SLOT_BYTES);
+        if constexpr (PROMOTED) {
+            multiply_promoted(sums, products, here, there);
+            release(turn.slot);
+        } else {
+            multiply_step(sums, here, there);
+            wgmma_wait<1>();
+            hold(sums);
+            if (within(0, step))
+                release(before);
+        }
         before = turn.slot;
         turn.next();
     } while (within(++step, steps));
-    wgmma_wait<0>();
-    hold(sums);
+    if constexpr (!PROMOTED) {
+        wgmma_wait<0>();
+        hold(sums);
+    }
 }

@@ -14,7 +14,7 @@ DEVICE void leave_ring() {
 constexpr int PIECES = BLOCK_N / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
 #if EPILOGUE_STAGED
-DEVICE void store_piece(sptr<u8> slab, const float (&sums)[BLOCK_N / 2], int piece) {
+DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
     ACC_TYPE fragments[FRAGMENTS_N][4];
     UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =
         sums[(piece * FRAGMENTS_N + f) * 4 + v];

@@ -16,7 +16,8 @@ from ..operators.geometry import Geometry
 from . import contraction as shared
 from . import wgmma_parts as parts
 from .contraction import ContractionFamily
-from .contraction_kernel import class_launches, common_constants
+from .cases import Case
+from .contraction_kernel import class_launches, common_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
@@ -26,8 +27,6 @@ from .traffic import Loop, assemble
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-INPUTS = ("float16", "bfloat16")
-OUTPUTS = ("float16", "bfloat16", "float32")
 #: Which axis of an operand is that of its rows.
 ROW_AXIS = {"a": "m", "b": "k"}
 
@@ -42,35 +41,41 @@ class ContractionWgmma(ContractionFamily):
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """float16 and bfloat16 products of plain matrices that tensor copies can read."""
+        """Products of plain matrices that tensor copies can read, of the types in wgmma_parts.KINDS."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if "wgmma" not in arch.features:
             return f"{arch.name} has no warpgroup products"
-        if e.dtype["a"] not in INPUTS or e.dtype["a"] != e.dtype["b"] or e.dtype["c"] not in OUTPUTS:
-            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}"
+        kind = parts.kind(workload)
+        if kind is None or e.dtype["c"] not in kind.outputs:
+            math = "" if workload.math == "ieee" else f" with math {workload.math}"
+            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
         if e.window or e.gate or e.rows or e.norm or e.scaled or e.prologue:
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
+            if kind.k_contiguous and e.unit[operand] != "k":
+                return f"warpgroups multiply {e.dtype[operand]} from rows along k only, which those of {operand} are not"
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
         e, sizes = extents(workload), operand_extents(geometry)
         return all(
-            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.element)
+            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
             for operand, where in (("a", geometry.a), ("b", geometry.b))
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring, warpgroups that multiply, epilogue."""
         columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
+        kind = _kind(workload)
+        steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
         *ends, bounds = shared.epilogue_coordinates(workload)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, parts.STEPS),
+            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             *ends,
@@ -144,13 +149,21 @@ class ContractionWgmma(ContractionFamily):
         return super().branches(program, workload) | {"refill"}
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Products of 64 x block_n x 16 that a warp takes part in."""
-        tiles = program["block_m"] // (parts.PRODUCT_ROWS * program["consumers"])
-        return frozenset({"HGMMA"}), tiles * program["block_k"] // parts.PRODUCT_K
+        """Products of 64 x block_n x 32 bytes that a warp takes part in."""
+        kind, tiles = _kind(workload), program["block_m"] // (parts.PRODUCT_ROWS * program["consumers"])
+        return frozenset({kind.opcode}), tiles * program["block_k"] * kind.element // parts.PRODUCT_BYTES
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Those of every contraction; 8-bit floats are summed as the hardware does."""
+        found = super().cases(program, workload, epilogue)
+        if not _kind(workload).promoted:
+            return found
+        return [replace(case, workload=replace(case.workload, accumulator="float22")) for case in found]
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
-        return common_constants(program, workload) | {"CONSUMERS": program["consumers"]}
+        own = common_constants(program, workload) | stored_constants(extents(workload))
+        return own | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
@@ -162,8 +175,15 @@ class ContractionWgmma(ContractionFamily):
         return (replace(main, maps=maps), *rest)
 
 
+def _kind(workload: Workload) -> parts.Kind:
+    """That of a Workload which is served."""
+    kind = parts.kind(workload)
+    assert kind is not None
+    return kind
+
+
 def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
     e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.element, rows)
+    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.bytes_a, rows, workload.math == "tf32")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..machine.arch import Arch
+from ..operators.storage import EIGHT_BIT_FLOATS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
@@ -15,14 +16,53 @@ from .family import Part, Values
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
+
+
+class Kind(NamedTuple):
+    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
+
+    ``promoted``: sums have few bits and are added to float32 ones after every step.
+    """
+
+    element: int
+    rate: str
+    opcode: str
+    outputs: tuple[str, ...] = ("float16", "bfloat16", "float32")
+    promoted: bool = False
+
+    @property
+    def k_contiguous(self) -> bool:
+        """Only 16-bit elements are multiplied from rows of k."""
+        return self.element != 2
+
+
+INTEGERS = ("int32", "int8", "float16", "bfloat16", "float32")
+KINDS = {
+    "float16": Kind(2, "peak_f16", "HGMMA"),
+    "bfloat16": Kind(2, "peak_f16", "HGMMA"),
+    "tf32": Kind(4, "peak_tf32", "HGMMA"),
+    "int8": Kind(1, "peak_s8", "IGMMA", INTEGERS),
+    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True),
+}
+
+
+def kind(workload: Workload) -> Kind | None:
+    """The row of KINDS of a product's operands; None where warpgroups do not multiply them."""
+    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
+        return KINDS["float8"]
+    return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
+
+
 BLOCKS_M = (64, 128, 192, 256)
 #: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
 BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
-STEPS = (64, 128)
+#: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
+STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
-#: Rows and k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
-PRODUCT_ROWS, PRODUCT_K, GROUP_THREADS, RING = 64, 16, 128, 1024
+#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
+PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums.
 OTHER_REGISTERS = 32
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
@@ -45,7 +85,7 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of the shared buffers."""
-    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.bytes_a
 
 
 def slab_columns(block_n: Any) -> Any:
@@ -60,11 +100,13 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Everything contraction_wgmma tabulates."""
-    e = extents(workload)
+    e, own = extents(workload), kind(workload)
+    assert own is not None
+    # The products of one step are on their way while the next are issued: their buffer is not free yet.
+    held = 1.0 if own.promoted else 1.5
 
     def stages(v: Values) -> dict[str, np.ndarray]:
-        # The products of one step are on their way while the next are issued: their buffer is not free yet.
-        return {"in_flight": np.maximum(v["stages"] - 1.5, 0.5)}
+        return {"in_flight": np.maximum(v["stages"] - held, 0.5)}
 
     def store(v: Values) -> dict[str, np.ndarray]:
         staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
@@ -84,8 +126,8 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch),
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
-        _products(e, arch),
-        _registers(arch),
+        _products(own, arch),
+        _registers(own, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
         Part(("block_n", "consumers", "epilogue_staged"), lambda v: {"slab": slab_bytes(v)}),
         Part(("stages",), stages),
@@ -103,27 +145,31 @@ def _tiles(extent: int, axis: str) -> Part:
     return Part((f"block_{axis}",), function)
 
 
-def _products(e: Extents, arch: Arch) -> Part:
+def _products(kind: Kind, arch: Arch) -> Part:
     """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
-    rate = arch.rate("peak_f16")
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
     def function(v: Values) -> dict[str, np.ndarray]:
         groups = v["consumers"] + 1
         share = v["consumers"] / groups
         tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * v["consumers"]), 1)
-        steps = v["block_k"] // PRODUCT_K
+        steps = v["block_k"] // depth
         count = tiles * steps
         # A product reads its own rows of A and all columns of B; every element is written once.
-        read = count * v["consumers"] * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_K * e.element
-        written = (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+        read = count * v["consumers"] * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_BYTES
+        written = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
+        math = v["block_m"] * v["block_n"] * v["block_k"] / rate
+        # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
+        added = kind.promoted * tiles * v["block_n"] / 2
+        waits = kind.promoted * np.maximum(added + tiles * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             "warps": 4 * groups,
-            "math": v["block_m"] * v["block_n"] * v["block_k"] / rate / groups,
+            "math": math / groups,
             "multiplies": count * share,
             # Counted in the SASS of hot loops.
-            "issue": (26 + 7 * count) * share,
+            "issue": (26 + 7 * count + added) * share,
             "wavefronts": (read + written) / 128.0,
-            "chain": np.where(v["consumers"] == 1, TURN, 0.0),
+            "chain": np.where(v["consumers"] == 1, TURN, 0.0) + waits,
             "outputs": v["block_m"] * v["block_n"] / (4.0 * v["consumers"]),
             "staging_rows": tiles * 1.0,
             "k_steps": steps,
@@ -133,13 +179,13 @@ def _products(e: Extents, arch: Arch) -> Part:
     return Part(("block_m", "block_n", "block_k", "consumers"), function)
 
 
-def _registers(arch: Arch) -> Part:
+def _registers(kind: Kind, arch: Arch) -> Part:
     """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * consumers), 1)
-        wanted = tiles * v["block_n"] // 2 + OTHER_REGISTERS
+        wanted = (tiles + kind.promoted) * v["block_n"] // 2 + OTHER_REGISTERS
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": wanted <= most}
