@@ -78,10 +78,12 @@ def mma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
 def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     """(threads, shared bytes) of contraction_wgmma, as the top of contraction_wgmma.cu says."""
     v = {name: value for name, value in c.items() if isinstance(value, int)}
+    walks = v.get("PERSISTENT", 0)
     columns = v["BLOCK_N"] // (2 if v["BLOCK_N"] > 128 else 1)
+    columns = next(n for n in (64, 48, 32, 16) if v["BLOCK_N"] % n == 0) if walks else columns
     slabs = v["CONSUMERS"] * 256 * columns if v["EPILOGUE_STAGED"] else 0
     ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * wgmma_element(c)
-    return 128 * (v["CONSUMERS"] + 1), 1024 + max(ring, slabs)
+    return 128 * (v["CONSUMERS"] + 1), 1024 + (ring + slabs if walks else max(ring, slabs))
 
 
 def wgmma_element(c: Mapping[str, int | str]) -> int:
@@ -126,7 +128,9 @@ class Kernel:
 
     def math(self) -> str:
         tf32 = self.family == "contraction_wgmma" and self.constants["IN_TYPE"] == "float"
-        return "tf32" if tf32 or self.constants.get("MATH_TF32") else "3m" if self.constants.get("FORM") == 3 else "ieee"
+        if tf32 or self.constants.get("MATH_TF32"):
+            return "tf32"
+        return "3m" if self.constants.get("FORM") == 3 else "ieee"
 
     def layout(self) -> dict[str, str]:
         axes = {"a": "km", "b": "kn"}
@@ -281,7 +285,8 @@ class Problem:
         entries = math.prod(case.batch)
         tiles = -(-case.m // self.kernel.value("BLOCK_M")) * -(-case.n // self.kernel.value("BLOCK_N"))
         maps = wgmma_maps(self.kernel) if self.kernel.family == "contraction_wgmma" else ()
-        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps)]
+        walks = int(bool(c.get("PERSISTENT", 0)))
+        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps, walks)]
         if self.kernel.value("SPLIT"):
             width = self.kernel.value("C_VECTOR") // facts(self.kernel.dtype("OUT_TYPE")).itemsize
             groups = entries * case.m * -(-case.n // (width if self.kernel.value("C_UNIT") else 1))

@@ -9,6 +9,7 @@ from gensor_kernels.errors import BuildError
 from tests.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
+PAIR = {"CONSUMERS": 2, "EPILOGUE_STAGED": 0, **PLAIN}
 THREE = {"BLOCK_M": 192, "CONSUMERS": 3, "BLOCK_N": 192, "STAGES": 2}
 TALL = {"BLOCK_M": 256, "CONSUMERS": 2, "BLOCK_N": 128, "STAGES": 2}
 
@@ -29,6 +30,10 @@ KERNELS = {
     "int8 to int8": (wgmma("int8", "int8", BLOCK_K=256, STAGES=2, EPILOGUE_STAGED=0, **PLAIN), Case(70, 80, 528)),
     "fp8": (wgmma("float8_e4m3fn", "bfloat16", B_STORED="e5m2_t", BLOCK_M=128, **PLAIN), Case(131, 72, 1040)),
     "fp8, split": (wgmma("float8_e5m2", A_STORED="e4m3_t", SPLIT=1, **PLAIN), Case(70, 72, 720, split=3)),
+    "walking": (wgmma(a="m", PERSISTENT=1, EPILOGUE_CODES=2), Case(136, 136, 200, epilogue=("bias",))),
+    "in turns": (wgmma(b="n", PERSISTENT=2, **PAIR), Case(136, 136, 328, batch=(1, 1, 2))),
+    "three in turns": (wgmma(PERSISTENT=2, **PAIR | {"CONSUMERS": 3, "SPLIT": 1}), Case(136, 72, 392, split=3)),
+    "fp8 in turns": (wgmma("float8_e4m3fn", PERSISTENT=2, **PAIR | {"STAGES": 2}), Case(136, 136, 336)),
     "shared": (wgmma(MIN_BLOCKS=2, EPILOGUE_CODES=2 | 7 << 5), Case(70, 72, 40, epilogue=("bias", "gelu"))),
 }
 
@@ -96,6 +101,32 @@ def test_faults_are_named(name):
     assert fault.value.kind in kinds, fault.value
 
 
+# The same for blocks that walk tiles, in turns of two warpgroups.
+WALKING_FAULTS = {
+    "multiplying out of turn": ("mbarrier_wait(turn_of(group)", "(void)(turn_of(group)", {"deadlock", "race"}),
+    "a turn nobody passes": (
+        "while (within(++step, steps));\n    pass_turn();",
+        "while (within(++step, steps));",
+        None,
+    ),
+    "buffers of another's tile": ("turn.skip(steps);", "", None),
+    "the last buffer kept": ("if constexpr (PERSISTENT)\n            release(before);", "", {"deadlock"}),
+    "slabs over the ring": ("(PERSISTENT ? STAGES * SLOT_BYTES : 0)", "0", {"race"}),
+}
+
+
+@pytest.mark.parametrize("name", WALKING_FAULTS)
+def test_faults_of_walking_blocks_are_named(name):
+    before, after, kinds = WALKING_FAULTS[name]
+    kernel = wgmma(PERSISTENT=2, CONSUMERS=2, STAGES=2, EPILOGUE_CODES=31)
+    source = kernel.source()
+    assert source.count(before) == 1, name
+    with pytest.raises(KernelFault) as fault:
+        for order, copies in (("forward", "late"), ("reverse", "early")):
+            Problem(kernel, Case(136, 136, 328)).run(build(source.replace(before, after)), order=order, copies=copies)
+    assert fault.value.kind in (kinds or {"deadlock", "race"}), fault.value
+
+
 # Instructions of the hot loop per product: more than ten of these are address arithmetic that should be outside.
 @pytest.mark.parametrize(
     ("constants", "most"),
@@ -106,6 +137,8 @@ def test_faults_are_named(name):
         (PLAIN | {"BLOCK_N": 128, "MIN_BLOCKS": 2, "SPLIT": 1}, 17),
         (TALL | {"STAGES": 4, "BLOCK_K": 32, "dtype": "float32"}, 13),
         (TALL | {"STAGES": 4, "BLOCK_K": 128, "dtype": "int8"}, 13),
+        (PAIR | {"BLOCK_M": 128, "BLOCK_N": 160, "STAGES": 4, "PERSISTENT": 2}, 17),
+        (PLAIN | {"BLOCK_M": 256, "BLOCK_N": 160, "CONSUMERS": 2, "STAGES": 3, "PERSISTENT": 1}, 13),
         # 64 sums of each of two tiles are added.
         (TALL | {"STAGES": 4, "dtype": "float8_e4m3fn"}, 13 + 16),
     ],
@@ -122,7 +155,8 @@ def test_hot_loop_in_sass(constants, most):
         pytest.skip("nvdisasm is not installed")
     entry = sass["contraction_wgmma"]
     rows = 2 if constants.get("BLOCK_K") == 128 and dtype == "float16" else 1
-    products = 4 * rows * (constants.get("BLOCK_M", 64) // constants.get("CONSUMERS", 1) // 64)
+    sharing = 1 if constants.get("PERSISTENT") == 2 else constants.get("CONSUMERS", 1)
+    products = 4 * rows * (constants.get("BLOCK_M", 64) // sharing // 64)
     assert entry.hot_loop[opcode] == products
     assert entry.opcodes["UTMALDG"] >= 2 and entry.opcodes["USETMAXREG"] == 2
     assert sum(entry.hot_loop.values()) <= most * products, entry.hot_loop
@@ -139,6 +173,8 @@ def test_hot_loop_in_sass(constants, most):
         ({"STAGES": 9}, "2 to 8 buffers"),
         ({"MIN_BLOCKS": 0}, "change hands"),
         ({"BLOCK_M": 256, "BLOCK_N": 256}, "do not fit the registers"),
+        ({"BLOCK_M": 128, "BLOCK_N": 208, "PERSISTENT": 1}, "do not fit the registers"),
+        ({"PERSISTENT": 2}, "several warpgroups"),
         ({"C_UNIT": 0}, "one by one"),
         ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),
         ({"A_STORED": "e4m3_t", "BLOCK_K": 128, "B_LAYOUT": 0}, "elements of one size"),

@@ -1,4 +1,4 @@
-"""The bound of sums that Hopper makes of 8-bit floats: a model of them stays below it, one that is kept too long not."""
+"""The bound of sums that Hopper makes of 8-bit floats: a model of them stays below it, longer sums do not."""
 
 from dataclasses import replace
 

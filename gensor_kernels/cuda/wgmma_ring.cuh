@@ -1,8 +1,9 @@
 // The ring of shared buffers between the warp that requests tiles and the warpgroups that multiply them.
 //
-// Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then from RING on STAGES buffers,
-// each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or N, a box per 64 elements
-// of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns of B.
+// Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then one for each warpgroup; from
+// RING on STAGES buffers, each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or
+// N, a box per 64 elements of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns
+// of B.
 #pragma once
 #include "contraction.cuh"
 #include "hopper.cuh"
@@ -52,13 +53,19 @@ struct BoxedTile {
 using TileA = BoxedTile<BLOCK_M, A_LAYOUT>;
 using TileB = BoxedTile<BLOCK_N, B_LAYOUT>;
 constexpr int RING = ATOM, SLOT_BYTES = TileA::BYTES + TileB::BYTES;
-constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+// Warps that read a buffer.
+constexpr int READING_WARPS = ALTERNATING ? 4 : 4 * CONSUMERS;
 
 DEVICE sptr<u64> full(int slot) {
     return shared_base().as<u64>() + 2 * slot;
 }
 DEVICE sptr<u64> empty(int slot) {
     return shared_base().as<u64>() + (2 * slot + 1);
+}
+// Says that a warpgroup may multiply its next tile, where they take turns. A warpgroup waits for phases of a buffer by
+// their parity: it must not begin before all phases of the tiles before have come.
+DEVICE sptr<u64> turn_of(int group) {
+    return shared_base().as<u64>() + (2 * STAGES + group);
 }
 DEVICE sptr<u8> tiles(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
@@ -72,13 +79,21 @@ struct Turn {
         if (++slot == STAGES)
             slot = 0, parity ^= 1;
     }
+    MEMBER void skip(int steps) {
+        const int at = slot + steps;
+        parity ^= (u32)(at / STAGES) & 1;
+        slot = at % STAGES;
+    }
 };
 
 // One thread: makes the mbarriers. The block's barrier must follow.
 DEVICE void make_ring() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
         mbarrier_init(full(slot), 1);
-        mbarrier_init(empty(slot), CONSUMER_WARPS);
+        mbarrier_init(empty(slot), READING_WARPS);
+    }
+    if constexpr (ALTERNATING) {
+        UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), READING_WARPS);
     }
     mbarrier_fence();
 }
@@ -92,11 +107,10 @@ DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const B
 }
 
 // One thread requests every step's tiles as buffers become free.
-DEVICE void produce(const MappedParams &params, const Tile &tile, int steps) {
+DEVICE void produce(const MappedParams &params, const Tile &tile, int steps, Turn &turn) {
     i32 a_at[5], b_at[5];
     first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
     first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
-    Turn turn;
     for (int step = 0; within(step, steps); ++step) {
         if (step >= STAGES)
             cover("refill");
@@ -157,16 +171,23 @@ DEVICE void release(int slot) {
         mbarrier_arrive(empty(slot));
 }
 
+// All that this warpgroup reads of its tile has come: the next one may begin.
+DEVICE void pass_turn() {
+    if (ALTERNATING && (thread_index() & 31) == 0)
+        mbarrier_arrive(turn_of(thread_index() / 128 % CONSUMERS));
+}
+
 // A warpgroup multiplies every step's rows from `row` of the block's tile on. One step's products are on their way
 // while the next ones are issued; only then is the buffer of the step before given back. Without a step nothing is
 // waited for: where both ways met before a wait, the compiler would copy sums that are on their way, and serialise the
 // products.
-DEVICE void consume(Sums &sums, int steps, int row) {
-    if (!within(0, steps))
+DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
+    if (!within(0, steps)) {
+        pass_turn();
         return;
+    }
     const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
     [[maybe_unused]] TileSums products = {};
-    Turn turn;
     int before = 0, step = 0;
     do {
         if (step + 1 < steps)
@@ -188,8 +209,11 @@ DEVICE void consume(Sums &sums, int steps, int row) {
         before = turn.slot;
         turn.next();
     } while (within(++step, steps));
+    pass_turn();
     if constexpr (!PROMOTED) {
         wgmma_wait<0>();
         hold(sums);
+        if constexpr (PERSISTENT)
+            release(before);
     }
 }

@@ -20,7 +20,8 @@ class DType(NamedTuple):
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
     8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance.py), and never stored.  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    (quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance.py), and never stored.
+    A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int

@@ -15,8 +15,8 @@ from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
 from . import wgmma_parts as parts
-from .contraction import ContractionFamily
 from .cases import Case
+from .contraction import ContractionFamily
 from .contraction_kernel import class_launches, common_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
@@ -37,7 +37,7 @@ class ContractionWgmma(ContractionFamily):
     name = "contraction_wgmma"
     abi = 1
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
+    names = (*shared.GRID_NAMES, "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -57,7 +57,7 @@ class ContractionWgmma(ContractionFamily):
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
-                return f"warpgroups multiply {e.dtype[operand]} from rows along k only, which those of {operand} are not"
+                return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
@@ -69,13 +69,14 @@ class ContractionWgmma(ContractionFamily):
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Block tile, k step, ring, warpgroups that multiply, epilogue."""
+        """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
         kind = _kind(workload)
         steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
         *ends, bounds = shared.epilogue_coordinates(workload)
         return (
             *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
+            Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             *ends,
@@ -89,7 +90,7 @@ class ContractionWgmma(ContractionFamily):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_wgmma.cu."""
         c = columns
-        ok = (c["fits_groups"] * c["fits_sums"] * c["fits_store"]) > 0
+        ok = (c["fits_groups"] * c["fits_turns"] * c["fits_sums"] * c["fits_store"]) > 0
         return ok & shared.common_legal(c, arch, c["warps"], self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -107,8 +108,8 @@ class ContractionWgmma(ContractionFamily):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: mbarriers, then the ring, in whose place the slabs come."""
-        return parts.RING + np.maximum(c["ring"], c["slab"])
+        """Dynamic shared bytes of a block."""
+        return parts.shared_bytes(c["ring"], c["slab"], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """What the launch gives every thread."""
@@ -130,11 +131,18 @@ class ContractionWgmma(ContractionFamily):
             memory=self._memory(c),
             outputs=c["outputs"],
             touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + c["warps"] * c["staging_clocks"]),
+            staging=c["staging_rows"] * (60.0 + c["storing"] * c["staging_clocks"]),
+            storing=c["storing"],
+            ahead=c["ahead"],
+            behind=c["behind"],
         )
         return assemble(c, extents(workload), arch, facts, loop)
 
     # ---- one Program
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Starters walk tiles or not, in turn."""
+        return [{}, {"persistent": parts.WALKING}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
@@ -145,12 +153,13 @@ class ContractionWgmma(ContractionFamily):
         return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of every contraction, and a buffer that is filled again."""
-        return super().branches(program, workload) | {"refill"}
+        """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
+        walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
+        return super().branches(program, workload) | {"refill"} | (walking if program["persistent"] else set())
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
-        kind, tiles = _kind(workload), program["block_m"] // (parts.PRODUCT_ROWS * program["consumers"])
+        kind, tiles = _kind(workload), int(parts.group_rows(dict(program.values)))
         return frozenset({kind.opcode}), tiles * program["block_k"] * kind.element // parts.PRODUCT_BYTES
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
@@ -163,16 +172,18 @@ class ContractionWgmma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
         own = common_constants(program, workload) | stored_constants(extents(workload))
-        return own | {"CONSUMERS": program["consumers"]}
+        walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
+        return own | walking | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
-        memory = parts.RING + int(max(parts.ring_bytes(p, e), parts.slab_bytes(p)))
+        memory = int(parts.shared_bytes(parts.ring_bytes(p, e), parts.slab_bytes(p), p["persistent"]))
         threads = parts.GROUP_THREADS * (p["consumers"] + 1)
         main, *rest = class_launches(program, workload, self.name, threads, memory)
         maps = tuple(_map(operand, p, workload) for operand in "ab")
-        return (replace(main, maps=maps), *rest)
+        walking = p["min_blocks"] if p["persistent"] else 0
+        return (replace(main, maps=maps, per_sm=walking), *rest)
 
 
 def _kind(workload: Workload) -> parts.Kind:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 
-
 class Kind(NamedTuple):
     """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
 
@@ -61,10 +60,12 @@ BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
 STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
-#: Registers a multiplying thread needs beside its sums.
-OTHER_REGISTERS = 32
+#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
+OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -88,14 +89,31 @@ def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.bytes_a
 
 
-def slab_columns(block_n: Any) -> Any:
+def slab_columns(block_n: Any, persistent: Any) -> Any:
     """Columns of C that pass through a warp's slab at a time."""
-    return np.where(block_n > 128, block_n // 2, block_n)
+    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
+    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+
+
+def sharing(v: Mapping[str, Any]) -> Any:
+    """Warpgroups that multiply a tile: one where they take turns."""
+    return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
+
+
+def group_rows(v: Mapping[str, Any]) -> Any:
+    """Tiles of 64 rows that a warpgroup multiplies."""
+    return v["block_m"] // (PRODUCT_ROWS * sharing(v))
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of the slabs of the staged epilogue: 16 rows of 4-byte words per warp."""
-    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * slab_columns(v["block_n"])
+    columns = slab_columns(v["block_n"], v["persistent"])
+    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * columns
+
+
+def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
+    """Dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk, behind it."""
+    return RING + np.maximum(ring + (persistent > 0) * slab, slab)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -113,7 +131,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
-        columns = slab_columns(v["block_n"])
+        columns = slab_columns(v["block_n"], v["persistent"])
         return {
             "fits_store": ~staged | (columns * e.bytes_c % v["vector_c"] == 0),
             "stores": size / (width * 32.0),
@@ -127,11 +145,12 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
         _products(own, arch),
+        Part(("block_m", "block_n", "consumers", "persistent"), _ends),
         _registers(own, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
-        Part(("block_n", "consumers", "epilogue_staged"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
         Part(("stages",), stages),
-        Part(("block_n", "epilogue_staged", "vector_c", "split_k"), store),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
     )
 
 
@@ -151,12 +170,13 @@ def _products(kind: Kind, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[str, np.ndarray]:
         groups = v["consumers"] + 1
-        share = v["consumers"] / groups
-        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * v["consumers"]), 1)
+        at_once = sharing(v)
+        share = at_once / groups
+        tiles = np.maximum(group_rows(v), 1)
         steps = v["block_k"] // depth
         count = tiles * steps
         # A product reads its own rows of A and all columns of B; every element is written once.
-        read = count * v["consumers"] * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_BYTES
+        read = count * at_once * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_BYTES
         written = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
         math = v["block_m"] * v["block_n"] * v["block_k"] / rate
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
@@ -169,14 +189,26 @@ def _products(kind: Kind, arch: Arch) -> Part:
             # Counted in the SASS of hot loops.
             "issue": (26 + 7 * count + added) * share,
             "wavefronts": (read + written) / 128.0,
-            "chain": np.where(v["consumers"] == 1, TURN, 0.0) + waits,
-            "outputs": v["block_m"] * v["block_n"] / (4.0 * v["consumers"]),
+            "chain": np.where(at_once == 1, TURN, 0.0) + waits,
             "staging_rows": tiles * 1.0,
             "k_steps": steps,
-            "fits_groups": v["block_m"] % (PRODUCT_ROWS * v["consumers"]) == 0,
+            "fits_groups": v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
         }
 
-    return Part(("block_m", "block_n", "block_k", "consumers"), function)
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
+
+
+def _ends(v: Values) -> dict[str, np.ndarray]:
+    """How tiles begin and end. Those behind the first begin while the one before is multiplied, where blocks walk, and
+    end while the next one is, where warpgroups take turns."""
+    turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
+    return {
+        "storing": 4.0 * np.where(walks, at_once, v["consumers"] + 1),
+        "outputs": v["block_m"] * v["block_n"] / (4.0 * at_once),
+        "ahead": walks * 1.0,
+        "behind": np.where(turns, v["consumers"] - 1.0, 0.0),
+        "fits_turns": ~turns | (v["consumers"] > 1),
+    }
 
 
 def _registers(kind: Kind, arch: Arch) -> Part:
@@ -184,10 +216,11 @@ def _registers(kind: Kind, arch: Arch) -> Part:
 
     def function(v: Values) -> dict[str, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
-        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * consumers), 1)
-        wanted = (tiles + kind.promoted) * v["block_n"] // 2 + OTHER_REGISTERS
+        tiles = np.maximum(group_rows(v), 1)
+        wanted = (tiles + kind.promoted) * v["block_n"] // 2
+        wanted = wanted + np.where(v["persistent"] > 0, WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": wanted <= most}
 
-    return Part(("block_m", "block_n", "consumers", "min_blocks"), function)
+    return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent"), function)

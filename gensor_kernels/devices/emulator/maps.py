@@ -13,7 +13,8 @@ _MAGIC = 0x70616D74
 
 def encode(wanted: Described) -> bytes:
     """The 128 bytes of a map."""
-    body = (wanted.address, *wanted.strides, *wanted.extents, *wanted.box, 1, 1, 1, wanted.element, wanted.rounded, _MAGIC)
+    box = (*wanted.box, 1, 1, 1)
+    body = (wanted.address, *wanted.strides, *wanted.extents, *box, wanted.element, wanted.rounded, _MAGIC)
     return _MAP.pack(*body).ljust(MAP_BYTES, b"\0")
 
 
