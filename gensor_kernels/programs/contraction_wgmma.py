@@ -35,7 +35,7 @@ class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
     name = "contraction_wgmma"
-    abi = 1
+    abi = 2
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
