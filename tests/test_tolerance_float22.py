@@ -9,7 +9,7 @@ from gensor_kernels.operators.dtypes import encode, round_to
 from gensor_kernels.operators.matmul import expect, workload
 from gensor_kernels.operators.tolerance import check
 
-ROWS, BLOCK = 40, 32
+ROWS, BLOCK = 24, 32
 
 
 def cut(values, unit):
