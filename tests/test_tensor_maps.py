@@ -17,7 +17,7 @@ from gensor_kernels.programs import params
 from gensor_kernels.programs.params import Tiling
 from gensor_kernels.programs.tensor_maps import MAPS_OFFSET, TensorMap, described
 
-from .lattices import WGMMA
+from .lattices import MMA, WGMMA
 
 A, B = TensorMap("a", False, 2, 128), TensorMap("b", False, 2, 64)
 TILING = Tiling(1, 1, 1, 64, 1)
@@ -126,6 +126,13 @@ def test_the_family_serves_what_copies_can_read():
     ):
         assert words in str(WGMMA.serves(wanted, arch))
     assert "sm_100" in str(WGMMA.serves(workload(64, 64, 64), lookup("sm_100")))
+
+
+def test_only_eight_bit_floats_are_summed_in_fewer_bits():
+    eight = workload(64, 64, 64, dtype="float8_e4m3fn", out="float16", trans_b=True)
+    program = WGMMA.starters(eight, lookup("h200"))[0]
+    assert {case.workload.accumulator for case in WGMMA.cases(program, eight, ())} == {"float22"}
+    assert MMA.summed(eight) == eight and WGMMA.summed(workload(64, 64, 64)).accumulator == "float32"
 
 
 def test_calls_that_copies_cannot_read_go_to_another_family():

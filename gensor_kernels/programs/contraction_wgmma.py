@@ -163,11 +163,13 @@ class ContractionWgmma(ContractionFamily):
         return frozenset({kind.opcode}), tiles * program["block_k"] * kind.element // parts.PRODUCT_BYTES
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Those of every contraction; 8-bit floats are summed as the hardware does."""
+        """Those of every contraction, summed as the hardware does."""
         found = super().cases(program, workload, epilogue)
-        if not _kind(workload).promoted:
-            return found
-        return [replace(case, workload=replace(case.workload, accumulator="float22")) for case in found]
+        return [replace(case, workload=self.summed(case.workload)) for case in found]
+
+    def summed(self, workload: Workload) -> Workload:
+        """8-bit floats have sums of their own (operators/tolerance.py)."""
+        return replace(workload, accumulator="float22") if _kind(workload).promoted else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""

@@ -142,6 +142,10 @@ class Family:
         """The problems a Program of this Workload's class is verified on, those that matter most with `epilogue`."""
         raise NotImplementedError
 
+    def summed(self, workload: Workload) -> Workload:
+        """The Workload with the accumulator that kernels really have: what their results are compared as."""
+        return workload
+
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that a verification of this Program must have counted."""
         raise NotImplementedError
