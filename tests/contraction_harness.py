@@ -18,6 +18,7 @@ from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
 from gensor_kernels.operators import epilogue, matmul, tolerance
 from gensor_kernels.operators.dtypes import ACCUMULATORS, encode, facts, round_to
 from gensor_kernels.operators.geometry import Geometry, Strides
+from gensor_kernels.operators.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs import params
 from gensor_kernels.programs.family import Launch
@@ -28,6 +29,7 @@ Constants = dict[str, int | str]
 TOKENS = {
     "float64": "double", "float32": "float", "float16": "half_t", "bfloat16": "bfloat16_t",
     "int8": "i8", "int32": "i32", "complex64": "c64", "complex128": "c128",
+    "float8_e4m3fn": "e4m3_t", "float8_e5m2": "e5m2_t",
 }  # fmt: skip
 
 
@@ -76,10 +78,17 @@ def mma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
 def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     """(threads, shared bytes) of contraction_wgmma, as the top of contraction_wgmma.cu says."""
     v = {name: value for name, value in c.items() if isinstance(value, int)}
+    walks = v.get("PERSISTENT", 0)
     columns = v["BLOCK_N"] // (2 if v["BLOCK_N"] > 128 else 1)
+    columns = next(n for n in (64, 48, 32, 16) if v["BLOCK_N"] % n == 0) if walks else columns
     slabs = v["CONSUMERS"] * 256 * columns if v["EPILOGUE_STAGED"] else 0
-    ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * 2
-    return 128 * (v["CONSUMERS"] + 1), 1024 + max(ring, slabs)
+    ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * wgmma_element(c)
+    return 128 * (v["CONSUMERS"] + 1), 1024 + (ring + slabs if walks else max(ring, slabs))
+
+
+def wgmma_element(c: Mapping[str, int | str]) -> int:
+    """Bytes of an element of A or B in memory."""
+    return {"float": 4, "i8": 1, "e4m3_t": 1, "e5m2_t": 1}.get(str(c.get("A_STORED", c["IN_TYPE"])), 2)
 
 
 def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
@@ -88,7 +97,8 @@ def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
     for operand, rows in (("a", "BLOCK_M"), ("b", "BLOCK_N")):
         across = bool(kernel.value(f"{operand.upper()}_LAYOUT"))
         along_rows = across == (operand == "a")
-        found.append(TensorMap(operand, along_rows, 2, kernel.value("BLOCK_K" if across else rows)))
+        element = wgmma_element(kernel.constants)
+        found.append(TensorMap(operand, along_rows, element, kernel.value("BLOCK_K" if across else rows), element == 4))
     return tuple(found)
 
 
@@ -109,11 +119,18 @@ class Kernel:
     def dtype(self, macro: str) -> str:
         return next(name for name, token in TOKENS.items() if token == self.constants[macro])
 
+    def accumulator(self) -> str:
+        eight = self.family == "contraction_wgmma" and "A_STORED" in self.constants
+        return "float22" if eight else self.dtype("ACC_TYPE")
+
     def value(self, name: str) -> int:
         return int(self.constants[name])
 
     def math(self) -> str:
-        return "tf32" if self.constants.get("MATH_TF32") else "3m" if self.constants.get("FORM") == 3 else "ieee"
+        tf32 = self.family == "contraction_wgmma" and self.constants["IN_TYPE"] == "float"
+        if tf32 or self.constants.get("MATH_TF32"):
+            return "tf32"
+        return "3m" if self.constants.get("FORM") == 3 else "ieee"
 
     def layout(self) -> dict[str, str]:
         axes = {"a": "km", "b": "kn"}
@@ -157,6 +174,9 @@ def wgmma(
 ) -> Kernel:
     """A contraction_wgmma kernel; upper-case keywords are constants."""
     known = {f"{x}_UNIT" for x in "AB"} | {f"{x}_VECTOR" for x in "AB"}
+    if dtype in EIGHT_BIT_FLOATS:
+        more = {"A_STORED": TOKENS[dtype], "B_STORED": TOKENS[dtype], "BLOCK_K": 128} | more
+        dtype, out = "float16", out or "float32"
     own = {name: value for name, value in class_constants(dtype, out, a, b, c).items() if name not in known}
     return Kernel("contraction_wgmma", WGMMA_DEFAULTS | own | more, wgmma_launch)
 
@@ -234,7 +254,9 @@ class Problem:
         rng = np.random.default_rng(seed)
         layout = {x: axis.removesuffix("*") for x, axis in kernel.layout().items()}
         inner = {"a": "mk", "b": "kn", "c": "mn"}
-        types = {"a": kernel.dtype("IN_TYPE"), "b": kernel.dtype("IN_TYPE"), "c": kernel.dtype("OUT_TYPE")}
+        stored = {x: f"{x.upper()}_STORED" for x in "ab"}
+        types = {x: kernel.dtype(name if name in kernel.constants else "IN_TYPE") for x, name in stored.items()}
+        types["c"] = kernel.dtype("OUT_TYPE")
         width = {x: int(kernel.constants.get(f"{x.upper()}_VECTOR", 16)) for x in "abc"} | dict(vectors or {})
         size = {axis: getattr(case, axis) for axis in "mnk"}
         shapes = {x: (*case.batch, *(size[axis] for axis in inner[x])) for x in "abc"}
@@ -242,7 +264,7 @@ class Problem:
         self.steps = [self._step(rng, name) for name in case.epilogue]
         self.workload = Workload(
             "matmul", (("batch", math.prod(case.batch)), *size.items()), tuple(types.items()),
-            kernel.dtype("ACC_TYPE"), kernel.math(), tuple(kernel.layout().items()),
+            kernel.accumulator(), kernel.math(), tuple(kernel.layout().items()),
             tuple((x, max(width[x], facts(types[x]).itemsize)) for x in "abc"), case.epilogue,
         )  # fmt: skip
         self._expected: tolerance.Expected | None = None
@@ -263,7 +285,8 @@ class Problem:
         entries = math.prod(case.batch)
         tiles = -(-case.m // self.kernel.value("BLOCK_M")) * -(-case.n // self.kernel.value("BLOCK_N"))
         maps = wgmma_maps(self.kernel) if self.kernel.family == "contraction_wgmma" else ()
-        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps)]
+        walks = int(bool(c.get("PERSISTENT", 0)))
+        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps, walks)]
         if self.kernel.value("SPLIT"):
             width = self.kernel.value("C_VECTOR") // facts(self.kernel.dtype("OUT_TYPE")).itemsize
             groups = entries * case.m * -(-case.n // (width if self.kernel.value("C_UNIT") else 1))

@@ -146,6 +146,9 @@ class Launch:
     shared_bytes: int
     maps: tuple[TensorMap, ...] = ()
 
+    def blocks(self, sms: int) -> int:
+        return self.grid
+
 
 def gemm(m: int, n: int, k: int, bug: str = "NONE", block: int = 128, **options) -> tuple[float, Counters]:
     """Worst error of the product, in units of float16 at the result's largest value, and the counters."""

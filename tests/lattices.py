@@ -33,6 +33,9 @@ SERVED = [
     (MMA, "sm_90", workload(100, 256, 1024, dtype="bfloat16", dtype_b="int8")),
     (MMA, "sm_87", quantised(16, 512, 1024, bits=4, group=64, zeros=True)),
     (WGMMA, "sm_90", workload(1000, 1008, 520, trans_b=True)),
+    (WGMMA, "sm_90", workload(512, 512, 512, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True)),
+    (WGMMA, "sm_90", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
+    (WGMMA, "sm_90", workload(512, 512, 512, dtype="int8", trans_b=True)),
     (WGMMA, "sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 INTRINSICS = (
     *("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh"),
-    "hopper.cuh",
+    *("hopper.cuh", "hopper_products.cuh"),
 )
 # Calls that order memory, copies or products, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")

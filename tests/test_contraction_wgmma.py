@@ -9,6 +9,7 @@ from gensor_kernels.errors import BuildError
 from tests.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
+PAIR = {"CONSUMERS": 2, "EPILOGUE_STAGED": 0, **PLAIN}
 THREE = {"BLOCK_M": 192, "CONSUMERS": 3, "BLOCK_N": 192, "STAGES": 2}
 TALL = {"BLOCK_M": 256, "CONSUMERS": 2, "BLOCK_N": 128, "STAGES": 2}
 
@@ -24,6 +25,15 @@ KERNELS = {
     "steps": (wgmma(c="s", C_VECTOR=2, **PLAIN), Case(67, 69, 136)),
     "two": (wgmma(b="n", EPILOGUE_CODES=2, **TALL), Case(264, 136, 200, epilogue=("bias",))),
     "three": (wgmma(**THREE, **PLAIN), Case(200, 200, 136)),
+    "tf32": (wgmma("float32", BLOCK_K=32, EPILOGUE_CODES=3), Case(70, 72, 108, epilogue=("add",))),
+    "int8": (wgmma("int8", BLOCK_M=128, BLOCK_K=128, **PLAIN), Case(131, 80, 720)),
+    "int8 to int8": (wgmma("int8", "int8", BLOCK_K=256, STAGES=2, EPILOGUE_STAGED=0, **PLAIN), Case(70, 80, 528)),
+    "fp8": (wgmma("float8_e4m3fn", "bfloat16", B_STORED="e5m2_t", BLOCK_M=128, **PLAIN), Case(131, 72, 1040)),
+    "fp8, split": (wgmma("float8_e5m2", A_STORED="e4m3_t", SPLIT=1, **PLAIN), Case(70, 72, 720, split=3)),
+    "walking": (wgmma(a="m", PERSISTENT=1, EPILOGUE_CODES=2), Case(136, 136, 200, epilogue=("bias",))),
+    "in turns": (wgmma(b="n", PERSISTENT=2, **PAIR), Case(136, 136, 328, batch=(1, 1, 2))),
+    "three in turns": (wgmma(PERSISTENT=2, **PAIR | {"CONSUMERS": 3, "SPLIT": 1}), Case(136, 72, 392, split=3)),
+    "fp8 in turns": (wgmma("float8_e4m3fn", PERSISTENT=2, **PAIR | {"STAGES": 2}), Case(136, 136, 336)),
     "shared": (wgmma(MIN_BLOCKS=2, EPILOGUE_CODES=2 | 7 << 5), Case(70, 72, 40, epilogue=("bias", "gelu"))),
 }
 
@@ -51,15 +61,26 @@ def test_blocks_that_take_turns_do_not_share_their_rings():
     assert problem.check().ok
 
 
+def test_sums_of_eight_bit_floats_that_are_kept_too_long_are_seen():
+    kernel = wgmma("float8_e4m3fn", **PLAIN)
+    before, after = "multiply<0>(products, a, b, i, 0);", "multiply<1>(products, a, b, i, 0);"
+    assert kernel.source().count(before) == 1
+    kept = kernel.source().replace(before, after).replace("sums[i][v] + products[v]", "products[v]")
+    for source, right in ((kernel.source(), True), (kept, False)):
+        problem = Problem(kernel, Case(70, 72, 1280))
+        problem.run(build(source))
+        assert problem.check().ok == right
+
+
 # What a faulty kernel does wrong, and how that shows.
 FAULTS = {
     "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", "", {"race", "uninitialised"}),
     "no wait for an empty buffer": ("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", "", {"race", "invalid"}),
     "a buffer given back too early": ("wgmma_wait<1>();", "wgmma_wait<2>();", {"race"}),
-    "products nobody waits for": ("wgmma_wait<0>();\n", "\n", {"race"}),
-    "no fence before products": ("wgmma_fence();\n", "\n", {"race"}),
+    "products nobody waits for": ("wgmma_wait<0>();\n        hold", "hold", {"race"}),
+    "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL", {"race"}),
     "mbarriers not fenced": ("mbarrier_fence();\n", "\n", {"race"}),
-    "slabs over a ring in use": ("#if EPILOGUE_STAGED\n    barrier();", "#if EPILOGUE_STAGED\n", {"race"}),
+    "slabs over a ring in use": ("!PERSISTENT\n    barrier();", "!PERSISTENT\n", {"race"}),
     "too few bytes": ("SLOT_BYTES);\n        TileA", "SLOT_BYTES - 16);\n        TileA", {"deadlock", "race"}),
     "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512", {"misaligned"}),
     "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16", {"invalid"}),
@@ -80,6 +101,32 @@ def test_faults_are_named(name):
     assert fault.value.kind in kinds, fault.value
 
 
+# The same for blocks that walk tiles, in turns of two warpgroups.
+WALKING_FAULTS = {
+    "multiplying out of turn": ("mbarrier_wait(turn_of(group)", "(void)(turn_of(group)", {"deadlock", "race"}),
+    "a turn nobody passes": (
+        "while (within(++step, steps));\n    pass_turn();",
+        "while (within(++step, steps));",
+        None,
+    ),
+    "buffers of another's tile": ("turn.skip(steps);", "", None),
+    "the last buffer kept": ("if constexpr (PERSISTENT)\n            release(before);", "", {"deadlock"}),
+    "slabs over the ring": ("(PERSISTENT ? STAGES * SLOT_BYTES : 0)", "0", {"race"}),
+}
+
+
+@pytest.mark.parametrize("name", WALKING_FAULTS)
+def test_faults_of_walking_blocks_are_named(name):
+    before, after, kinds = WALKING_FAULTS[name]
+    kernel = wgmma(PERSISTENT=2, CONSUMERS=2, STAGES=2, EPILOGUE_CODES=31)
+    source = kernel.source()
+    assert source.count(before) == 1, name
+    with pytest.raises(KernelFault) as fault:
+        for order, copies in (("forward", "late"), ("reverse", "early")):
+            Problem(kernel, Case(136, 136, 328)).run(build(source.replace(before, after)), order=order, copies=copies)
+    assert fault.value.kind in (kinds or {"deadlock", "race"}), fault.value
+
+
 # Instructions of the hot loop per product: more than ten of these are address arithmetic that should be outside.
 @pytest.mark.parametrize(
     ("constants", "most"),
@@ -88,10 +135,18 @@ def test_faults_are_named(name):
         (TALL | PLAIN | {"STAGES": 4, "B_LAYOUT": 1}, 13),
         (THREE | PLAIN | {"A_LAYOUT": 1, "BLOCK_K": 128}, 13),
         (PLAIN | {"BLOCK_N": 128, "MIN_BLOCKS": 2, "SPLIT": 1}, 17),
+        (TALL | {"STAGES": 4, "BLOCK_K": 32, "dtype": "float32"}, 13),
+        (TALL | {"STAGES": 4, "BLOCK_K": 128, "dtype": "int8"}, 13),
+        (PAIR | {"BLOCK_M": 128, "BLOCK_N": 160, "STAGES": 4, "PERSISTENT": 2}, 17),
+        (PLAIN | {"BLOCK_M": 256, "BLOCK_N": 160, "CONSUMERS": 2, "STAGES": 3, "PERSISTENT": 1}, 13),
+        # 64 sums of each of two tiles are added.
+        (TALL | {"STAGES": 4, "dtype": "float8_e4m3fn"}, 13 + 16),
     ],
 )
 def test_hot_loop_in_sass(constants, most):
-    (binary,) = compile_many([(wgmma(**constants).source(), "sm_90a")])
+    dtype = constants.get("dtype", "float16")
+    opcode = {"int8": "IGMMA", "float8_e4m3fn": "QGMMA"}.get(dtype, "HGMMA")
+    (binary,) = compile_many([(wgmma(**{"dtype": dtype} | constants).source(), "sm_90a")])
     assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
     # ptxas says so where it puts every product behind a wait, or ignores the exchange of registers.
     assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
@@ -99,10 +154,10 @@ def test_hot_loop_in_sass(constants, most):
     if sass is None:
         pytest.skip("nvdisasm is not installed")
     entry = sass["contraction_wgmma"]
-    products = (
-        constants.get("BLOCK_K", 64) // 16 * (constants.get("BLOCK_M", 64) // constants.get("CONSUMERS", 1) // 64)
-    )
-    assert entry.hot_loop["HGMMA"] == products
+    rows = 2 if constants.get("BLOCK_K") == 128 and dtype == "float16" else 1
+    sharing = 1 if constants.get("PERSISTENT") == 2 else constants.get("CONSUMERS", 1)
+    products = 4 * rows * (constants.get("BLOCK_M", 64) // sharing // 64)
+    assert entry.hot_loop[opcode] == products
     assert entry.opcodes["UTMALDG"] >= 2 and entry.opcodes["USETMAXREG"] == 2
     assert sum(entry.hot_loop.values()) <= most * products, entry.hot_loop
 
@@ -118,8 +173,13 @@ def test_hot_loop_in_sass(constants, most):
         ({"STAGES": 9}, "2 to 8 buffers"),
         ({"MIN_BLOCKS": 0}, "change hands"),
         ({"BLOCK_M": 256, "BLOCK_N": 256}, "do not fit the registers"),
+        ({"BLOCK_M": 128, "BLOCK_N": 208, "PERSISTENT": 1}, "do not fit the registers"),
+        ({"PERSISTENT": 2}, "several warpgroups"),
         ({"C_UNIT": 0}, "one by one"),
-        ({"IN_TYPE": "float"}, "not multiplied here"),
+        ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),
+        ({"A_STORED": "e4m3_t", "BLOCK_K": 128, "B_LAYOUT": 0}, "elements of one size"),
+        ({"A_STORED": "i8", "B_STORED": "i8", "BLOCK_K": 128, "B_LAYOUT": 0}, "by one another"),
+        ({"A_STORED": "e4m3_t", "B_STORED": "e4m3_t", "BLOCK_K": 256, "B_LAYOUT": 0}, "one of 8-bit floats"),
     ],
 )
 def test_an_illegal_program_is_told_why(constants, sentence):

@@ -78,7 +78,7 @@ def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(device, mo
     maps = (TensorMap("a", False, 2, 64), TensorMap("b", False, 2, 64))
     pairs = [
         (FakeFunction("mapped"), Launch("mapped", 1, 256, 0, maps)),
-        (FakeFunction("plain"), Launch("plain", 1, 32, 0)),
+        (FakeFunction("plain"), Launch("plain", 500, 32, 0, per_sm=2)),
     ]
     packed = params.pack(
         Geometry((64, 64, 64), a=Strides((0, 0, 0), 64, 1), b=Strides((0, 0, 0), 64, 1)),
@@ -86,13 +86,14 @@ def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(device, mo
     )  # fmt: skip
     buffer, _ = device.local.arguments
     buffer[:] = packed
-    cuda._mapped(pairs, device._handle)(device.local.arguments, (), (), None)
+    cuda._mapped(pairs, device._handle, 132)(device.local.arguments, (), (), None)
     assert [(call[0], call[-1]) for call in FakeFunction.calls] == [("mapped", packed), ("plain", packed)]
+    assert [call[1] for call in FakeFunction.calls] == [(1,), (264,)]
     assert ctypes.string_at(FakeFunction.addresses[0] + MAPS_OFFSET, 256) == b"\t" * 256
     # A call that no map describes is refused before anything is launched: the library serves it.
     buffer[:] = params.pack(Geometry((64, 64, 64), a=Strides((0, 0, 0), -64, 1)), Tiling(1, 1, 1, 64, 1))
     with pytest.raises(BuildError, match="no tensor copy reads a"):
-        cuda._mapped(pairs, device._handle)(device.local.arguments, (), (), None)
+        cuda._mapped(pairs, device._handle, 132)(device.local.arguments, (), (), None)
     assert len(FakeFunction.calls) == 2 and BuildError in cuda_refusals(device)
 
 

@@ -12,7 +12,7 @@ from gensor_kernels.programs.mma_operands import unswizzled_degree
 from gensor_kernels.programs.simt_parts import fragment_clocks, transposing_clocks
 from gensor_kernels.programs.space import FamilySpace
 
-from .lattices import MMA, SIMT, every_space, random_legal, space
+from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
 
 
 def seconds(lattice, *programs):
@@ -166,6 +166,23 @@ def test_a_tail_round_costs_a_round():
         lattice = FamilySpace(MMA, workload(128 * tiles, 128, 4096), lookup("sm_80"))
         times.append(seconds(lattice, program)[0])
     assert times[1] > 1.2 * times[0]
+
+
+def test_blocks_that_walk_tiles_hide_how_these_begin_and_end():
+    problem = workload(128 * 132 * 8, 128, 512, dtype="bfloat16", trans_b=True)
+    lattice, program = base(problem, "h200", WGMMA)
+    shared = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 2, "split_k": 1}
+    alone, walking = seconds(lattice, *(program.replace(**shared, persistent=each) for each in (0, 1)))
+    assert walking < alone
+    rounds = np.array([3.0], np.float32)
+    terms = lattice.terms(lattice.point(program.replace(**shared, persistent=2))[None])
+    pieces = tuple(np.array([[each], [each]], np.float32) for each in (10.0, 100.0, 70.0))
+    none = np.zeros(1, np.float32)
+    for behind, wanted in ((0.0, 10 + 3 * 170), (1.0, 10 + 3 * 100 + 70), (0.5, 10 + 3 * 120 + 50)):
+        terms.ahead, terms.behind = np.ones(1, np.float32), np.float32(behind)
+        assert roofline._total(terms, rounds, none, pieces)[0] == wanted
+    terms.ahead = 0.0
+    assert roofline._total(terms, rounds, none, pieces)[0] == 3 * 180
 
 
 def test_spills_are_penalised_not_forbidden():

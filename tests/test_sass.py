@@ -86,7 +86,7 @@ def from_lines(lines: list[str]) -> Sass:
 
 def hot_loop(bases: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
     loops = [span for span in loops if not any(first < span[0] < end < span[1] for first, end in loops)]
-    for kinds in ({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA"}, {"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"}):
+    for kinds in ({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"}, {"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"}):
         working = {span: Counter(bases[slice(*span)]) for span in sorted(loops)}
         working = {span: count for span, count in working.items() if kinds & set(count)}
         inner = [

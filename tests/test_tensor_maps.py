@@ -17,7 +17,7 @@ from gensor_kernels.programs import params
 from gensor_kernels.programs.params import Tiling
 from gensor_kernels.programs.tensor_maps import MAPS_OFFSET, TensorMap, described
 
-from .lattices import WGMMA
+from .lattices import MMA, WGMMA
 
 A, B = TensorMap("a", False, 2, 128), TensorMap("b", False, 2, 64)
 TILING = Tiling(1, 1, 1, 64, 1)
@@ -80,7 +80,8 @@ def test_the_driver_is_told_rank_box_and_swizzle(monkeypatch):
     assert asked[0] == (1, 5, 1 << 20, [64, 8, 5, 1, 2], [128, 1024, 16, 8192], [64, 128, 1, 1, 1], [1] * 5)
     assert asked[1] == [0, 3, 3, 0]
     with pytest.raises(BuildError, match="refused a tensor map"):
-        device_maps.encode(described(packed(), A))
+        device_maps.encode(described(packed(), TensorMap("a", False, 4, 64, rounded=True)))
+    assert asked[2][0] == 11 and asked[2][5][0] == 32  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
 
 
 def test_equal_calls_are_encoded_once():
@@ -112,15 +113,26 @@ def test_a_driver_without_maps_is_named(monkeypatch):
 
 def test_the_family_serves_what_copies_can_read():
     arch = lookup("h200")
+    for dtype, math in (("float8_e5m2", "ieee"), ("int8", "ieee"), ("float32", "tf32")):
+        assert WGMMA.serves(workload(64, 64, 64, dtype=dtype, math=math, trans_b=True), arch) is None
     assert WGMMA.serves(workload(64, 64, 64), arch) is None
     for wanted, words in (
         (workload(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
         (workload(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
-        (workload(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "no warpgroup product of float8_e4m3fn"),
+        (workload(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
+        (workload(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "multiply int8 from rows along k only"),
+        (workload(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
         (workload(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
     ):
         assert words in str(WGMMA.serves(wanted, arch))
     assert "sm_100" in str(WGMMA.serves(workload(64, 64, 64), lookup("sm_100")))
+
+
+def test_only_eight_bit_floats_are_summed_in_fewer_bits():
+    eight = workload(64, 64, 64, dtype="float8_e4m3fn", out="float16", trans_b=True)
+    program = WGMMA.starters(eight, lookup("h200"))[0]
+    assert {case.workload.accumulator for case in WGMMA.cases(program, eight, ())} == {"float22"}
+    assert MMA.summed(eight) == eight and WGMMA.summed(workload(64, 64, 64)).accumulator == "float32"
 
 
 def test_calls_that_copies_cannot_read_go_to_another_family():

@@ -55,20 +55,20 @@ def check(
     unwritten = _unwritten(session.device.xp, operands.out)
     if unwritten:
         return {"outcome": "wrong", "error": f"{unwritten} elements of the result are NaN: not written", **sizes}
-    compared = _compare(session, operands)
+    compared = _compare(session, operands, found)
     if compared["outcome"] == "ok":
         compared |= whole(session, operands)
     return compared | sizes
 
 
-def _compare(session: Session, operands: Operands) -> dict[str, Any]:
+def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict[str, Any]:
     """Parts against the float64 reference."""
     xp, out = session.device.xp, operands.out
     began, worst, checked = time.perf_counter(), 0.0, 0
     view, name = out.view(xp), operands.operator.names[-1]
     for part in parts(operands.workload):
         result = host(session, cut(view, part.slices[name]))
-        found = tolerance.check(result, _expected(session, operands, part))
+        found = tolerance.check(result, _expected(session, operands, part, candidate.family.summed(part.workload)))
         worst = max(worst, found.ratio)
         checked += result.size
         if not found.ok:
@@ -79,7 +79,8 @@ def _compare(session: Session, operands: Operands) -> dict[str, Any]:
     return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
 
 
-def _expected(session: Session, operands: Operands, part: Part) -> tolerance.Expected:
+def _expected(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance.Expected:
+    """What a part should be, as ``workload`` sums it."""
     xp, name = session.device.xp, operands.operator.names[-1]
     arrays = {
         each: host(session, cut(block.view(xp), part.slices[each]))
@@ -91,7 +92,7 @@ def _expected(session: Session, operands: Operands, part: Part) -> tolerance.Exp
         stored = None if block is None else host(session, cut(block.view(xp), part.slices[name]))
         kind = "" if block is None else "int8" if block.dtype == "bool" else block.dtype
         steps.append(Step(step, None if stored is None else decode(kind, stored), scalar))
-    return operands.operator.expect(part.workload, arrays, steps, integer_steps=operands.integer_steps)
+    return operands.operator.expect(workload, arrays, steps, integer_steps=operands.integer_steps)
 
 
 def _place(slices: tuple[slice, ...]) -> str:

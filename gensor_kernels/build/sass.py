@@ -19,7 +19,7 @@ SHARED_ACCESSES = frozenset({"LDS", "STS"})
 _OPCODE = re.compile(r"\*/ +(?:@!?\w+ +)?([^\s;]+)")
 _TARGET = re.compile(r"0x([0-9a-f]+) *;")
 _WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128": 16}
-_MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA"})
+_MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"})
 _SCALAR = frozenset({"FFMA", "DFMA", "HFMA2", "IMAD", "IDP"})
 _BARRIER = "BAR"
 

@@ -39,8 +39,8 @@ struct Tile {
 // walked in groups of `raster` tile rows, column by column, so that blocks that run together share columns of B
 // and rows of A in the L2 cache.
 template <int BLOCK_ROWS, int BLOCK_COLUMNS>
-DEVICE Tile decode_tile(const Params &params, int depth) {
-    const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n, block = (u32)block_index();
+DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_index()) {
+    const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n;
     const u32 outer = block / tiles, inner = block % tiles;
     Tile tile;
     tile.entry = (i32)(outer / (u32)params.split);
@@ -88,6 +88,10 @@ DEVICE Tile decode_tile(const Params &params, int depth) {
     if (tile.k_end > tile.k_begin && (tile.k_end - tile.k_begin) % depth != 0)
         cover("edge_k");
     return tile;
+}
+
+DEVICE u32 tile_count(const Params &params) {
+    return (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.split * (u32)params.batch;
 }
 
 // Where a tile's outputs lie, without the rows of other groups.

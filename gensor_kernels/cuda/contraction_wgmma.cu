@@ -4,31 +4,44 @@
 // which one thread requests tiles: tensor copies (TMA) fill a ring of STAGES buffers with a 128-byte swizzle, mbarriers
 // say when a buffer is full or empty (wgmma_ring.cuh). The requesting warpgroup hands its registers to the others
 // (setmaxnreg). Past the edges of A and B copies bring zeros; C is stored through the epilogue of the tensor-core
-// families, from registers or by way of the ring's memory.
+// families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
-//   IN_TYPE half_t or bfloat16_t, ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or float
-//   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS)
-//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; BLOCK_K 64 or 128; 2 <= STAGES <= 8
+//   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
+//     float; A_STORED and B_STORED e4m3_t or e5m2_t where IN_TYPE is half_t; IN_TYPE i8, ACC_TYPE i32, OUT_TYPE also
+//     i32 and i8. E = bytes of A_STORED; E != 2: A_LAYOUT 0 and B_LAYOUT 0
+//   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
+//   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
+//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
+//   BLOCK_K * E 128 or 256, with 8-bit floats 128
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
-//     there at entry; sums, TILES_M * BLOCK_N / 2, are at least 32 fewer
+//     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
+//     least 32 fewer, with PERSISTENT 64
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
 //
-// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * 2,
-//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : 0), WARP_N = BLOCK_N, or half of it above 128
+// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E,
+//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : 0), WARP_N = BLOCK_N, or half of it above 128; with PERSISTENT the sum
+//   of both, WARP_N = the first of 64, 48, 32, 16 that divides BLOCK_N
 //
 // Bank conflicts: none.
 #ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
+#endif
+#ifndef A_STORED
+#define A_STORED                                                                                                       \
+    IN_TYPE // those of A where IN_TYPE would hold them too: e4m3_t, e5m2_t, which are multiplied as they are
+#endif
+#ifndef B_STORED
+#define B_STORED IN_TYPE // the same for B
 #endif
 #ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
 #endif
 #ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators
+#define ACC_TYPE float // accumulators: float; i32 for i8 operands
 #endif
 #ifndef A_LAYOUT
 #define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
@@ -57,6 +70,9 @@
 #ifndef CONSUMERS
 #define CONSUMERS 2 // warpgroups that multiply
 #endif
+#ifndef PERSISTENT
+#define PERSISTENT 0 // 1: blocks walk tiles; 2: warpgroups take these in turn
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
@@ -70,33 +86,42 @@
 #define MIN_BLOCKS 1 // blocks per SM promised to the compiler
 #endif
 
-constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * CONSUMERS);
-// Columns that go through a warp's slab at a time.
-constexpr int WARP_N = BLOCK_N > 128 ? BLOCK_N / 2 : BLOCK_N, FRAGMENTS_N = WARP_N / 8;
+constexpr bool ALTERNATING = PERSISTENT == 2;
+constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
+// Columns that go through a warp's slab at a time; a slab beside the ring is a small one.
+constexpr int SMALL_N = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 48 == 0 ? 48 : BLOCK_N % 32 == 0 ? 32 : 16;
+constexpr int WARP_N = PERSISTENT ? SMALL_N : BLOCK_N > 128 ? BLOCK_N / 2 : BLOCK_N, FRAGMENTS_N = WARP_N / 8;
 
-#include "wgmma_ring.cuh"
-#include "wgmma_store.cuh"
+#include "wgmma_tiles.cuh"
 
 static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
-static_assert(BLOCK_M % (64 * CONSUMERS) == 0 && BLOCK_M <= 256, "Every warpgroup has whole tiles of 64 rows.");
+static_assert(BLOCK_M % 64 == 0 && TILES_M * 64 * (ALTERNATING ? 1 : CONSUMERS) == BLOCK_M && BLOCK_M <= 256,
+              "Every warpgroup has whole tiles of 64 rows.");
 static_assert(BLOCK_N % (B_LAYOUT ? 64 : 16) == 0 && BLOCK_N <= 256,
               "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.");
-static_assert(BLOCK_K == 64 || BLOCK_K == 128, "A step of k is one or two rows of 128 bytes.");
+static_assert(BLOCK_K * ELEMENT == 128 || (BLOCK_K * ELEMENT == 256 && !PROMOTED),
+              "A step of k is one or two rows of 128 bytes, one of 8-bit floats.");
+static_assert(ELEMENT == 2 || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS), "Only 16-bit rows of k are multiplied.");
+static_assert(ELEMENT == sizeof(B_STORED), "Both operands have elements of one size.");
+static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
+              "Blocks walk tiles or not, and several warpgroups can take them in turn.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "This type is not multiplied here.");
-static_assert(same_type<ACC_TYPE, float>, "Sums are float.");
+static_assert(PROMOTED ? same_type<IN_TYPE, half_t> && is_eight_bit_float<B_STORED>
+                       : same_type<A_STORED, IN_TYPE> && same_type<B_STORED, IN_TYPE>,
+              "8-bit floats are multiplied by one another, the other types by themselves.");
+static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
+              "Integers accumulate in i32, the others in float.");
 
 // Registers of each thread at entry, and after the exchange.
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert(TILES_M * BLOCK_N / 2 + 32 <= (ENTRY > 240 ? 255 : TAKEN), "The sums do not fit the registers.");
+static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT ? 64 : 32) <= (ENTRY > 240 ? 255 : TAKEN),
+              "The sums do not fit the registers.");
 
 KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
-    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
-    const int steps = (tile.k_end - tile.k_begin + BLOCK_K - 1) / BLOCK_K;
     if (thread_index() == 0)
         make_ring();
     barrier();
@@ -104,15 +129,11 @@ KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
         if (thread_index() == 0)
-            produce(params, tile, steps);
+            produce_tiles(params);
         leave_ring();
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
-        const int row = (thread_index() / 128 - 1) * 64 * TILES_M;
-        Sums sums = {};
-        consume(sums, steps, row);
-        leave_ring();
-        finish_group(params, tile, row, sums);
+        multiply_tiles(params);
     }
 }

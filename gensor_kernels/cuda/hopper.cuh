@@ -14,19 +14,21 @@
 //                                                    stride; zeros outside the tensor. Rows of 128 bytes, the 16-byte
 //                                                    chunks of row r at chunk ^ r % 8; to a multiple of 1024 bytes
 //   wgmma_fence()                                    before the first product of a group
-//   wgmma_m64k16<TA, TB>(float (&d)[N / 2], u64 a, u64 b, T)   d += A * B, 64 x 16 times 16 x N, T half_t or
-//                                                    bfloat16_t; TA, TB: M, N is contiguous instead of k. Sum
-//                                                    8 * j + 4 * h + 2 * (lane / 4 % 2) ... lies as in mma.sync: d[4 *
-//                                                    j
-//                                                    + 2 * h + c] is row 16 * (warp % 4) + lane / 4 + 8 * h, column
-//                                                    8 * j + lane % 4 * 2 + c
-//   wgmma_hold(float (&d)[SUMS])                     no instruction: other code that uses these sums stays on its side
-//   wgmma_commit()   wgmma_wait<N>()                 all but the latest N groups are done: sums and tiles can be
-//   touched give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup alike;
-//   FROM is
+//   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
+//   bytes
+//                                                    of k. A and B are half_t or bfloat16_t twice; e4m3_t or e5m2_t
+//                                                    each; float twice, of which tf32 is read; or i8 twice, into
+//                                                    i32. TA, TB: M, N is contiguous instead of k (16 bits only).
+//                                                    d[4 * j + 2 * h + c] is row 16 * (warp % 4) + lane / 4 + 8 * h,
+//                                                    column 8 * j + lane % 4 * 2 + c, as in mma.sync. Sums of 8-bit
+//                                                    floats have 14 bits (tolerance.py)
+//   wgmma_hold(T (&d)[SUMS])                         no instruction: other code that uses these sums stays on its side
+//   wgmma_commit()   wgmma_wait<N>()                 all but the latest N groups are done: sums and tiles can be used
+//   give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup alike; FROM is
 //                                                    what the launch gave each thread
 #pragma once
 #include "intrinsics.cuh"
+#include "widen.cuh"
 
 struct alignas(64) TensorMap {
     u64 opaque[16];
@@ -87,6 +89,10 @@ template <int SUMS>
 DEVICE void wgmma_hold(float (&d)[SUMS]) {
     UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int SUMS>
+DEVICE void wgmma_hold(i32 (&d)[SUMS]) {
+    UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 template <int FROM, int TO>
 DEVICE void give_registers() {
@@ -99,73 +105,7 @@ DEVICE void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TO));
 }
 
-// One overload per N: an instruction names all of its registers.
-#define WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define WGMMA_NAMES_32 WGMMA_NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define WGMMA_NAMES_48 WGMMA_NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define WGMMA_NAMES_64 WGMMA_NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define WGMMA_NAMES_80 WGMMA_NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define WGMMA_NAMES_96 WGMMA_NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define WGMMA_NAMES_112 WGMMA_NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define WGMMA_NAMES_128 WGMMA_NAMES_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA_NAMES_144 WGMMA_NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define WGMMA_NAMES_160 WGMMA_NAMES_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define WGMMA_NAMES_176 WGMMA_NAMES_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
-#define WGMMA_NAMES_192 WGMMA_NAMES_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
-#define WGMMA_NAMES_208 WGMMA_NAMES_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define WGMMA_NAMES_224 WGMMA_NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
-#define WGMMA_NAMES_240 WGMMA_NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define WGMMA_NAMES_256 WGMMA_NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WGMMA_8(i) WGMMA_4(i), WGMMA_4(i + 4)
-#define WGMMA_SUMS_16 WGMMA_8(0)
-#define WGMMA_SUMS_32 WGMMA_SUMS_16, WGMMA_8(8)
-#define WGMMA_SUMS_48 WGMMA_SUMS_32, WGMMA_8(16)
-#define WGMMA_SUMS_64 WGMMA_SUMS_48, WGMMA_8(24)
-#define WGMMA_SUMS_80 WGMMA_SUMS_64, WGMMA_8(32)
-#define WGMMA_SUMS_96 WGMMA_SUMS_80, WGMMA_8(40)
-#define WGMMA_SUMS_112 WGMMA_SUMS_96, WGMMA_8(48)
-#define WGMMA_SUMS_128 WGMMA_SUMS_112, WGMMA_8(56)
-#define WGMMA_SUMS_144 WGMMA_SUMS_128, WGMMA_8(64)
-#define WGMMA_SUMS_160 WGMMA_SUMS_144, WGMMA_8(72)
-#define WGMMA_SUMS_176 WGMMA_SUMS_160, WGMMA_8(80)
-#define WGMMA_SUMS_192 WGMMA_SUMS_176, WGMMA_8(88)
-#define WGMMA_SUMS_208 WGMMA_SUMS_192, WGMMA_8(96)
-#define WGMMA_SUMS_224 WGMMA_SUMS_208, WGMMA_8(104)
-#define WGMMA_SUMS_240 WGMMA_SUMS_224, WGMMA_8(112)
-#define WGMMA_SUMS_256 WGMMA_SUMS_240, WGMMA_8(120)
-#define WGMMA_TYPE(n, types, a, b, ta, tb)                                                                             \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" WGMMA_NAMES_##n                          \
-                 "}, " a ", " b ", 1, 1, 1, " ta ", " tb ";"                                                           \
-                 : WGMMA_SUMS_##n                                                                                      \
-                 : "l"(descriptor_a), "l"(descriptor_b), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED))
-#define WGMMA(n, a, b, ta, tb)                                                                                         \
-    template <int A_TRANSPOSED, int B_TRANSPOSED>                                                                      \
-    DEVICE void wgmma_m64k16(float (&d)[n / 2], u64 descriptor_a, u64 descriptor_b, half_t) {                          \
-        WGMMA_TYPE(n, "f16.f16", a, b, ta, tb);                                                                        \
-    }                                                                                                                  \
-    template <int A_TRANSPOSED, int B_TRANSPOSED>                                                                      \
-    DEVICE void wgmma_m64k16(float (&d)[n / 2], u64 descriptor_a, u64 descriptor_b, bfloat16_t) {                      \
-        WGMMA_TYPE(n, "bf16.bf16", a, b, ta, tb);                                                                      \
-    }
-WGMMA(16, "%8", "%9", "%10", "%11")
-WGMMA(32, "%16", "%17", "%18", "%19")
-WGMMA(48, "%24", "%25", "%26", "%27")
-WGMMA(64, "%32", "%33", "%34", "%35")
-WGMMA(80, "%40", "%41", "%42", "%43")
-WGMMA(96, "%48", "%49", "%50", "%51")
-WGMMA(112, "%56", "%57", "%58", "%59")
-WGMMA(128, "%64", "%65", "%66", "%67")
-WGMMA(144, "%72", "%73", "%74", "%75")
-WGMMA(160, "%80", "%81", "%82", "%83")
-WGMMA(176, "%88", "%89", "%90", "%91")
-WGMMA(192, "%96", "%97", "%98", "%99")
-WGMMA(208, "%104", "%105", "%106", "%107")
-WGMMA(224, "%112", "%113", "%114", "%115")
-WGMMA(240, "%120", "%121", "%122", "%123")
-WGMMA(256, "%128", "%129", "%130", "%131")
-#undef WGMMA
-#undef WGMMA_TYPE
+#include "hopper_products.cuh"
 
 #else
 #include <gensor_emulator_hopper.h>

@@ -1,8 +1,9 @@
 // The ring of shared buffers between the warp that requests tiles and the warpgroups that multiply them.
 //
-// Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then from RING on STAGES buffers,
-// each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or N, a box per 64 elements
-// of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns of B.
+// Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then one for each warpgroup; from
+// RING on STAGES buffers, each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or
+// N, a box per 64 elements of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns
+// of B.
 #pragma once
 #include "contraction.cuh"
 #include "hopper.cuh"
@@ -13,9 +14,11 @@ struct MappedParams : Params {
 };
 static_assert(sizeof(MappedParams) == 832 + 256, "MappedParams is packed by Python as 1088 bytes.");
 
-constexpr int ELEMENT = (int)sizeof(IN_TYPE), UNIT = 128 / ELEMENT; // elements to a row of a box
-constexpr int K_STEP = 32 / ELEMENT;                                // of k in one product
-constexpr int ATOM = 1024;                                          // bytes of eight rows: the swizzle repeats
+constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
+constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product
+constexpr int ATOM = 1024;                                           // bytes of eight rows: the swizzle repeats
+// Sums of 8-bit floats, which have 14 bits, are added to float ones after every step.
+constexpr bool PROMOTED = is_eight_bit_float<A_STORED>;
 
 template <int EXTENT, int LAYOUT>
 struct BoxedTile {
@@ -50,13 +53,19 @@ struct BoxedTile {
 using TileA = BoxedTile<BLOCK_M, A_LAYOUT>;
 using TileB = BoxedTile<BLOCK_N, B_LAYOUT>;
 constexpr int RING = ATOM, SLOT_BYTES = TileA::BYTES + TileB::BYTES;
-constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+// Warps that read a buffer.
+constexpr int READING_WARPS = ALTERNATING ? 4 : 4 * CONSUMERS;
 
 DEVICE sptr<u64> full(int slot) {
     return shared_base().as<u64>() + 2 * slot;
 }
 DEVICE sptr<u64> empty(int slot) {
     return shared_base().as<u64>() + (2 * slot + 1);
+}
+// Says that a warpgroup may multiply its next tile, where they take turns. A warpgroup waits for phases of a buffer by
+// their parity: it must not begin before all phases of the tiles before have come.
+DEVICE sptr<u64> turn_of(int group) {
+    return shared_base().as<u64>() + (2 * STAGES + group);
 }
 DEVICE sptr<u8> tiles(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
@@ -70,13 +79,21 @@ struct Turn {
         if (++slot == STAGES)
             slot = 0, parity ^= 1;
     }
+    MEMBER void skip(int steps) {
+        const int at = slot + steps;
+        parity ^= (u32)(at / STAGES) & 1;
+        slot = at % STAGES;
+    }
 };
 
 // One thread: makes the mbarriers. The block's barrier must follow.
 DEVICE void make_ring() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
         mbarrier_init(full(slot), 1);
-        mbarrier_init(empty(slot), CONSUMER_WARPS);
+        mbarrier_init(empty(slot), READING_WARPS);
+    }
+    if constexpr (ALTERNATING) {
+        UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), READING_WARPS);
     }
     mbarrier_fence();
 }
@@ -90,11 +107,10 @@ DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const B
 }
 
 // One thread requests every step's tiles as buffers become free.
-DEVICE void produce(const MappedParams &params, const Tile &tile, int steps) {
+DEVICE void produce(const MappedParams &params, const Tile &tile, int steps, Turn &turn) {
     i32 a_at[5], b_at[5];
     first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
     first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
-    Turn turn;
     for (int step = 0; within(step, steps); ++step) {
         if (step >= STAGES)
             cover("refill");
@@ -107,7 +123,8 @@ DEVICE void produce(const MappedParams &params, const Tile &tile, int steps) {
 }
 
 // Sums of a thread: TILES_M tiles of 64 rows by BLOCK_N columns per warpgroup.
-typedef float Sums[TILES_M][BLOCK_N / 2];
+typedef ACC_TYPE TileSums[BLOCK_N / 2];
+typedef TileSums Sums[TILES_M];
 
 DEVICE void hold(Sums &sums) {
     UNROLL for (int i = 0; i < TILES_M; ++i) wgmma_hold(sums[i]);
@@ -118,24 +135,59 @@ DEVICE u64 further(u64 descriptor, int bytes) {
     return descriptor + (u64)(bytes >> 4);
 }
 
-DEVICE void multiply(Sums &sums, u64 a, u64 b) {
+// One product of tile i: KEPT 0 begins its sums.
+template <int KEPT>
+DEVICE void multiply(TileSums &sums, u64 a, u64 b, int i, int k) {
+    wgmma<!TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS, KEPT>(sums, further(a, TileA::along(k) + i * TileA::NEXT_ROWS),
+                                                            further(b, TileB::along(k)), A_STORED{}, B_STORED{});
+}
+
+// A step's products, one group that is on its way when this returns.
+DEVICE void multiply_step(Sums &sums, u64 a, u64 b) {
     hold(sums);
     wgmma_fence();
     UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) UNROLL for (int i = 0; i < TILES_M; ++i)
-        wgmma_m64k16<!TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS>(
-            sums[i], further(a, TileA::along(k) + i * TileA::NEXT_ROWS), further(b, TileB::along(k)), IN_TYPE{});
+        multiply<1>(sums[i], a, b, i, k);
     wgmma_commit();
+}
+
+// A step's products, tile by tile in short sums of their own. The other warpgroups multiply while this one adds.
+DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b) {
+    UNROLL for (int i = 0; i < TILES_M; ++i) {
+        wgmma_hold(products);
+        wgmma_fence();
+        multiply<0>(products, a, b, i, 0);
+        UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_hold(products);
+        UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[i][v] = sums[i][v] + products[v];
+    }
+}
+
+// One lane of each warp gives a buffer back.
+DEVICE void release(int slot) {
+    if ((thread_index() & 31) == 0)
+        mbarrier_arrive(empty(slot));
+}
+
+// All that this warpgroup reads of its tile has come: the next one may begin.
+DEVICE void pass_turn() {
+    if (ALTERNATING && (thread_index() & 31) == 0)
+        mbarrier_arrive(turn_of(thread_index() / 128 % CONSUMERS));
 }
 
 // A warpgroup multiplies every step's rows from `row` of the block's tile on. One step's products are on their way
 // while the next ones are issued; only then is the buffer of the step before given back. Without a step nothing is
 // waited for: where both ways met before a wait, the compiler would copy sums that are on their way, and serialise the
 // products.
-DEVICE void consume(Sums &sums, int steps, int row) {
-    if (!within(0, steps))
+DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
+    if (!within(0, steps)) {
+        pass_turn();
         return;
+    }
     const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
-    Turn turn;
+    [[maybe_unused]] TileSums products = {};
     int before = 0, step = 0;
     do {
         if (step + 1 < steps)
@@ -143,14 +195,25 @@ DEVICE void consume(Sums &sums, int steps, int row) {
         else
             cover("drain");
         mbarrier_wait(full(turn.slot), turn.parity);
-        multiply(sums, further(a, turn.slot * SLOT_BYTES), further(b, turn.slot * SLOT_BYTES));
-        wgmma_wait<1>();
-        hold(sums);
-        if (within(0, step) && (thread_index() & 31) == 0)
-            mbarrier_arrive(empty(before));
+        const u64 here = further(a, turn.slot * SLOT_BYTES), there = further(b, turn.slot * SLOT_BYTES);
+        if constexpr (PROMOTED) {
+            multiply_promoted(sums, products, here, there);
+            release(turn.slot);
+        } else {
+            multiply_step(sums, here, there);
+            wgmma_wait<1>();
+            hold(sums);
+            if (within(0, step))
+                release(before);
+        }
         before = turn.slot;
         turn.next();
     } while (within(++step, steps));
-    wgmma_wait<0>();
-    hold(sums);
+    pass_turn();
+    if constexpr (!PROMOTED) {
+        wgmma_wait<0>();
+        hold(sums);
+        if constexpr (PERSISTENT)
+            release(before);
+    }
 }

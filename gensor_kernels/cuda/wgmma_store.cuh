@@ -4,9 +4,12 @@
 #include "warp_outputs.cuh"
 #include "wgmma_ring.cuh"
 
-// The slabs of the staged epilogue lie where the ring was: no warp may multiply any more.
+// The slabs of the staged epilogue lie where the ring was, when no warp multiplies any more; those of a block that goes
+// on to other tiles behind it.
+constexpr int SLABS = RING + (PERSISTENT ? STAGES * SLOT_BYTES : 0);
+
 DEVICE void leave_ring() {
-#if EPILOGUE_STAGED
+#if EPILOGUE_STAGED && !PERSISTENT
     barrier();
 #endif
 }
@@ -14,7 +17,7 @@ DEVICE void leave_ring() {
 constexpr int PIECES = BLOCK_N / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
 #if EPILOGUE_STAGED
-DEVICE void store_piece(sptr<u8> slab, const float (&sums)[BLOCK_N / 2], int piece) {
+DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
     ACC_TYPE fragments[FRAGMENTS_N][4];
     UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =
         sums[(piece * FRAGMENTS_N + f) * 4 + v];
@@ -23,7 +26,7 @@ DEVICE void store_piece(sptr<u8> slab, const float (&sums)[BLOCK_N / 2], int pie
 
 DEVICE void finish_group(const Params &params, const Tile &tile, int row, const Sums &sums) {
     const int warp = thread_index() >> 5;
-    const sptr<u8> slab = shared_base() + (RING + (warp - 4) * SLAB_BYTES);
+    const sptr<u8> slab = shared_base() + (SLABS + (warp - 4) * SLAB_BYTES);
     row += tile.row + (warp & 3) * 16;
     ROLLED for (int i = 0; i < TILES_M * PIECES; ++i) {
         UNROLL for (int f = 0; f < TILES_M * PIECES; ++f) // a constant index keeps the sums in registers

@@ -54,17 +54,20 @@ def current_device() -> Callable[[], int]:
     return query
 
 
-def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle) -> Launcher:
-    """As `launcher`, where some launches get tensor maps behind Params.
+def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
+    """As `launcher`, where some launches get tensor maps behind Params, or walk their grid on ``sms`` multiprocessors.
 
     `handle` makes of an address what functions take as their arguments.
     """
-    calls = [(*pair, Mapped(pair[1].maps, handle) if pair[1].maps else None) for pair in pairs]
+    calls = [
+        (function, (each.blocks(sms),), each, Mapped(each.maps, handle) if each.maps else None)
+        for function, each in pairs
+    ]
 
     def launch(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-        for function, each, mapped in calls:
+        for function, grid, each, mapped in calls:
             given = arguments[1] if mapped is None else mapped(arguments[0])
-            function((each.grid,), (each.block,), given, each.shared_bytes)
+            function(grid, (each.block,), given, each.shared_bytes)
 
     return launch
 
@@ -193,7 +196,9 @@ class CudaDevice(Device):
             if code.digest not in self._modules:
                 self._modules[code.digest] = self._module(code)
             pairs = [(self._function(code, each), each) for each in launches]
-            return _mapped(pairs, self._handle) if any(each.maps for each in launches) else launcher(pairs)
+            if self.arch is None or not any(each.maps or each.per_sm for each in launches):
+                return launcher(pairs)
+            return _mapped(pairs, self._handle, self.arch.sms)
 
     def _current(self) -> Any:
         """A context in which this device is the current one: modules belong to a device."""

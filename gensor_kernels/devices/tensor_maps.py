@@ -16,9 +16,9 @@ from ..programs.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described,
 
 #: Calls whose maps are kept; a buffer that is freed costs its entry until then, nothing else.
 KEPT = 1024
-#: Of the driver's enumerations (cuda.h): element types by bytes, no interleaving, a swizzle of 128 bytes, fetches of
-#: 256 bytes into the L2, zeros outside.
-_TYPES = {1: 0, 2: 1, 4: 2}
+#: Of the driver's enumerations (cuda.h): element types by bytes, the one whose copies round floats to tf32, no
+#: interleaving, a swizzle of 128 bytes, fetches of 256 bytes into the L2, zeros outside.
+_TYPES, _TF32 = {1: 0, 2: 1, 4: 2}, 11
 _NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
 
 Encode = Callable[[Described], bytes]
@@ -44,7 +44,7 @@ def encode(wanted: Described) -> bytes:
     box = (*wanted.box, *(1 for _ in range(rank - 2)))
     status = _driver_function()(
         ctypes.c_void_p(address),
-        ctypes.c_int(_TYPES[wanted.element]),
+        ctypes.c_int(_TF32 if wanted.rounded else _TYPES[wanted.element]),
         ctypes.c_uint32(rank),
         ctypes.c_void_p(wanted.address),
         (ctypes.c_uint64 * rank)(*wanted.extents),

@@ -44,6 +44,8 @@ class Terms:
     prologue, epilogue: clocks before and after the loop that one block cannot hide from itself.
     epilogue_busy: clocks of those in which the block uses the SM's pipes.  epilogue_bytes: DRAM bytes in all.
     after: microseconds of further launches (split-K reduction).
+    ahead: 1 where blocks go on from tile to tile and fetch ahead: only the first of them waits for its prologue.
+    behind: loops of a block that run while a tile ends: what fits into them is hidden but for the last tile.
     registers (per thread) and shared_bytes (per block) have already shaped ``residents``; they are here to explain.
     """
 
@@ -67,6 +69,8 @@ class Terms:
     after: np.ndarray
     registers: np.ndarray
     shared_bytes: np.ndarray
+    ahead: np.ndarray | float = 0.0
+    behind: np.ndarray | float = 0.0
 
 
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
@@ -85,8 +89,11 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
     return np.floor(np.minimum(np.minimum(by_warps, by_shared), arch.blocks_per_sm))
 
 
-def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """Clocks of a round with ``residents`` blocks on each of ``active`` SMs; shapes (rounds, n)."""
+def _rounds(
+    terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Clocks of the start, the loop and the end of a round with ``residents`` blocks on each of ``active`` SMs; shapes
+    (rounds, n)."""
     dram_clk = arch.dram_gb_s * DRAM_EFFICIENCY / arch.clock_ghz
     work = terms.blocks * terms.iterations
     pipe = np.maximum(terms.math, terms.multiplies + terms.issue)
@@ -110,7 +117,22 @@ def _rounds(terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray)
     # Blocks of one SM start together and drift apart: half of what they could hide of each other's ends is hidden.
     seen = 0.5 / residents + 0.5
     finish = np.maximum(residents * terms.epilogue_busy * seen + stores, terms.epilogue * seen)
-    return step * terms.iterations + finish + (latency + terms.prologue) * seen
+    return (latency + terms.prologue) * seen, step * terms.iterations, finish
+
+
+def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Clocks of ``full`` rounds and, where ``rest`` blocks are left, of one more."""
+    start, loop, finish = clocks
+    if not np.any(terms.ahead):
+        each = start + loop + finish
+        return full * each[0] + (rest > 0) * each[1]
+    late = 1.0 - np.asarray(terms.ahead)
+    hidden = np.minimum(finish, terms.behind * loop)
+    first = np.where(full > 0, 0, 1)
+    begun = np.where(first == 0, start[0], start[1]) * (1.0 - late)
+    last = np.where(rest > 0, hidden[1], hidden[0])
+    each = start * late + loop + finish - hidden
+    return full * each[0] + (rest > 0) * each[1] + begun + last
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
@@ -122,8 +144,7 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     residents[0], active[0] = terms.residents, arch.sms
     np.maximum(np.ceil(rest * (1 / arch.sms)), 1.0, out=residents[1])
     np.minimum(rest, arch.sms, out=active[1])
-    clocks = _rounds(terms, arch, residents, active)
-    total = full * clocks[0] + (rest > 0) * clocks[1]
+    total = _total(terms, full, rest, _rounds(terms, arch, residents, active))
     device = total * (1e-3 / arch.clock_ghz) + (terms.after + RAMP_US)
     # A second launch of the same call costs the driver's half only.
     host = (terms.after > 0) * F(arch.launch_us / 2) + arch.launch_us

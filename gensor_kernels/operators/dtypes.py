@@ -20,7 +20,8 @@ class DType(NamedTuple):
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
     8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (quantised.py).  A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    (quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance.py), and never stored.
+    A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
     itemsize: int
@@ -58,6 +59,7 @@ DTYPES: dict[str, DType] = {
     "float8_e4m3fn": DType(1, 4, -6, 448.0),
     "float8_e5m2": DType(1, 3, -14, 57344.0),
     "int8": DType(1, 0, 0, 127.0),
+    "float22": DType(4, 14, -126, (2 - 2.0**-13) * 2.0**127),
     "uint4x2": DType(1, 0, 0, 255.0),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),

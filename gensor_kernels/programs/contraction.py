@@ -145,7 +145,7 @@ class ContractionFamily(Family):
         variants, rows = self.variants(workload), extents(workload).rows
         found: list[Program] = []
         for place, (m, n) in enumerate(self.starter_blocks):
-            for step in (steps[1], steps[0]):
+            for step in steps[1::-1]:
                 chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and not rows)}
                 chosen |= variants[place % len(variants)]
                 point = self._completed(chosen, coordinates, workload, arch)

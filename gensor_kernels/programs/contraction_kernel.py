@@ -50,6 +50,11 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
     }
 
 
+def stored_constants(e: Extents) -> dict[str, int | str]:
+    """Types of operands that are stored in another than products are said to be in."""
+    return {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
+
+
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """Those and more: the macros of families that read operands by ordinary accesses."""
     e = extents(workload)
@@ -59,10 +64,10 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         own["NORM"] = CODES[e.norm]
     if e.scaled:
         own |= {"SCALED": e.scaled, "GROUP": e.group}
-    own |= {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
     own |= inlining.constants(program, e)
     return (
         common_constants(program, workload)
+        | stored_constants(e)
         | own
         | {
             "MATH_TF32": int(workload.math == "tf32"),

@@ -15,8 +15,9 @@ from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
 from . import wgmma_parts as parts
+from .cases import Case
 from .contraction import ContractionFamily
-from .contraction_kernel import class_launches, common_constants
+from .contraction_kernel import class_launches, common_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
@@ -26,8 +27,6 @@ from .traffic import Loop, assemble
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-INPUTS = ("float16", "bfloat16")
-OUTPUTS = ("float16", "bfloat16", "float32")
 #: Which axis of an operand is that of its rows.
 ROW_AXIS = {"a": "m", "b": "k"}
 
@@ -36,41 +35,48 @@ class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
     name = "contraction_wgmma"
-    abi = 1
+    abi = 2
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
+    names = (*shared.GRID_NAMES, "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """float16 and bfloat16 products of plain matrices that tensor copies can read."""
+        """Products of plain matrices that tensor copies can read, of the types in wgmma_parts.KINDS."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if "wgmma" not in arch.features:
             return f"{arch.name} has no warpgroup products"
-        if e.dtype["a"] not in INPUTS or e.dtype["a"] != e.dtype["b"] or e.dtype["c"] not in OUTPUTS:
-            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}"
+        kind = parts.kind(workload)
+        if kind is None or e.dtype["c"] not in kind.outputs:
+            math = "" if workload.math == "ieee" else f" with math {workload.math}"
+            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
         if e.window or e.gate or e.rows or e.norm or e.scaled or e.prologue:
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
+            if kind.k_contiguous and e.unit[operand] != "k":
+                return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
         e, sizes = extents(workload), operand_extents(geometry)
         return all(
-            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.element)
+            readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
             for operand, where in (("a", geometry.a), ("b", geometry.b))
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Block tile, k step, ring, warpgroups that multiply, epilogue."""
+        """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
+        kind = _kind(workload)
+        steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
         *ends, bounds = shared.epilogue_coordinates(workload)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, parts.STEPS),
+            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
+            Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             *ends,
@@ -84,7 +90,7 @@ class ContractionWgmma(ContractionFamily):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_wgmma.cu."""
         c = columns
-        ok = (c["fits_groups"] * c["fits_sums"] * c["fits_store"]) > 0
+        ok = (c["fits_groups"] * c["fits_turns"] * c["fits_sums"] * c["fits_store"]) > 0
         return ok & shared.common_legal(c, arch, c["warps"], self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -102,8 +108,8 @@ class ContractionWgmma(ContractionFamily):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: mbarriers, then the ring, in whose place the slabs come."""
-        return parts.RING + np.maximum(c["ring"], c["slab"])
+        """Dynamic shared bytes of a block."""
+        return parts.shared_bytes(c["ring"], c["slab"], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """What the launch gives every thread."""
@@ -125,11 +131,18 @@ class ContractionWgmma(ContractionFamily):
             memory=self._memory(c),
             outputs=c["outputs"],
             touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + c["warps"] * c["staging_clocks"]),
+            staging=c["staging_rows"] * (60.0 + c["storing"] * c["staging_clocks"]),
+            storing=c["storing"],
+            ahead=c["ahead"],
+            behind=c["behind"],
         )
         return assemble(c, extents(workload), arch, facts, loop)
 
     # ---- one Program
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Starters walk tiles or not, in turn."""
+        return [{}, {"persistent": parts.WALKING}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
@@ -140,30 +153,50 @@ class ContractionWgmma(ContractionFamily):
         return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of every contraction, and a buffer that is filled again."""
-        return super().branches(program, workload) | {"refill"}
+        """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
+        walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
+        return super().branches(program, workload) | {"refill"} | (walking if program["persistent"] else set())
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Products of 64 x block_n x 16 that a warp takes part in."""
-        tiles = program["block_m"] // (parts.PRODUCT_ROWS * program["consumers"])
-        return frozenset({"HGMMA"}), tiles * program["block_k"] // parts.PRODUCT_K
+        """Products of 64 x block_n x 32 bytes that a warp takes part in."""
+        kind, tiles = _kind(workload), int(parts.group_rows(dict(program.values)))
+        return frozenset({kind.opcode}), tiles * program["block_k"] * kind.element // parts.PRODUCT_BYTES
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Those of every contraction, summed as the hardware does."""
+        found = super().cases(program, workload, epilogue)
+        return [replace(case, workload=self.summed(case.workload)) for case in found]
+
+    def summed(self, workload: Workload) -> Workload:
+        """8-bit floats have sums of their own (operators/tolerance.py)."""
+        return replace(workload, accumulator="float22") if _kind(workload).promoted else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
-        return common_constants(program, workload) | {"CONSUMERS": program["consumers"]}
+        own = common_constants(program, workload) | stored_constants(extents(workload))
+        walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
+        return own | walking | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
-        memory = parts.RING + int(max(parts.ring_bytes(p, e), parts.slab_bytes(p)))
+        memory = int(parts.shared_bytes(parts.ring_bytes(p, e), parts.slab_bytes(p), p["persistent"]))
         threads = parts.GROUP_THREADS * (p["consumers"] + 1)
         main, *rest = class_launches(program, workload, self.name, threads, memory)
         maps = tuple(_map(operand, p, workload) for operand in "ab")
-        return (replace(main, maps=maps), *rest)
+        walking = p["min_blocks"] if p["persistent"] else 0
+        return (replace(main, maps=maps, per_sm=walking), *rest)
+
+
+def _kind(workload: Workload) -> parts.Kind:
+    """That of a Workload which is served."""
+    kind = parts.kind(workload)
+    assert kind is not None
+    return kind
 
 
 def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
     e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.element, rows)
+    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.bytes_a, rows, workload.math == "tf32")

@@ -48,7 +48,8 @@ class Coordinate:
 class Launch:
     """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
 
-    ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.
+    ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
+    walk the grid: at most that many are launched per multiprocessor.
     """
 
     entry: str
@@ -56,6 +57,11 @@ class Launch:
     block: int
     shared_bytes: int
     maps: tuple[TensorMap, ...] = field(default=(), repr=False)
+    per_sm: int = field(default=0, repr=False)
+
+    def blocks(self, sms: int) -> int:
+        """Blocks to launch on a device of ``sms`` multiprocessors."""
+        return min(self.grid, self.per_sm * sms) if self.per_sm else self.grid
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,10 @@ class Family:
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """The problems a Program of this Workload's class is verified on, those that matter most with `epilogue`."""
         raise NotImplementedError
+
+    def summed(self, workload: Workload) -> Workload:
+        """The Workload with the accumulator that kernels really have: what their results are compared as."""
+        return workload
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that a verification of this Program must have counted."""

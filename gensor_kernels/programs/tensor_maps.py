@@ -8,7 +8,7 @@ appends them to Params: `MappedParams` in cuda/wgmma_ring.cuh.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import BuildError
 from ..operators.geometry import BATCH_AXES, Geometry, Strides
@@ -38,25 +38,28 @@ class TensorMap:
     """Copies of ``operand`` ("a" or "b"): ``rows`` rows of ROW_BYTES along the unit stride, swizzled.
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
-    the bytes of an element.
+    the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
+    Hopper kernels for float32 ask for the same, says that they do).
     """
 
     operand: str
     along_rows: bool
     element: int
     rows: int
+    rounded: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Described:
     """A map's numbers: the address of the first element, five extents from the unit stride outwards, the strides of
-    the last four in bytes, and the box (elements of a row, rows)."""
+    the last four in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded."""
 
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, int]
     element: int
+    rounded: bool
 
 
 def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -81,6 +84,7 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
         tuple(STEP if extent <= 1 else stride * wanted.element for extent, stride in axes),
         (ROW_BYTES // wanted.element, wanted.rows),
         wanted.element,
+        wanted.rounded,
     )
     if not _possible(found):
         raise BuildError(f"no tensor copy reads {wanted.operand} with strides of {found.strides} bytes")

@@ -24,7 +24,8 @@ class Loop:
     """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
 
     ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
-    block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word.
+    block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
+    ``storing`` the warps that store where not all do.
     """
 
     warps: np.ndarray
@@ -40,6 +41,9 @@ class Loop:
     outputs: np.ndarray
     staging: np.ndarray
     touched: np.ndarray
+    storing: np.ndarray | None = None
+    ahead: np.ndarray | float = 0.0
+    behind: np.ndarray | float = 0.0
 
 
 def window_issue(entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
@@ -108,6 +112,7 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
     registers, spilling, issue = granted(loop, c, facts, arch)
     residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c["stores"]
+    storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
     among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
@@ -128,9 +133,11 @@ def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop
         exposed=loop.exposed,
         prologue=BLOCK_START + (SEARCH * (e.batch // 32 + 1) if e.rows else 0.0),
         epilogue=finish * 2.0 + loop.staging + 100.0,
-        epilogue_busy=loop.warps * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
+        epilogue_busy=storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
         epilogue_bytes=c["written"] - among,
         after=c["after"] + c.get("before", 0.0),
         registers=registers,
         shared_bytes=loop.memory,
+        ahead=loop.ahead,
+        behind=loop.behind,
     )

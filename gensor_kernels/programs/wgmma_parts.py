@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..machine.arch import Arch
+from ..operators.storage import EIGHT_BIT_FLOATS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
@@ -15,16 +16,56 @@ from .family import Part, Values
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
+
+class Kind(NamedTuple):
+    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
+
+    ``promoted``: sums have few bits and are added to float32 ones after every step.
+    """
+
+    element: int
+    rate: str
+    opcode: str
+    outputs: tuple[str, ...] = ("float16", "bfloat16", "float32")
+    promoted: bool = False
+
+    @property
+    def k_contiguous(self) -> bool:
+        """Only 16-bit elements are multiplied from rows of k."""
+        return self.element != 2
+
+
+INTEGERS = ("int32", "int8", "float16", "bfloat16", "float32")
+KINDS = {
+    "float16": Kind(2, "peak_f16", "HGMMA"),
+    "bfloat16": Kind(2, "peak_f16", "HGMMA"),
+    "tf32": Kind(4, "peak_tf32", "HGMMA"),
+    "int8": Kind(1, "peak_s8", "IGMMA", INTEGERS),
+    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True),
+}
+
+
+def kind(workload: Workload) -> Kind | None:
+    """The row of KINDS of a product's operands; None where warpgroups do not multiply them."""
+    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
+        return KINDS["float8"]
+    return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
+
+
 BLOCKS_M = (64, 128, 192, 256)
 #: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
 BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
-STEPS = (64, 128)
+#: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
+STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
-#: Rows and k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
-PRODUCT_ROWS, PRODUCT_K, GROUP_THREADS, RING = 64, 16, 128, 1024
-#: Registers a multiplying thread needs beside its sums.
-OTHER_REGISTERS = 32
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
+PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
+#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
+OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -45,33 +86,52 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of the shared buffers."""
-    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.bytes_a
 
 
-def slab_columns(block_n: Any) -> Any:
+def slab_columns(block_n: Any, persistent: Any) -> Any:
     """Columns of C that pass through a warp's slab at a time."""
-    return np.where(block_n > 128, block_n // 2, block_n)
+    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
+    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+
+
+def sharing(v: Mapping[str, Any]) -> Any:
+    """Warpgroups that multiply a tile: one where they take turns."""
+    return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
+
+
+def group_rows(v: Mapping[str, Any]) -> Any:
+    """Tiles of 64 rows that a warpgroup multiplies."""
+    return v["block_m"] // (PRODUCT_ROWS * sharing(v))
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of the slabs of the staged epilogue: 16 rows of 4-byte words per warp."""
-    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * slab_columns(v["block_n"])
+    columns = slab_columns(v["block_n"], v["persistent"])
+    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * columns
+
+
+def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
+    """Dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk, behind it."""
+    return RING + np.maximum(ring + (persistent > 0) * slab, slab)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     """Everything contraction_wgmma tabulates."""
-    e = extents(workload)
+    e, own = extents(workload), kind(workload)
+    assert own is not None
+    # The products of one step are on their way while the next are issued: their buffer is not free yet.
+    held = 1.0 if own.promoted else 1.5
 
     def stages(v: Values) -> dict[str, np.ndarray]:
-        # The products of one step are on their way while the next are issued: their buffer is not free yet.
-        return {"in_flight": np.maximum(v["stages"] - 1.5, 0.5)}
+        return {"in_flight": np.maximum(v["stages"] - held, 0.5)}
 
     def store(v: Values) -> dict[str, np.ndarray]:
         staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
-        columns = slab_columns(v["block_n"])
+        columns = slab_columns(v["block_n"], v["persistent"])
         return {
             "fits_store": ~staged | (columns * e.bytes_c % v["vector_c"] == 0),
             "stores": size / (width * 32.0),
@@ -84,12 +144,13 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch),
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
-        _products(e, arch),
-        _registers(arch),
+        _products(own, arch),
+        Part(("block_m", "block_n", "consumers", "persistent"), _ends),
+        _registers(own, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
-        Part(("block_n", "consumers", "epilogue_staged"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
         Part(("stages",), stages),
-        Part(("block_n", "epilogue_staged", "vector_c", "split_k"), store),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
     )
 
 
@@ -103,45 +164,63 @@ def _tiles(extent: int, axis: str) -> Part:
     return Part((f"block_{axis}",), function)
 
 
-def _products(e: Extents, arch: Arch) -> Part:
+def _products(kind: Kind, arch: Arch) -> Part:
     """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
-    rate = arch.rate("peak_f16")
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
     def function(v: Values) -> dict[str, np.ndarray]:
         groups = v["consumers"] + 1
-        share = v["consumers"] / groups
-        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * v["consumers"]), 1)
-        steps = v["block_k"] // PRODUCT_K
+        at_once = sharing(v)
+        share = at_once / groups
+        tiles = np.maximum(group_rows(v), 1)
+        steps = v["block_k"] // depth
         count = tiles * steps
         # A product reads its own rows of A and all columns of B; every element is written once.
-        read = count * v["consumers"] * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_K * e.element
-        written = (v["block_m"] + v["block_n"]) * v["block_k"] * e.element
+        read = count * at_once * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_BYTES
+        written = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
+        math = v["block_m"] * v["block_n"] * v["block_k"] / rate
+        # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
+        added = kind.promoted * tiles * v["block_n"] / 2
+        waits = kind.promoted * np.maximum(added + tiles * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             "warps": 4 * groups,
-            "math": v["block_m"] * v["block_n"] * v["block_k"] / rate / groups,
+            "math": math / groups,
             "multiplies": count * share,
             # Counted in the SASS of hot loops.
-            "issue": (26 + 7 * count) * share,
+            "issue": (26 + 7 * count + added) * share,
             "wavefronts": (read + written) / 128.0,
-            "chain": np.where(v["consumers"] == 1, TURN, 0.0),
-            "outputs": v["block_m"] * v["block_n"] / (4.0 * v["consumers"]),
+            "chain": np.where(at_once == 1, TURN, 0.0) + waits,
             "staging_rows": tiles * 1.0,
             "k_steps": steps,
-            "fits_groups": v["block_m"] % (PRODUCT_ROWS * v["consumers"]) == 0,
+            "fits_groups": v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
         }
 
-    return Part(("block_m", "block_n", "block_k", "consumers"), function)
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
 
 
-def _registers(arch: Arch) -> Part:
+def _ends(v: Values) -> dict[str, np.ndarray]:
+    """How tiles begin and end. Those behind the first begin while the one before is multiplied, where blocks walk, and
+    end while the next one is, where warpgroups take turns."""
+    turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
+    return {
+        "storing": 4.0 * np.where(walks, at_once, v["consumers"] + 1),
+        "outputs": v["block_m"] * v["block_n"] / (4.0 * at_once),
+        "ahead": walks * 1.0,
+        "behind": np.where(turns, v["consumers"] - 1.0, 0.0),
+        "fits_turns": ~turns | (v["consumers"] > 1),
+    }
+
+
+def _registers(kind: Kind, arch: Arch) -> Part:
     """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
-        tiles = np.maximum(v["block_m"] // (PRODUCT_ROWS * consumers), 1)
-        wanted = tiles * v["block_n"] // 2 + OTHER_REGISTERS
+        tiles = np.maximum(group_rows(v), 1)
+        wanted = (tiles + kind.promoted) * v["block_n"] // 2
+        wanted = wanted + np.where(v["persistent"] > 0, WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": wanted <= most}
 
-    return Part(("block_m", "block_n", "consumers", "min_blocks"), function)
+    return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent"), function)

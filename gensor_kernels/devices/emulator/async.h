@@ -43,7 +43,7 @@ struct Atom {
 struct Product {
     GroupShape shape;
     u64 a, b;
-    float *d[32];
+    u32 *d[32];
     int line;
 };
 

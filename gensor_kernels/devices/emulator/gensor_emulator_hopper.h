@@ -30,13 +30,33 @@ template <int N>
 DEVICE void wgmma_wait(CALLER) {
     emulator::group_wait(N, file, line);
 }
-template <bool A_TRANSPOSED, bool B_TRANSPOSED, class T, int SUMS>
-DEVICE void wgmma_m64k16(float (&d)[SUMS], u64 a, u64 b, T, CALLER) {
-    const bool bfloat16 = __is_same(T, bfloat16_t);
-    emulator::multiply_group({SUMS * 2, bfloat16, A_TRANSPOSED, B_TRANSPOSED}, d, a, b, file, line);
+constexpr emulator::GroupElement group_element(half_t) {
+    return emulator::GROUP_HALF;
 }
-template <int SUMS>
-DEVICE void wgmma_hold(float (&)[SUMS]) {}
+constexpr emulator::GroupElement group_element(bfloat16_t) {
+    return emulator::GROUP_BFLOAT16;
+}
+constexpr emulator::GroupElement group_element(float) {
+    return emulator::GROUP_TF32;
+}
+constexpr emulator::GroupElement group_element(i8) {
+    return emulator::GROUP_INT8;
+}
+constexpr emulator::GroupElement group_element(e4m3_t) {
+    return emulator::GROUP_E4M3;
+}
+constexpr emulator::GroupElement group_element(e5m2_t) {
+    return emulator::GROUP_E5M2;
+}
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool KEPT, class T, int SUMS, class A, class B>
+DEVICE void wgmma(T (&d)[SUMS], u64 a, u64 b, A first, B second, CALLER) {
+    static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit rows of k are multiplied.");
+    static_assert(__is_same(T, i32) == __is_same(A, i8), "Integers accumulate in i32, the others in float.");
+    emulator::multiply_group({SUMS * 2, group_element(first), group_element(second), A_TRANSPOSED, B_TRANSPOSED, KEPT},
+                             d, a, b, file, line);
+}
+template <class T, int SUMS>
+DEVICE void wgmma_hold(T (&)[SUMS]) {}
 template <int FROM, int TO>
 DEVICE void give_registers(CALLER) {
     static_assert(TO <= FROM, "Giving registers leaves fewer.");

@@ -9,10 +9,13 @@ typedef unsigned long long u64;
 // The models of the matrix instructions; the order is that of matrix.h's table.
 enum MatrixShape { M16N8K16_HALF, M16N8K16_BFLOAT16, M16N8K8_HALF, M16N8K8_TF32, M16N8K32_INT8, M8N8K16_INT8 };
 
-// A product of a warpgroup, m64nNk16: columns, element types, and whether M or N is the contiguous axis.
+// A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
+// axis, and whether the sums that are there count.
+enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2 };
 struct GroupShape {
     int n;
-    bool bfloat16, a_transposed, b_transposed;
+    GroupElement a, b;
+    bool a_transposed, b_transposed, kept;
 };
 
 // One cover("name") in the source. It joins the run's list when it is first passed.
@@ -51,7 +54,7 @@ void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);
-void multiply_group(GroupShape shape, float *d, u64 a, u64 b, const char *file, int line);
+void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line);
 void exchange_registers(int from, int to, const char *file, int line);
 u64 shuffle_xor(u64 value, int mask, const char *file, int line);
 

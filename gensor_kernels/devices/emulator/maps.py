@@ -7,13 +7,14 @@ import struct
 
 from ...programs.tensor_maps import ALIGNMENT, MAP_BYTES, Described, TensorMap, described, with_maps
 
-_MAP = struct.Struct("<Q 4Q 5I 5I 2I")
+_MAP = struct.Struct("<Q 4Q 5I 5I 3I")
 _MAGIC = 0x70616D74
 
 
 def encode(wanted: Described) -> bytes:
     """The 128 bytes of a map."""
-    body = (wanted.address, *wanted.strides, *wanted.extents, *wanted.box, 1, 1, 1, wanted.element, _MAGIC)
+    box = (*wanted.box, 1, 1, 1)
+    body = (wanted.address, *wanted.strides, *wanted.extents, *box, wanted.element, wanted.rounded, _MAGIC)
     return _MAP.pack(*body).ljust(MAP_BYTES, b"\0")
 
 

@@ -18,6 +18,9 @@ from ...programs.tensor_maps import TensorMap
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
 from .maps import Packed
 
+#: Multiprocessors of the emulator: blocks that walk a grid have several tiles of small problems.
+SMS = 2
+
 
 class Launch(Protocol):
     """What `run` reads of a launch; programs.family.Launch has it. The grid is one-dimensional."""
@@ -29,6 +32,9 @@ class Launch(Protocol):
     @property
     def grid(self) -> int:
         """Number of blocks."""
+
+    def blocks(self, sms: int) -> int:
+        """Blocks to launch on a device of so many multiprocessors: all, or some that walk the grid."""
 
     @property
     def block(self) -> int:
@@ -191,11 +197,12 @@ def run(
     mode, seed = _order(order)
     total = Counters()
     for launch in launches:
-        chosen = range(launch.grid) if blocks is None else [b for b in blocks if 0 <= b < launch.grid]
+        grid = launch.blocks(SMS)
+        chosen = range(grid) if blocks is None else [b for b in blocks if 0 <= b < grid]
         indices = (ctypes.c_int * len(chosen))(*chosen)
         packed = Packed(params, launch.maps)
         request = _Request(
-            loaded.entry(launch, packed.bytes), packed.address, launch.grid, launch.block, launch.shared_bytes,
+            loaded.entry(launch, packed.bytes), packed.address, grid, launch.block, launch.shared_bytes,
             areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races, resident, seconds,
         )  # fmt: skip
         total.add(_launch(loaded, launch, request))

@@ -5,11 +5,12 @@
 namespace emulator {
 
 // What the host's encoding of a tensor map says (tensor_maps.py packs it): element [0, 0, 0, 0, 0] at `base`, bytes
-// from element to element along each axis but the first, extents, and the box that one copy moves.
+// from element to element along each axis but the first, extents, the box that one copy moves, and whether floats are
+// rounded to tf32 on their way.
 struct TensorMap {
     u64 base, stride[4];
     u32 extent[5], box[5];
-    u32 element, magic;
+    u32 element, rounded, magic;
 };
 constexpr u32 TENSOR_MAP_MAGIC = 0x70616d74;
 
@@ -35,6 +36,18 @@ static const unsigned char *source(const TensorCopy &copy, u32 column, u32 row, 
     return inside ? check_global(address, (int)(count * map.element), false, copy.file, copy.line) : nullptr;
 }
 
+// To the nearest, ties to even; infinities and NaNs are kept.
+static void round_to_tf32(unsigned char *at, u32 bytes) {
+    for (u32 i = 0; i < bytes; i += 4) {
+        u32 bits;
+        memcpy(&bits, at + i, 4);
+        if ((bits & 0x7f800000) != 0x7f800000)
+            bits += 0xfff + (bits >> 13 & 1);
+        bits &= 0xffffe000u | ((bits & 0x7fffff) && (bits & 0x7f800000) == 0x7f800000 ? 0x1fffu : 0);
+        memcpy(at + i, &bits, 4);
+    }
+}
+
 static void place(unsigned char *to, const unsigned char *from, u32 bytes) {
     if (from)
         memcpy(to, from, bytes);
@@ -49,12 +62,13 @@ static void deliver(Block &block, const TensorCopy &copy) {
         for (u32 column = 0; column < map.box[0]; column += each) {
             const u32 at = swizzled(copy.to + row * 128 + column * map.element);
             unsigned char *to = block.shared + (at - SHARED_BASE);
-            if (copy.at[0] + (int)(column + each) <= (int)map.extent[0]) {
+            if (copy.at[0] + (int)(column + each) <= (int)map.extent[0])
                 place(to, source(copy, column, row, each), 16);
-                continue;
-            }
-            for (u32 i = 0; i < each; ++i)
-                place(to + i * map.element, source(copy, column + i, row, 1), map.element);
+            else
+                for (u32 i = 0; i < each; ++i)
+                    place(to + i * map.element, source(copy, column + i, row, 1), map.element);
+            if (map.rounded)
+                round_to_tf32(to, 16);
         }
     MBarrier &barrier = block.async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + map.box[1] * 128; at += ATOM)

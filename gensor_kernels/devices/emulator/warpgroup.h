@@ -1,91 +1,18 @@
-// Models of wgmma.mma_async and setmaxnreg. A warp computes its 16 of the 64 rows: four warps of a warpgroup issue the
-// same products, which is compared when the block ends. With late delivery a product reads shared memory and its sums
-// when it is waited for, with early delivery when it is issued.
+// Models of wgmma.mma_async and setmaxnreg. Four warps of a warpgroup issue the same products, which is compared when
+// the block ends. With late delivery a product reads shared memory and its sums when it is waited for, with early
+// delivery when it is issued.
 #pragma once
-#include "tensor.h"
+#include "group_product.h"
 
 namespace emulator {
-
-// An operand in shared memory as a matrix descriptor names it: the 128-byte swizzle, the only one that is modelled.
-struct SharedOperand {
-    u32 start, leading, stride;
-    bool transposed;
-
-    SharedOperand(u64 descriptor, bool transposed, const char *file, int line)
-        : start((u32)(descriptor & 0x3fff) << 4), leading((u32)(descriptor >> 16 & 0x3fff) << 4),
-          stride((u32)(descriptor >> 32 & 0x3fff) << 4), transposed(transposed) {
-        if (descriptor >> 62 != 1 || descriptor & 0x3ffec000c000c000ull || start & 0x380)
-            invalid("a matrix descriptor that is none of a 128-byte swizzle", file, line);
-    }
-    // Address of 8 elements: of k from `k` on of one row, or transposed of 8 rows from `row` on.
-    u32 chunk(int row, int k) const {
-        const u32 at = transposed ? row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128
-                                  : row / 8 * stride + row % 8 * 128 + k * 2;
-        return swizzled(start + at);
-    }
-};
-
-typedef float GroupA[16][16];
-typedef float GroupB[16][256];
-typedef float GroupSums[16][256];
-
-static float widened(const uint16_t *bits, bool bfloat16) {
-    u32 word = bfloat16 ? (u32)*bits << 16 : half_to_float_bits(*bits);
-    float value;
-    memcpy(&value, &word, 4);
-    return value;
-}
-
-// Elements (row, k) of `rows` rows from `first` on become to[row * row_step + k * k_step].
-static void read_operand(const SharedOperand &from, int first, int rows, bool bfloat16, float *to, int row_step,
-                         int k_step, int line) {
-    for (int row = 0; row < rows; row += from.transposed ? 8 : 1)
-        for (int k = 0; k < 16; k += from.transposed ? 1 : 8) {
-            uint16_t chunk[8];
-            memcpy(chunk, check_shared(from.chunk(first + row, k), 16, "wgmma", line), 16);
-            float *at = to + row * row_step + k * k_step;
-            for (int i = 0; i < 8; ++i)
-                at[i * (from.transposed ? row_step : k_step)] = widened(chunk + i, bfloat16);
-        }
-}
-
-WIDE_VECTORS void multiply_rows(GroupSums &sums, const GroupA &a, const GroupB &b, int n) {
-    for (int i = 0; i < 16; ++i)
-        for (int k = 0; k < 16; ++k)
-            for (int j = 0; j < n; ++j)
-                sums[i][j] += a[i][k] * b[k][j];
-}
-
-static float *sum_of(const Product &product, int row, int column) {
-    return product.d[row % 8 * 4 + column % 8 / 2] + (column / 8 * 4 + row / 8 * 2 + column % 2);
-}
-
-static void execute(const Product &product) {
-    static GroupA a;
-    static GroupB b;
-    static GroupSums sums;
-    const GroupShape &shape = product.shape;
-    const SharedOperand first(product.a, shape.a_transposed, "wgmma", product.line);
-    const SharedOperand second(product.b, shape.b_transposed, "wgmma", product.line);
-    read_operand(first, current->warp() % 4 * 16, 16, shape.bfloat16, &a[0][0], 16, 1, product.line);
-    read_operand(second, 0, shape.n, shape.bfloat16, &b[0][0], 1, 256, product.line);
-    for (int i = 0; i < 16; ++i)
-        for (int j = 0; j < shape.n; ++j)
-            sums[i][j] = *sum_of(product, i, j);
-    multiply_rows(sums, a, b, shape.n);
-    for (int i = 0; i < 16; ++i)
-        for (int j = 0; j < shape.n; ++j)
-            *sum_of(product, i, j) = sums[i][j];
-    ++count(GROUP_MULTIPLIES);
-}
 
 // ---- which atoms a product reads
 
 template <class Act>
 static void each_atom(const SharedOperand &operand, int first, int rows, const char *file, int line, Act act) {
     for (int row = first; row < first + rows; row += 8)
-        for (int k = 0; k < 16; k += 8) {
-            const u32 address = operand.chunk(row, k);
+        for (int half = 0; half < 2; ++half) {
+            const u32 address = operand.chunk(row, half * 16 / operand.element);
             check_shared(address, 16, file, line);
             act(atom_at(address));
         }
@@ -94,9 +21,10 @@ static void each_atom(const SharedOperand &operand, int first, int rows, const c
 template <class Act>
 static void each_atom_of(const Product &product, const char *file, Act act) {
     const GroupShape &shape = product.shape;
-    each_atom(SharedOperand(product.a, shape.a_transposed, file, product.line), current->warp() % 4 * 16, 16, file,
-              product.line, act);
-    each_atom(SharedOperand(product.b, shape.b_transposed, file, product.line), 0, shape.n, file, product.line, act);
+    const SharedOperand a(product.a, shape.a, shape.a_transposed, file, product.line);
+    const SharedOperand b(product.b, shape.b, shape.b_transposed, file, product.line);
+    each_atom(a, current->warp() % 4 * 16, 16, file, product.line, act);
+    each_atom(b, 0, shape.n, file, product.line, act);
 }
 
 static void begin_reading(const Product &product, const char *file) {
@@ -150,7 +78,7 @@ void group_fence(const char *file, int line) {
     }
 }
 
-void multiply_group(GroupShape shape, float *d, u64 a, u64 b, const char *file, int line) {
+void multiply_group(GroupShape shape, void *d, u64 a, u64 b, const char *file, int line) {
     Warp &warp = current_warp();
     const int lane = current->lane();
     warp.d[lane] = d, warp.word[lane] = a ^ b << 1;
@@ -163,7 +91,7 @@ void multiply_group(GroupShape shape, float *d, u64 a, u64 b, const char *file, 
     for (int i = 0; i < WARP; ++i) {
         if (warp.word[i] != (a ^ b << 1))
             invalid("matrix descriptors that differ from lane to lane", file, line);
-        product.d[i] = (float *)warp.d[i];
+        product.d[i] = (u32 *)warp.d[i];
     }
     own.issued.push_back(a), own.issued.push_back(b);
     begin_reading(product, file);

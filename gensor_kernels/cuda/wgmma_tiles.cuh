@@ -1,0 +1,51 @@
+// Which tiles of C a block computes: one, or with PERSISTENT every grid_size()-th from its own number on. The ring goes
+// on from tile to tile, so tiles of A and B are on their way while results leave.
+#pragma once
+#include "wgmma_store.cuh"
+
+DEVICE int steps_of(const Tile &tile) {
+    return divide_up(tile.k_end - tile.k_begin, BLOCK_K);
+}
+
+// act(tile, how many came before) for each of the block's tiles.
+template <class Act>
+DEVICE void each_tile(const Params &params, Act act) {
+#if PERSISTENT
+    const u32 count = tile_count(params);
+    int before = 0;
+    ROLLED for (u32 number = (u32)block_index(); within(number, count); number += (u32)grid_size()) {
+        if (before)
+            cover("next_tile");
+        act(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, number), before++);
+    }
+#else
+    act(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K), 0);
+#endif
+}
+
+// One thread requests the steps of all tiles.
+DEVICE void produce_tiles(const MappedParams &params) {
+    Turn turn;
+    each_tile(params, [&](const Tile &tile, int) { produce(params, tile, steps_of(tile), turn); });
+}
+
+// A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
+// one leave while another multiplies.
+DEVICE void multiply_tiles(const Params &params) {
+    const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
+    Turn turn;
+    each_tile(params, [&](const Tile &tile, int before) {
+        const int steps = steps_of(tile);
+        if (ALTERNATING && before % CONSUMERS != group) {
+            cover("another_group");
+            turn.skip(steps);
+            return;
+        }
+        if constexpr (ALTERNATING)
+            mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
+        Sums sums = {};
+        consume(sums, steps, row, turn);
+        leave_ring();
+        finish_group(params, tile, row, sums);
+    });
+}
