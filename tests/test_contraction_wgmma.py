@@ -6,6 +6,11 @@ from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.resources import disassemble
 from gensor_kernels.devices.emulator import KernelFault, build
 from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.pool import candidate
 from tests.contraction_harness import Case, Problem, wgmma
 
 PLAIN = {"EPILOGUE_CODES": 31}  # no operations: quickly compiled
@@ -186,3 +191,18 @@ def test_an_illegal_program_is_told_why(constants, sentence):
     with pytest.raises(BuildError) as failure:
         build(wgmma(**constants).source())
     assert sentence in failure.value.log
+
+
+@pytest.mark.parametrize(("columns", "consumers", "fits"), [(256, 2, True), (256, 3, False), (192, 3, True)])
+def test_a_products_sums_fit_the_registers_at_entry(columns, consumers, fits):
+    """ptxas refuses m64n256 under a bound of 128 registers, whatever warpgroups take later: it wants 154."""
+    workload, arch = matmul.workload(4096, 4096, 4096, dtype="float16"), lookup("sm_90")
+    space = FamilySpace(FAMILIES["contraction_wgmma"], workload, arch)
+    (program, *_) = space.family.starters(workload, arch)
+    program = program.replace(
+        block_m=64 * consumers, block_n=columns, consumers=consumers, stages=2, min_blocks=1, persistent=0, split_k=1
+    )
+    assert space.legal(space.point(program)[None]).tolist() == [fits]
+    made = candidate(space.family, program, workload)
+    (binary,) = compile_many([(made.source(), arch.target)], 1)
+    assert (binary.error is None) == fits

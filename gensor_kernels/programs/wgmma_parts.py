@@ -66,6 +66,8 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers ptxas wants beside the sums of one product, of those at entry: others need not have changed hands then.
+PRODUCT_REGISTERS = 26
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
 
@@ -221,6 +223,7 @@ def _registers(kind: Kind, arch: Arch) -> Part:
         wanted = wanted + np.where(v["persistent"] > 0, WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": wanted <= most}
+        fits = (wanted <= most) & (v["block_n"] // 2 + PRODUCT_REGISTERS <= entry)
+        return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": fits}
 
     return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent"), function)
