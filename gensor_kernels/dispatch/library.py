@@ -13,6 +13,7 @@ from .. import config, forking
 from ..build.source import digest, flatten
 from ..devices.device import Code
 from ..machine.arch import Arch
+from ..machine.residual import Residual
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
 from ..programs.program import Program
@@ -102,12 +103,14 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
+    `residual`: what timings taught beside the potential.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
+    residual: Residual | None = None
 
 
 @dataclass(frozen=True)
