@@ -40,8 +40,9 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
     Superseded records go: of each Workload and part stay the newest, and the newest with a usable kernel of each ABI
     version. Then kernels without record, portfolio and timing, their verifications but those that reject, binaries
     without kernel and sources without binary, and residuals that were learnt anew since. With `abis` (family -> ABI
-    version), records and portfolios that name kernels of other versions go, too. Rows that do not match their digests are neither
-    believed nor deleted, unless they are binaries and sources. `dry_run` only counts. Raises a StoreError; then nothing was deleted.
+    version), records and portfolios that name kernels of other versions go, too. Rows that do not match their digests
+    are neither believed nor deleted, unless they are binaries and sources. `dry_run` only counts. Raises a StoreError;
+    then nothing was deleted.
     """
     before = _file_bytes(store)
     if dry_run:

@@ -193,6 +193,6 @@ def test_without_lightgbm_it_is_said(gensor_tune, tmp_path, monkeypatch):
 
 def test_a_residual_of_another_version_is_passed_over(tmp_path, caplog):
     row = Residual("", b'{"version":99}')
-    assert stored.residual_of(row) is None and "gensor-tune learn makes another" in caplog.text
+    assert stored.residual_of(row, ARCH) is None and "gensor-tune learn makes another" in caplog.text
     other = Model(("one",), ([0.0],), {}, 0.25)
-    assert stored.residual_of(Residual("", other.to_json().encode())) is None
+    assert stored.residual_of(Residual("", other.to_json().encode()), ARCH) is None

@@ -13,7 +13,7 @@ from .. import config, forking
 from ..build.source import digest, flatten
 from ..devices.device import Code
 from ..machine.arch import Arch
-from ..machine.residual import Residual
+from ..machine.residual import Learnt, Residual
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
 from ..programs.program import Program
@@ -186,6 +186,12 @@ class Library:
             self.contents = _with(self.contents, new.values())
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What timings taught beside the potential, under the conditions there are now."""
+        model = self.contents.residual
+        return None if model is None else Learnt(model, self.conditions)
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""

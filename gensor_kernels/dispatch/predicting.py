@@ -44,11 +44,11 @@ def few_seconds(
     seconds = np.full(len(programs), math.inf)
     places, terms = few_terms(family, programs, workload, arch)
     if terms is not None:
-        seconds[places] = roofline.seconds(terms, arch)
-        if library is not None and library.contents.residual is not None:
-            model, conditions = library.contents.residual, library.conditions
-            mean, _ = model.of(terms, arch, workload.kind, workload.operator, conditions)
-            seconds[places] *= np.exp(mean)
+        learnt = library.learnt if library is not None else None
+        if learnt is None:
+            seconds[places] = roofline.seconds(terms, arch)
+        else:
+            seconds[places] = learnt.seconds(terms, arch, workload.kind, workload.operator)
     return seconds.tolist()
 
 

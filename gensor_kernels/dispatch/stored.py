@@ -70,12 +70,13 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
             for key in catalog.timed_keys(arch.part)
         },
         portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
-        residual=residual_of(catalog.residual()),
+        residual=residual_of(catalog.residual(), arch),
     )
 
 
-def residual_of(row: database.Residual | None) -> Residual | None:
-    """The model in a row; None, and a word in the log, for one of another version of this package."""
+def residual_of(row: database.Residual | None, arch: Arch) -> Residual | None:
+    """The model in a row; None where it knows no part of this capability, and, with a word in the log, where another
+    version of this package made it."""
     if row is None:
         return None
     try:
@@ -85,7 +86,7 @@ def residual_of(row: database.Residual | None) -> Residual | None:
     except ValueError as error:
         config.logger().warning("the stored residual is ignored, gensor-tune learn makes another: %s", error)
         return None
-    return model
+    return model if model.knows(arch) else None
 
 
 def records_of(path: Path, arch: Arch) -> list[str]:
