@@ -183,7 +183,7 @@ def test_no_more_is_compiled_than_may_be(space, pool):
 
 def test_failures_are_values(space, pool):
     true = 1e-4 * np.linspace(1, 2, len(pool.candidates))
-    held, timer, _ = contest(space, pool, true, broken=(7,), refused=(0, 8), rejected=(1, 9))
+    held, *_ = contest(space, pool, true, broken=(7,), refused=(0, 8), rejected=(1, 9))
     measured, picks = held.measured(pool)
     assert not np.isfinite(measured[0][[0, 1, 7, 8, 9]]).any() and picks[0] == 2
     assert len(pool.dead) == 3 and "not loaded: planted" in pool.dead.values()

@@ -141,8 +141,8 @@ def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Res
     shared = _shared(x, y, [np.concatenate([masks[p][bag] for p in parts]) for bag in range(BAGS)], seed)
     known = {}
     for part in parts:
-        own_x, left, offsets = by_part[part]
-        weight, noise, trees = _own(own_x, left, masks[part], shared, seed + BAGS)
+        own_x, own_left, offsets = by_part[part]
+        weight, noise, trees = _own(own_x, own_left, masks[part], shared, seed + BAGS)
         about = next(g for g in groups if g.part == part)
         known[part] = Part(round(weight, 6), round(noise, 6), offsets, trees, about.capability, about.sms)
     return Residual(names, shared, known, UNSEEN_NOISE)

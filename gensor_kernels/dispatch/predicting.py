@@ -60,7 +60,7 @@ def few_terms(
     A Space tabulates its whole lattice, which pays from thousands of Programs on.
     """
     coordinates = family.coordinates(workload, arch)
-    values = np.array([[value for _, value in program.values] for program in programs], dtype=np.int64)
+    values = np.array([program.numbers for program in programs], dtype=np.int64)
     places = _on_lattice(values, coordinates)
     if not len(places):
         return places, None

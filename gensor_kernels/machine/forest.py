@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 #: Splits of a tree: a byte of them.
 SPLITS = 8
-#: Programs up to which all trees are looked up at once.
-FEW = 512
+#: Programs looked up at once: what is gathered for them stays in the cache.
+CHUNK = 1024
 F = np.float32
 _SHIFTS = np.arange(SPLITS, dtype=np.uint64)
 
@@ -34,12 +35,15 @@ class Forest:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Sums for ``x`` (features, n) float32; float32 (bags, n)."""
-        return self._few(x) if x.shape[1] <= FEW else self._many(x)
+        if x.shape[1] <= CHUNK:
+            return self._sums(x)
+        parts = (self._sums(x[:, start : start + CHUNK]) for start in range(0, x.shape[1], CHUNK))
+        return np.concatenate(list(parts), axis=1)
 
-    def _few(self, x: np.ndarray) -> np.ndarray:
-        """All trees at once: what costs is calling NumPy."""
+    def _sums(self, x: np.ndarray) -> np.ndarray:
+        """All trees at once; a byte per Program and condition, shifted and joined eight Programs at a time."""
         count = x.shape[1]
-        holds = _bytes(len(self.columns), count)
+        holds = np.zeros((len(self.columns), -(-count // 8) * 8), dtype=np.uint8)
         np.greater(x.take(self.columns, axis=0), self.thresholds[:, None], out=holds.view(bool)[:, :count])
         words = holds.view(np.uint64)
         place = words.take(self.splits[:, 0], axis=0)
@@ -48,33 +52,13 @@ class Forest:
             shifted <<= _SHIFTS[bit]
             place |= shifted
         where = place.view(np.uint8)[:, :count] + self._starts
-        return np.add.reduceat(self.tables.take(where, mode="clip"), (0, *self.ends[:-1]), axis=0)
+        values = self.tables.take(where, mode="clip")
+        return np.stack([values[start:end].sum(axis=0) for start, end in pairwise((0, *self.ends))])
 
     @cached_property
     def _starts(self) -> np.ndarray:
         """Where each tree's values begin among all (trees, 1)."""
         return np.arange(len(self.tables), dtype=np.intp)[:, None] << SPLITS
-
-    def _many(self, x: np.ndarray) -> np.ndarray:
-        """Tree by tree: what is looked up stays in the cache."""
-        count = x.shape[1]
-        holds = _bytes(len(self.columns), count)
-        for row, column, threshold in zip(holds.view(bool), self.columns.tolist(), self.thresholds, strict=True):
-            np.greater(x[column], threshold, out=row[:count])
-        words = holds.view(np.uint64)
-        place, shifted = np.empty_like(words[0]), np.empty_like(words[0])
-        where, value = place.view(np.uint8)[:count], np.empty(count, dtype=F)
-        sums = np.zeros((len(self.ends), count), dtype=F)
-        begin = 0
-        for total, end in zip(sums, self.ends, strict=True):
-            for splits, table in zip(self.splits[begin:end].tolist(), self.tables[begin:end], strict=True):
-                place[:] = words[splits[0]]
-                for bit, split in enumerate(splits[1:], 1):
-                    if split:
-                        place |= np.left_shift(words[split], _SHIFTS[bit], out=shifted)
-                total += table.take(where, out=value, mode="clip")
-            begin = end
-        return sums
 
     @classmethod
     def of(cls, bags: Sequence[Sequence[Any]]) -> Forest:
@@ -97,11 +81,6 @@ class Forest:
         columns, thresholds = zip(*conditions, strict=True)
         ends = np.cumsum([len(bag) for bag in bags]).tolist()
         return cls(np.array(columns), np.array(thresholds, dtype=F), splits, tables, tuple(ends))
-
-
-def _bytes(conditions: int, count: int) -> np.ndarray:
-    """A zero byte per condition and Program: shifted and joined eight Programs at a time."""
-    return np.zeros((conditions, -(-count // 8) * 8), dtype=np.uint8)
 
 
 def _tabulate(tree: Any, places: np.ndarray, splits: list[tuple[int, float]]) -> np.ndarray:

@@ -5,8 +5,8 @@ A Residual is plain numbers (JSON, never a pickle).  Trees have at most SPLITS s
 
 Levels, from what all parts share to what is known of one: trees over every measurement; on top of them, for each part
 that was measured, how much of the shared trees holds there, trees of its own, and offsets for the part, for a dtype on
-it, and for an operator of that dtype.  A part nobody measured gets the shared trees at UNSEEN of their size: half of
-what one GPU taught turned out to be about that GPU.
+it, and for an operator of that dtype.  A part nobody measured gets the shared trees at UNSEEN of their size: most of
+what one GPU taught turned out to be about that GPU (docs/potential.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .roofline import DRAM_EFFICIENCY, SM_L2_BYTES, SUBCORES, Terms
 #: Bumped when FEATURES or the meaning of the numbers change; other versions are refused.
 VERSION = 1
 #: Share of the shared trees that holds on a part without measurements.
-UNSEEN = 0.5
+UNSEEN = 0.15
 #: Standard deviation of ln(measured / predicted) without a model: 0.11 and 0.15 on the measured spaces.
 ANALYTIC_NOISE = 0.15
 #: Standard deviation of what a part of the same capability, or another power mode, differs by.
