@@ -37,6 +37,11 @@ class Kernel:
         return self.read()
 
     @cached_property
+    def form(self) -> str:
+        """Equal for kernels of one family that read and write operands alike; a text, whose hash is kept."""
+        return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
+
+    @cached_property
     def epilogue_codes(self) -> int:
         """The epilogue compiled into it, 0 where that is a list in Params."""
         if not dict(self.program.values).get("epilogue_fixed"):

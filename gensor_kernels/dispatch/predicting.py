@@ -23,10 +23,9 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
     That is the potential, corrected by the residual that ``library`` holds, if any.
     """
     seconds = [math.inf] * len(kernels)
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for index, kernel in enumerate(kernels):
-        key = (kernel.program.family, kernel.serves.layout, kernel.serves.alignment)
-        groups.setdefault(key, []).append(index)
+        groups.setdefault(kernel.form, []).append(index)
     for indices in groups.values():
         name = kernels[indices[0]].program.family
         wanted = kernels[indices[0]].workload(workload)
