@@ -12,8 +12,12 @@ import pytest
 from gensor_database import Residual, Store, Timing, open_layers
 from gensor_kernels.dispatch import library, predicting, stored, tiers
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.machine.residual import FEATURES
+from gensor_kernels.machine.residual import ANALYTIC_NOISE, FEATURES, Learnt, Part
 from gensor_kernels.machine.residual import Residual as Model
+from gensor_kernels.programs.space import Space
+from gensor_tuner.construct import Options
+from gensor_tuner.tune import Run
+from gensor_tuner.walk import walk
 
 from .numpy_device import ARCH, starters, workload
 from .stocked import kernel_rows, record_of
@@ -196,3 +200,40 @@ def test_a_residual_of_another_version_is_passed_over(tmp_path, caplog):
     assert stored.residual_of(row, ARCH) is None and "gensor-tune learn makes another" in caplog.text
     other = Model(("one",), ([0.0],), {}, 0.25)
     assert stored.residual_of(Residual("", other.to_json().encode()), ARCH) is None
+
+
+def against_shared_memory(limit):
+    """A model that says of this part: what takes more shared memory than `limit` bytes takes twenty times as long."""
+    tree = [FEATURES.index("shared_bytes"), float(limit), 0.0, 3.0]
+    return Model(FEATURES, ([tree],), {ARCH.part: Part(1.0, 0.05, {}, (), ARCH.name, ARCH.sms)}, 0.25)
+
+
+def test_walks_go_by_what_was_learnt():
+    wanted = workload(512, 512, 512)
+    plain = Space(wanted, ARCH)
+
+    def shared_bytes(space):
+        ((program, _),) = walk(space, chains=8, steps=60, keep=1).best
+        family = plain.family(program.family)
+        return family.explain(family.point(program))["shared_bytes"]
+
+    before = shared_bytes(plain)
+    learnt = Learnt(against_shared_memory(before - 1))
+    assert shared_bytes(Space(wanted, ARCH, learnt=learnt)) < before
+    family = Space(wanted, ARCH, learnt=learnt).families[0]
+    points = np.stack([family.point(program) for program in family.family.starters(wanted, ARCH)])
+    corrected, features, deviation = family.described(points)
+    potential = plain.family(family.family.name).potential(points)
+    slow = features[FEATURES.index("shared_bytes")] >= before
+    assert corrected == pytest.approx(potential * np.where(slow, np.exp(3.0), 1.0), rel=1e-5)
+    assert deviation == pytest.approx(0.05) and (family.potential(points) == corrected).all()
+    assert Space(wanted, ARCH).families[0].described(points)[2] == pytest.approx(ANALYTIC_NOISE)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "arch", "used"), [(True, "sm_87", True), (False, "sm_87", False), (True, "h200", False)]
+)
+def test_a_run_takes_it_from_a_database_of_its_own_for_parts_it_knows(tmp_path, trusted, arch, used):
+    with Store.open(tmp_path / "k.db", trusted=trusted) as store:
+        store.add(Residual("", against_shared_memory(1).to_json().encode()))
+        assert (Run(lookup(arch), store, Options()).learnt is not None) == used
