@@ -15,6 +15,7 @@ import numpy as np
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
@@ -74,6 +75,7 @@ class ClassRun:
     verifier: DeviceVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    learnt: Learnt | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
@@ -82,7 +84,8 @@ class ClassRun:
         """Every workload's kernel, each as soon as it is verified."""
         if not self._skips():
             prepare()
-        founds = self._walk([Request(w, self.arch, self.options.seed, self.options.graph) for w in self.workloads])
+        options = (self.options.seed, self.options.graph)
+        founds = self._walk([Request(w, self.arch, *options, learnt=self.learnt) for w in self.workloads])
         pool = Pool(self.workloads)
         self._gather(pool, founds)
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
@@ -92,13 +95,13 @@ class ClassRun:
         predicted = seconds
         if self.contest is not None:
             with self._timed("measure"):
-                seconds, picks = self.contest.measured(pool, seconds)
+                seconds, picks = self.contest.measured(pool)
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
     def spaces(self) -> list[Space]:
         """The space of each workload; what the compiler says is folded in as it comes."""
-        return [Space(workload, self.arch) for workload in self.workloads]
+        return [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
 
     def _gather(self, pool: Pool, founds: Sequence[Found]) -> None:
         # In the order of keys, so that a kernel that several walks found has the same trail whatever the rows' order.
@@ -133,6 +136,7 @@ class ClassRun:
                 self.options.graph,
                 feedback,
                 tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
+                self.learnt,
             )
             for workload, found in zip(self.workloads, founds, strict=True)
         ]
@@ -172,7 +176,11 @@ class ClassRun:
         """What times the candidates where there is a device; None where there is none."""
         if self.timer is None:
             return None
-        return Contest(self.workloads, self.binaries, self.timer, self.recorded, self.trying, self.progress)
+        most = 0 if self.timer.device.emulated else self.options.top  # an emulator's times say nothing
+        return Contest(
+            *(self.spaces, self.binaries, self.timer, most),
+            *(self.recorded, self.trying, self.progress),
+        )
 
     # ---- verifying
 

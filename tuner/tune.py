@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gensor_database.entry import REJECTING
+from gensor_database.entry import REJECTING, counting
 from gensor_database.record import Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.dispatch.stored import residual_of
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
@@ -105,6 +107,7 @@ class Run:
             verifier=self.verifier,
             recorded=self._recorded,
             trying=self.trying,
+            learnt=self.learnt,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():
@@ -114,6 +117,13 @@ class Run:
             seconds = _share(run, reported, len(todo))
             yield from ((row, result_of(chosen, digest, self.arch, seconds)) for row in by_key[chosen.workload.key()])
         self._portfolio(run, list(todo.values()))
+
+    @cached_property
+    def learnt(self) -> Learnt | None:
+        """What the store's timings taught, where `gensor-tune learn` has been run and nobody else can write there."""
+        model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
+        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        return None if model is None else Learnt(model, conditions)
 
     @cached_property
     def _rejections(self) -> dict[str, Verification]:
@@ -147,7 +157,7 @@ class Run:
             return
         asked = [workload.with_epilogue(()) for workload in workloads]
         shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
-        spaces = [Space(shape, self.arch) for shape in shapes]
+        spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)
         for program in programs.values():
             # A family may serve some sizes of a class only.
