@@ -77,6 +77,7 @@ def test_the_shipped_database(monkeypatch, capsys, tmp_path, shipped):
     assert len(text) < 1_000_000
     page, dots = Reader(text), len(shipped.served)
     assert page.count("circle", "hollow") == dots == len(shipped.lines)
+    assert page.count("line", "grid") >= 12 and "&lt;" not in text
     assert page.count("tr") >= dots and page.count("svg", "chart") == 3 and page.count("svg", "smallbar") >= 50
     assert "all times here are predictions" in text and "has been timed: everything" in text
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)

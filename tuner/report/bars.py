@@ -53,7 +53,14 @@ def _bar(split: Mapping[str, float], y: float, name: str) -> Markup:
         size = split[resource] * width
         said = tag("title", f"{name}: {resource} {split[resource]:.0%} ({MEANING[resource]})")
         label = (
-            tag("text", resource, class_="inbar", x=at + size / 2, y=y + 18, text_anchor="middle")
+            tag(
+                "text",
+                resource,
+                class_="inbar wide" if split[resource] < 2 * LEAST else "inbar",
+                x=at + size / 2,
+                y=y + 18,
+                text_anchor="middle",
+            )
             if split[resource] >= LEAST
             else ""
         )

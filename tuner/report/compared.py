@@ -11,7 +11,7 @@ from .figures import LogScale, si
 from .markup import Markup, lines, tag
 from .roofline import told
 
-CELL = 34  # height of a row of the heat map
+CELL, NAMES = 34, 236  # height of a row of the heat map, width of the rows' names
 SHADES = ((0.8, "slow2"), (0.97, "slow1"), (1.03, "even"), (1.25, "fast1"), (math.inf, "fast2"))
 
 
@@ -62,44 +62,13 @@ def speedups(part: Part) -> Markup:
     timed = [line for line in part.measured if line.speedup and line.flops]
     if not timed:
         return tag("p", f"No vendor's call has been timed beside these kernels on {part.name}.", class_="absent")
-    cells: dict[tuple[str, int], list[Line]] = {}
-    for line in timed:
-        cells.setdefault((_row(line), _column(line)), []).append(line)
-    rows = sorted({row for row, _ in cells})
-    columns = sorted({column for _, column in cells})
-    left = 236
-    width = (WIDTH - left - 8) / len(columns)
-    marks = [
-        _cell(found, left + columns.index(c) * width, rows.index(r) * CELL, width) for (r, c), found in cells.items()
-    ]
-    marks += [
-        tag("text", row, class_="tick name", x=left - 10, y=place * CELL + 22, text_anchor="end", aria_hidden="true")
-        for place, row in enumerate(rows)
-    ]
-    bottom = len(rows) * CELL
-    marks += [
-        tag(
-            "text", si(10.0**column), class_="tick", x=left + (place + 0.5) * width, y=bottom + 20, text_anchor="middle"
-        )
-        for place, column in enumerate(columns)
-    ]
-    marks.append(
-        tag(
-            "text",
-            "FLOP of the workload",
-            class_="axis",
-            x=left + (WIDTH - left) / 2,
-            y=bottom + 46,
-            text_anchor="middle",
-        )
-    )
-    mean = _mean(timed)
-    vendors = ", ".join(sorted({line.vendor for line in timed}))
+    mean, vendors = _mean(timed), ", ".join(sorted({line.vendor for line in timed}))
+    marks, height = _heat(timed)
     drawn = chart(
         f"Speed-up over the vendor on {part.name}",
         f"{len(timed)} workloads, geometric mean {mean:.2f} over {vendors}.",
         marks,
-        bottom + 60,
+        height,
     )
     wins = sum((line.speedup or 0) > 1.02 for line in timed)
     return figure(
@@ -107,6 +76,28 @@ def speedups(part: Part) -> Markup:
         f"The time of {vendors} over ours, by class and size: above 1 ours is faster. Geometric mean {mean:.2f}; "
         f"faster by more than 2 % on {wins} of {len(timed)} workloads.",
     )
+
+
+def _heat(timed: Sequence[Line]) -> tuple[list[Markup], int]:
+    """Cells and names of the heat map, and its height."""
+    cells: dict[tuple[str, int], list[Line]] = {}
+    for line in timed:
+        cells.setdefault((_row(line), _column(line)), []).append(line)
+    rows, columns = sorted({row for row, _ in cells}), sorted({column for _, column in cells})
+    width, bottom = (WIDTH - NAMES - 8) / len(columns), len(rows) * CELL
+    marks = [
+        _cell(found, NAMES + columns.index(column) * width, rows.index(row) * CELL, width)
+        for (row, column), found in cells.items()
+    ]
+    for place, row in enumerate(rows):
+        at = {"x": NAMES - 10, "y": place * CELL + 22, "text_anchor": "end"}
+        marks.append(tag("text", row, class_="tick name", aria_hidden="true", **at))
+    for place, column in enumerate(columns):
+        kind = "tick wide" if place % 2 else "tick"  # a phone has room for every other one
+        at = {"x": NAMES + (place + 0.5) * width, "y": bottom + 20, "text_anchor": "middle"}
+        marks.append(tag("text", si(10.0**column), class_=kind, aria_hidden="true", **at))
+    at = {"x": (NAMES + WIDTH) / 2, "y": bottom + 46, "text_anchor": "middle"}
+    return [*marks, tag("text", "operations of the workload", class_="axis", **at)], bottom + 60
 
 
 def _row(line: Line) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .figures import LogScale, si
-from .markup import Markup, join, lines, tag
+from .markup import Markup, lines, tag
 
 WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 84, 704, 16, 380
@@ -14,20 +14,29 @@ COLOURS = 6  # classes c0 to c5 of page.css; further series share the last
 
 def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, str]) -> Markup:
     """Grid, tick labels and axis titles of a chart on two logarithmic scales."""
-    marks = [
-        tag("line", class_="grid", x1=x(value), x2=x(value), y1=TOP, y2=BOTTOM)
-        + tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor="middle")
-        for value in x.ticks()
-    ]
-    marks += [
-        tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y(value), y2=y(value))
-        + tag("text", si(value, units[1]), class_="tick", x=LEFT - 8, y=y(value) + 4, text_anchor="end")
-        for value in y.ticks()
-    ]
-    titles = tag("text", labels[0], class_="axis", x=(LEFT + RIGHT) / 2, y=BOTTOM + 50, text_anchor="middle")
-    turned = f"translate(16 {(TOP + BOTTOM) / 2:.0f}) rotate(-90)"
-    titles += tag("text", labels[1], class_="axis", transform=turned, text_anchor="middle")
-    return Markup(tag("g", *map(Markup, marks), aria_hidden="true") + tag("g", Markup(titles), aria_hidden="true"))
+    marks = rungs(y, units[1])
+    for value in x.ticks():
+        marks.append(tag("line", class_="grid", x1=x(value), x2=x(value), y1=TOP, y2=BOTTOM))
+        marks.append(tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor="middle"))
+    below = tag("text", labels[0], class_="axis", x=(LEFT + RIGHT) / 2, y=BOTTOM + 50, text_anchor="middle")
+    beside = upright(labels[1], (TOP + BOTTOM) / 2)
+    return tag("g", *marks, below, beside, aria_hidden="true")
+
+
+def rungs(y: LogScale, unit: str, scale: float = 1.0) -> list[Markup]:
+    """Horizontal grid lines with their values times `scale` beside them."""
+    marks = []
+    for value in y.ticks():
+        marks.append(tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y(value), y2=y(value)))
+        name = si(value * scale, unit)
+        marks.append(tag("text", name, class_="tick", x=LEFT - 8, y=y(value) + 4, text_anchor="end"))
+    return marks
+
+
+def upright(name: str, middle: float) -> Markup:
+    """The title of a vertical axis, around this height; phones have no room for it."""
+    turned = f"translate(16 {middle:.0f}) rotate(-90)"
+    return tag("text", name, class_="axis wide", transform=turned, text_anchor="middle")
 
 
 def dot(x: float, y: float, colour: int, hollow: bool, told: Sequence[str]) -> Markup:
@@ -60,10 +69,9 @@ def legend(entries: Iterable[tuple[str, str]]) -> Markup:
     return tag("ul", *(tag("li", tag("span", class_=f"swatch {css}"), name) for css, name in entries), class_="legend")
 
 
-def spread(wanted: Sequence[tuple[float, object]], gap: float, draw: Callable[[float, object], Markup]) -> Markup:
-    """Labels at these heights, moved up where they would come closer to each other than `gap`."""
-    drawn, last = [], float("inf")
-    for height, label in sorted(wanted, key=lambda each: -each[0]):
-        last = min(height, last - gap)
-        drawn.append(draw(last, label))
-    return join(drawn)
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights of labels, moved up where they would come closer to each other than `gap`."""
+    moved, last = list(heights), float("inf")
+    for place in sorted(range(len(moved)), key=lambda each: -moved[each]):
+        last = moved[place] = min(moved[place], last - gap)
+    return moved

@@ -99,18 +99,13 @@ def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) 
     dram, l2 = arch.dram_gb_s * 1e9, arch.l2_bytes_per_clk * arch.clock_ghz * 1e9
     drawn = [_diagonal(dram, f"DRAM {si(dram, 'B/s')}", max(peaks), x, y)]
     drawn.append(_diagonal(l2, f"L2 {si(l2, 'B/s')}", max(peaks), x, y, "second"))
-    labels = []
+    heights = spread([y(peak) - 6 for peak in peaks], 17)
     for place, (peak, kinds) in enumerate(peaks.items()):
-        left = min(max(x(peak / l2), LEFT), RIGHT)
-        drawn.append(tag("line", class_=f"roof c{min(place, COLOURS - 1)}", x1=left, x2=RIGHT, y1=y(peak), y2=y(peak)))
-        labels.append((y(peak) - 6, (place, si(peak, _unit(kinds)))))
-    drawn.append(spread(labels, 17, _label))
+        colour, left = min(place, COLOURS - 1), min(max(x(peak / l2), LEFT), RIGHT)
+        drawn.append(tag("line", class_=f"roof c{colour}", x1=left, x2=RIGHT, y1=y(peak), y2=y(peak)))
+        at = {"x": RIGHT - 4, "y": heights[place], "text_anchor": "end"}
+        drawn.append(tag("text", si(peak, _unit(kinds)), class_=f"roofname t{colour}", **at))
     return tag("g", join(drawn), aria_hidden="true")
-
-
-def _label(height: float, named: object) -> Markup:
-    place, name = named  # type: ignore[misc]
-    return tag("text", name, class_=f"roofname t{min(place, COLOURS - 1)}", x=RIGHT - 4, y=height, text_anchor="end")
 
 
 def _diagonal(rate: float, name: str, top: float, x: LogScale, y: LogScale, kind: str = "first") -> Markup:
@@ -121,7 +116,7 @@ def _diagonal(rate: float, name: str, top: float, x: LogScale, y: LogScale, kind
         return Markup("")
     ends = x(low), y(rate * low), x(high), y(rate * high)
     angle = math.degrees(math.atan2(ends[3] - ends[1], ends[2] - ends[0]))
-    at = (low * (high / low) ** 0.3, 0.0)
-    place = f"translate({x(at[0]):.1f} {y(rate * at[0]) - 7:.1f}) rotate({angle:.1f})"
+    at = low * (high / low) ** 0.3
+    place = f"translate({x(at):.1f} {y(rate * at) - 7:.1f}) rotate({angle:.1f})"
     line = tag("line", class_=f"roof {kind}", x1=ends[0], y1=ends[1], x2=ends[2], y2=ends[3])
-    return Markup(line + tag("text", name, class_="roofname", transform=place, text_anchor="middle"))
+    return join([line, tag("text", name, class_="roofname", transform=place, text_anchor="middle")])

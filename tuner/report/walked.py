@@ -13,8 +13,8 @@ from gensor_kernels.programs.space import Space
 
 from ..trail import Trail, expanded, visited
 from .contents import UNREADABLE, Line, Part
-from .drawing import LEFT, RIGHT, chart, figure
-from .figures import LogScale, duration, si
+from .drawing import LEFT, RIGHT, chart, figure, rungs, upright
+from .figures import LogScale, duration
 from .markup import Markup, join, lines, tag
 from .tables import Column, table
 
@@ -125,22 +125,8 @@ def _drawn(line: Line, steps: Sequence[Step]) -> Markup:
 
 
 def _grid(y: LogScale) -> Markup:
-    ticks = [
-        tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y(value), y2=y(value))
-        + tag("text", si(value * 1e-6, "s"), class_="tick", x=LEFT - 8, y=y(value) + 4, text_anchor="end")
-        for value in y.ticks()
-    ]
-    names = [
-        tag(
-            "text",
-            name,
-            class_="axis",
-            transform=f"translate(16 {sum(band) / 2:.0f}) rotate(-90)",
-            text_anchor="middle",
-        )
-        for name, band in (("predicted", CURVE), ("benefit g", BARS))
-    ]
-    return tag("g", *map(Markup, ticks), *names, aria_hidden="true")
+    names = [upright(name, sum(band) / 2) for name, band in (("predicted", CURVE), ("benefit g", BARS))]
+    return tag("g", *rungs(y, "s", 1e-6), *names, aria_hidden="true")
 
 
 def _benefits(steps: Sequence[Step], gap: float) -> Markup:
