@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import commands
+from .regression import TOLERANCE
 from .store_cli import DbOption
 
 
@@ -23,6 +24,24 @@ def report(
         print(write(store, commands.capability(arch), out))
 
 
+def check(
+    baseline: Annotated[Path, typer.Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Smaller slowdowns are let pass: 0.02 is 2 %.")
+    ] = TOLERANCE,
+) -> None:
+    """Compare runs of benchmarks with earlier ones, the vendor's calls being the control; 1 where ours are slower."""
+    from .regression.checked import check as run
+
+    raise typer.Exit(run(baseline, results or [], junit, tolerance))
+
+
 def register(app: typer.Typer) -> None:
     """Adds the subcommands."""
-    app.command()(report)
+    for function in (report, check):
+        app.command()(function)
