@@ -99,7 +99,7 @@ def _of_pytest(path: Path, data: Any) -> Run | None:
         info = _info(entries[name])
         if name in machines:
             continue
-        controls = {str(k): us for k, v in dict(info.get("vendor_us") or {}).items() if (us := _positive(v))}
+        controls = _times(info.get("vendor_us"))
         named = [each for each in times if info.get("control") in (each, entries[each].get("name"))]
         controls |= {each: times[each] for each in named}
         samples[name] = Sample(us, controls or machines)
@@ -125,8 +125,7 @@ def _of_journal(path: Path, text: str) -> Run | None:
     for end in ends:
         us = _positive(end.get("best_us"))
         if end["step"] in TIMED_STEPS and us and not end.get("emulated"):
-            controls = {str(k): value for k, v in dict(end.get("vendors_us") or {}).items() if (value := _positive(v))}
-            samples[f"{end['step']}: {end['item']}"] = Sample(us, controls)
+            samples[f"{end['step']}: {end['item']}"] = Sample(us, _times(end.get("vendors_us")))
     if not samples:
         return None
     machine = f"{facts.get('gpu', 'unknown GPU')} ({facts.get('part', 'unknown part')})"
@@ -148,6 +147,11 @@ def _positive(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if math.isfinite(value) and value > 0 else None
+
+
+def _times(found: Mapping[str, Any] | None) -> dict[str, float]:
+    """Times by name, those that can be."""
+    return {str(name): us for name, value in (found or {}).items() if (us := _positive(value))}
 
 
 def _conditions(found: Mapping[str, Any]) -> dict[str, str]:
