@@ -63,7 +63,7 @@ for (const part of document.querySelectorAll(".sortable")) {
     });
   });
   const input = part.querySelector("input"), count = part.querySelector(".count");
-  const texts = rows.map((row) => row.textContent.toLowerCase() + " " + [...row.cells].map((c) => c.textContent).join(" ").toLowerCase());
+  const texts = rows.map((row) => [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
   input?.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     rows.forEach((row, index) => { row.hidden = !words.every((word) => texts[index].includes(word)); });
