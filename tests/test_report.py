@@ -15,6 +15,7 @@ pytest.importorskip("typer")
 from gensor_database import PRETUNED, Record, Store
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -78,17 +79,24 @@ def test_the_shipped_database(monkeypatch, capsys, tmp_path, shipped):
     page, dots = Reader(text), len(shipped.served)
     assert page.count("circle", "hollow") == dots == len(shipped.lines)
     assert page.count("line", "grid") >= 12 and "&lt;" not in text
-    assert page.count("tr") >= dots and page.count("svg", "chart") == 3 and page.count("svg", "smallbar") >= 50
+    assert page.count("tr") >= dots and page.count("svg", "chart") == 3 and page.count("svg", "smallbar") > 20
     assert "all times here are predictions" in text and "has been timed: everything" in text
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)
 
 
-def test_timings_are_drawn(monkeypatch, capsys, tmp_path):
+def test_timings_are_drawn(monkeypatch, capsys, tmp_path, shipped):
     out = tmp_path / "report.html"
     assert write(monkeypatch, capsys, "--db", timed(tmp_path / "timed.db", every=2), "-o", out)[0] == 0
     page, text = Reader(out.read_text(encoding="utf-8")), out.read_text(encoding="utf-8")
-    assert "99 of 198 workloads were timed on a GPU" in text and "Measured over predicted: median 1." in text
-    assert page.count("circle", "hollow") == 99 and page.count("rect", "cell") >= 20 and page.count("svg", "chart") == 5
+    every, timings = len(shipped.lines), len(shipped.lines[::2])
+    assert (
+        f"{timings} of {every} workloads were timed on a GPU" in text and "Measured over predicted: median 1." in text
+    )
+    assert (
+        page.count("circle", "hollow") == every - timings
+        and page.count("rect", "cell") >= 20
+        and page.count("svg", "chart") == 5
+    )
     assert "The time of cupy.matmul over ours" in text
 
 
@@ -141,14 +149,16 @@ def terms_of(record):
     return space.terms(space.point(Program.from_json(kernel.program))[None])
 
 
+def peak(workload):
+    return ARCH.peak(operator(workload.operator).multiplied(workload), workload.math)
+
+
 def test_shares_sum_to_one_and_name_what_bounds(shipped):
     for line in shipped.lines:
         assert set(line.split) == {*RESOURCES, LAUNCH} and min(line.split.values()) >= 0
         assert sum(line.split.values()) == pytest.approx(1)
         from_dram = line.moved / (ARCH.dram_gb_s * 1e3) / line.record.predicted_us
-        multiplying = (
-            line.flops / ARCH.peak(line.workload.dtype["a"], line.workload.math) * 1e6 / line.record.predicted_us
-        )
+        multiplying = line.flops / peak(line.workload) * 1e6 / line.record.predicted_us
         for share, name in (
             (from_dram, "DRAM"),
             (multiplying, "math"),

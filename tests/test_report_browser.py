@@ -110,17 +110,18 @@ def test_tables_sort_and_filter_by_keyboard(chromium, pages):
     table = "document.querySelectorAll('.sortable')[2]"
     numbers = f"[...{table}.querySelectorAll('tbody tr:not([hidden]) td:nth-child(5)')].map(c => Number(c.dataset.v))"
     heading = f"{table}.querySelector('th:nth-child(5) button')"
+    every = chromium.evaluate(f"{table}.querySelectorAll('tbody tr').length")
     for expected in ("ascending", "descending"):
         chromium.evaluate(f"{heading}.focus()")
         chromium.press("Enter")
         assert chromium.evaluate(f"{heading}.parentNode.getAttribute('aria-sort')") == expected
         found = chromium.evaluate(numbers)
-        assert len(found) == 198 and found == sorted(found, reverse=expected == "descending")
+        assert len(found) == every and found == sorted(found, reverse=expected == "descending")
     chromium.evaluate(f"{table}.querySelector('input').focus()")
     chromium.send("Input.insertText", text="int8 launch")
     rows = chromium.evaluate(f"[...{table}.querySelectorAll('tbody tr:not([hidden])')].map(r => r.textContent)")
-    assert 0 < len(rows) < 20 and all("int8" in row and "launch" in row for row in rows)
-    assert chromium.evaluate(f"{table}.querySelector('.count').textContent") == f"{len(rows)} of 198 rows"
+    assert 0 < len(rows) < every / 2 and all("int8" in row and "launch" in row for row in rows)
+    assert chromium.evaluate(f"{table}.querySelector('.count').textContent") == f"{len(rows)} of {every} rows"
 
 
 def test_a_hostile_database_runs_nothing(chromium, pages):
@@ -150,6 +151,6 @@ def test_without_a_script_the_page_is_whole(chromium, pages):
         chromium.open(pages["shipped"])
         document = chromium.send("DOM.getDocument")["root"]["nodeId"]
         found = chromium.send("DOM.querySelectorAll", nodeId=document, selector="tbody tr")["nodeIds"]
-        assert len(found) > 198
+        assert len(found) > 100
     finally:
         chromium.send("Emulation.setScriptExecutionDisabled", value=False)

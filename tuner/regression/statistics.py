@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from . import TOLERANCE
 
 FEWEST_BEFORE, FEWEST_AFTER = 5, 3  # runs: with fewer one outlier decides
-LEVEL = 0.005  # share of unchanged benchmarks whose noise alone exceeds the critical value
+LEVEL = 0.003  # share of unchanged benchmarks whose noise alone exceeds the critical value
 FLOOR = 0.001  # noise is never taken to be less: clocks have a resolution
 #: Old and new runs: logarithms of times.
 Sides = tuple[Sequence[float], Sequence[float]]

@@ -130,10 +130,9 @@ def _grid(y: LogScale) -> Markup:
 
 
 def _benefits(steps: Sequence[Step], gap: float) -> Markup:
-    most = max((abs(step.benefit) for step in steps), default=0.0) or 1.0
-    worst = max((-step.benefit for step in steps), default=0.0)
-    zero = BARS[0] + (BARS[1] - BARS[0]) * most / (most + max(worst, 0.0))
-    unit = (BARS[1] - BARS[0]) / (most + max(worst, 0.0))
+    most, worst = (max(sign * step.benefit for step in steps) for sign in (1, -1))  # of the start it is 0
+    unit = (BARS[1] - BARS[0]) / ((most + worst) or 1.0)
+    zero = BARS[0] + most * unit
     width = min(gap * 0.6, 26.0)
     bars = [
         tag(
