@@ -19,8 +19,8 @@ from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
-from . import report
 from .construct import Options
+from .result import HEADER, Result, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
 from .tune import Run
@@ -87,7 +87,7 @@ def tune(
     check_compilers(options.verify)
     path = database(db)
     began = time.perf_counter()
-    results: list[report.Result] = []
+    results: list[Result] = []
     with ExitStack() as stack:
         verifier = stack.enter_context(verifier_for(arch, options.verify))
         timer = timer_for(arch, measure)
@@ -96,11 +96,11 @@ def tune(
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         run = Run(arch, store, options, budget, progress, timer, verifier)
-        print(report.HEADER)
+        print(HEADER)
         for row, result in run.rows(rows):
             results.append(result)
             _tell(row, result, lines, progress)
-    for line in report.summary(results):
+    for line in summary(results):
         print(f"gensor-tune: {line}", file=sys.stderr)
     print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
     return 1 if any(result.status == "failed" for result in results) else 0
@@ -120,8 +120,8 @@ def capability(arch: str | None) -> str | None:
     return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
 
 
-def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progress) -> None:
-    text = report.table_line(row, result)
+def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
+    text = table_line(row, result)
     if progress.on:
         tqdm.write(text, file=sys.stdout)
     else:
@@ -129,7 +129,7 @@ def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progr
     if row.error is not None:
         print(f"gensor-tune: {row.error}", file=sys.stderr)
     if lines is not None:
-        lines.write(report.json_line(row, result) + "\n")
+        lines.write(json_line(row, result) + "\n")
         lines.flush()
 
 

@@ -26,7 +26,7 @@ from .cover import portfolio
 from .measure import Timer
 from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
 from .pool import Candidate, Pool, candidate
-from .report import Result
+from .result import Result
 from .search import Searcher
 from .shapes import Row
 from .verifier import DeviceVerifier
