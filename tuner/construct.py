@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,7 @@ class Options:
     jobs: int = 1
     graph: str = "full"
     verify: str = "emulator"
+    strategy: str = "walk"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class ClassRun:
         """Every workload's kernel, each as soon as it is verified."""
         if not self._skips():
             prepare()
-        founds = self._walk([Request(w, self.arch, self.options.seed, self.options.graph) for w in self.workloads])
+        founds = self._walk([self._request(workload) for workload in self.workloads])
         pool = Pool(self.workloads)
         self._gather(pool, founds)
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
@@ -119,6 +120,9 @@ class ClassRun:
                 self.progress("walk", 1)
             return founds
 
+    def _request(self, workload: Workload) -> Request:
+        return Request(workload, self.arch, self.options.seed, self.options.graph, strategy=self.options.strategy)
+
     def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
         """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
         if self.options.graph == "paper":
@@ -126,13 +130,11 @@ class ClassRun:
         feedback = tuple(self.binaries.facts.values())
         compiled = tuple(facts.program for facts in feedback)
         requests = [
-            Request(
-                workload,
-                self.arch,
-                self.options.seed + 1,
-                self.options.graph,
-                feedback,
-                tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
+            replace(
+                self._request(workload),
+                seed=self.options.seed + 1,
+                feedback=feedback,
+                start=tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
             )
             for workload, found in zip(self.workloads, founds, strict=True)
         ]

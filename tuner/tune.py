@@ -27,6 +27,7 @@ from .pool import Candidate, Pool, candidate
 from .report import Result
 from .search import Searcher
 from .shapes import Row
+from .strategies import exhaustive
 from .verifier import DeviceVerifier
 from .verify import Verdict
 
@@ -80,7 +81,9 @@ class Run:
         if operator(workload.operator).empty(workload):
             return "unsupported", "an empty result needs no kernel"
         try:
-            Space(workload, self.arch)
+            space = Space(workload, self.arch)
+            if self.options.strategy == "exhaustive":
+                exhaustive.admit(space)
         except UnsupportedError as error:
             return "unsupported", error.reason
         return None
