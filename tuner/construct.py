@@ -6,7 +6,7 @@ Nothing here touches the database or prints; `tune` stores what this yields.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -78,12 +78,14 @@ class ClassRun:
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
+    #: what was found before, by the keys of workloads: those need no first walk
+    given: Mapping[str, Found] = field(default_factory=dict)
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
         if not self._skips():
             prepare()
-        founds = self._walk([self._request(workload) for workload in self.workloads])
+        founds = self._first_walks()
         pool = Pool(self.workloads)
         self._gather(pool, founds)
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
@@ -119,6 +121,12 @@ class ClassRun:
                 founds.append(found)
                 self.progress("walk", 1)
             return founds
+
+    def _first_walks(self) -> list[Found]:
+        keys = [workload.key() for workload in self.workloads]
+        todo = [self._request(each) for each, key in zip(self.workloads, keys, strict=True) if key not in self.given]
+        walked = iter(self._walk(todo))
+        return [self.given[key] if key in self.given else next(walked) for key in keys]
 
     def _request(self, workload: Workload) -> Request:
         return Request(workload, self.arch, self.options.seed, self.options.graph, strategy=self.options.strategy)

@@ -54,6 +54,7 @@ class Request:
     feedback: tuple[Facts, ...] = ()
     start: tuple[Program, ...] = ()
     strategy: str = "walk"
+    evaluations: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def search(request: Request) -> Found:
         chains=AGAIN_CHAINS if request.start else CHAINS,
         steps=STEPS,
         start=request.start or None,
+        evaluations=request.evaluations,
         keep=KEEP,
         traced=KEEP,
         alike=lambda program: FAMILIES[program.family].main_loop(program),

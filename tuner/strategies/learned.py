@@ -36,10 +36,15 @@ class CostModel:
         throughput = seconds.min() / seconds
         data = lightgbm.Dataset(landscape.features(codes), throughput, params=settings, weight=throughput)
         self._model = lightgbm.train(settings, data, num_boost_round=rounds)
+        self._scores: dict[int, float] = {}  # searches come by the same points again and again
 
     def __call__(self, codes: Codes) -> NDArray[np.float64]:
         """Predicted throughput of points (n,)."""
-        return np.asarray(self._model.predict(self._landscape.features(codes), num_threads=1), np.float64)
+        new = np.array([code for code in dict.fromkeys(codes.tolist()) if code not in self._scores], np.int64)
+        if new.size:
+            predicted = self._model.predict(self._landscape.features(new), num_threads=1)
+            self._scores.update(zip(new.tolist(), np.asarray(predicted).tolist(), strict=True))
+        return np.array([self._scores[code] for code in codes.tolist()])
 
 
 def rounds(
