@@ -63,7 +63,7 @@ class Timed(FamilySpace):
 
     def __init__(self, space: Space):
         """`space`: every row of which is a different configuration."""
-        super().__init__(Measured(space), SimpleNamespace(key=lambda: "measured"), space.arch)  # type: ignore[arg-type]
+        super().__init__(Measured(space), SimpleNamespace(key=lambda: "measured"), space.arch)
         family = self.family
         assert isinstance(family, Measured)
         self.families = (self,)

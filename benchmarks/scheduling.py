@@ -18,6 +18,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch, lookup
@@ -141,7 +142,7 @@ def reached(curve: Curve, goal: float, near: float) -> int | None:
     return next((evaluations for evaluations, seconds in curve if seconds <= goal * (1 + near)), None)
 
 
-def figures(found: dict[str, Curve]) -> dict[str, object]:
+def figures(found: dict[str, Curve]) -> dict[str, Any]:
     """What is reported of a model."""
     whole, goal = found["round-robin"][-1]
 
@@ -160,7 +161,7 @@ def figures(found: dict[str, Curve]) -> dict[str, object]:
     }
 
 
-def plot(path: Path, models: dict[str, dict[str, object]]) -> str | None:
+def plot(path: Path, models: dict[str, dict[str, Any]]) -> str | None:
     """Draws every model's curves; the reason why not, where matplotlib is missing."""
     try:
         import matplotlib
@@ -175,7 +176,7 @@ def plot(path: Path, models: dict[str, dict[str, object]]) -> str | None:
         rows, columns, figsize=(4.5 * columns, 3.2 * rows), layout="constrained", squeeze=False
     )
     for axis, (name, found) in zip(axes.flat, models.items(), strict=False):
-        for policy, curve in found["curves"].items():  # type: ignore[attr-defined]
+        for policy, curve in found["curves"].items():
             axis.plot(*zip(*curve, strict=True), label=policy, linewidth=1)
         axis.set(title=name, xlabel="evaluations", ylabel="model, ms (predicted)")
     axes.flat[0].legend(fontsize=7)
@@ -194,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
     given = parser.parse_args(argv)
-    models: dict[str, dict[str, object]] = {}
+    models: dict[str, dict[str, Any]] = {}
     for path in given.shapes:
         calls = model(path, lookup(given.arch))
         found = figures(curves(calls, lookup(given.arch), given.slices, given.seed))
@@ -203,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{path.stem}: {len(calls)} tasks, {found['before_ms']:.4f} -> {found['round_robin_ms']:.4f} ms;", end=" "
         )
         print(f"share of round-robin's budget: {found['share_of_budget']}", flush=True)
-    shares = [each["share_of_budget"]["gradient"] for each in models.values()]  # type: ignore[index]
+    shares = [each["share_of_budget"]["gradient"] for each in models.values()]
     halved = sum(share is not None and share <= 0.5 for share in shares)
     print(f"gradient reaches round-robin's result within half its budget on {halved} of {len(models)} models")
     if given.json:

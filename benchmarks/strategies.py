@@ -2,7 +2,7 @@
 
     python -m benchmarks.strategies [DATA.csv.gz:PART ...] [--potential SHAPES.csv:ARCH:ROW ...] [--seeds 20]
                                     [--told] [--evaluations 64,256,1024] [--seconds 10,60,300]
-                                    [--json FILE] [--plot FILE.png]
+                                    [--only NAME,NAME] [--json FILE] [--plot FILE.png]
 
 At equal numbers of evaluations and at equal seconds: medians and quartiles, over seeds, of how much slower than the
 optimum the best point found is (on the potential: than the best point anybody found). On a measured space a point
@@ -18,7 +18,6 @@ its own strategies in its simulation mode, where it is installed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ from . import kernel_tuner_space as kernel_tuner
 from .measured_space import Space as MeasuredSpace
 from .measured_space import load
 from .replayed import Replayed, Timed
-from .strategies_figures import line, plot, quartiles
+from .strategies_figures import Compared, Limits, beaten, line, plot, quartiles, read, written
 
 RUNS = kernel_tuner.RUNS
 #: Strategies whose plan depends on the number of evaluations: they run once for each number.
@@ -140,12 +139,12 @@ def potential_runners(space: Space) -> dict[str, Runner]:
     return {name: runner(name) for name in ("walk", "paper", "evolution", "annealing", "random")}
 
 
-def compared(
-    runners: dict[str, Runner], options: argparse.Namespace, optimum: float | None
-) -> dict[str, dict[str, list[float]]]:
-    """Quartiles of the regret by strategy and by limit: "64" evaluations, "60 s"."""
-    best: dict[str, dict[str, list[float]]] = {}
+def compared(runners: dict[str, Runner], options: argparse.Namespace) -> dict[str, Limits]:
+    """Quartiles and the least of the milliseconds found, by strategy and by limit: "64" evaluations, "60 s"."""
+    found: dict[str, Limits] = {}
     for name, run in runners.items():
+        if options.only and name not in options.only:
+            continue
         began = time.perf_counter()
         limits: dict[str, list[float]] = {}
         for seed in range(options.seeds):
@@ -155,41 +154,36 @@ def compared(
                 limits.setdefault(str(number), []).append((run(seed, number) if again else whole).after(number))
             for seconds in options.seconds:
                 limits.setdefault(f"{seconds:g} s", []).append(whole.within(seconds))
-        best[name] = limits
+        found[name] = {limit: quartiles(np.array(each) * 1e3) for limit, each in limits.items()}
         print(f"  {name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    floor = optimum if optimum is not None else min(min(each) for limits in best.values() for each in limits.values())
-    return {
-        name: {limit: quartiles(np.array(found) / floor - 1) for limit, found in limits.items()}
-        for name, limits in best.items()
-    }
+    return found
 
 
-def on_measured(given: str, options: argparse.Namespace) -> tuple[str, dict[str, dict[str, list[float]]]]:
+def on_measured(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
     """(title, figures) of DATA:PART."""
     data = load(*given.rsplit(":", 1))
     data = data.rows(~np.isnan(data.time_ms))
-    optimum = float(data.time_ms.min()) / 1e3
     runners = measured_runners(data, options.told)
+    optimum = float(data.time_ms.min())
     refused = kernel_tuner.missing()
     if refused is not None:
         print(refused, file=sys.stderr)
-        return data.arch.part, compared(runners, options, optimum)
+        return data.arch.part, Compared(optimum, compared(runners, options))
     with kernel_tuner.Simulator(data) as simulator:
-        return data.arch.part, compared(runners | kernel_tuner_runners(simulator), options, optimum)
+        return data.arch.part, Compared(optimum, compared(runners | kernel_tuner_runners(simulator), options))
 
 
-def on_potential(given: str, options: argparse.Namespace) -> tuple[str, dict[str, dict[str, list[float]]]]:
+def on_potential(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
     """(title, figures) of SHAPES:ARCH:ROW."""
     path, arch, row = given.rsplit(":", 2)
     asked = read_shapes(path)[int(row)]
     if asked.workload is None:
         raise ValueError(f"{given}: row {row} has no workload")
     space = Space(asked.workload, lookup(arch))
-    return f"potential of {asked.name}, {arch}", compared(potential_runners(space), options, None)
+    return f"potential of {asked.name}, {arch}", Compared(None, compared(potential_runners(space), options))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 where the walk's median is nowhere above those of random, annealing and evolution, else 1."""
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("measured", nargs="*", metavar="DATA.csv.gz:PART")
     parser.add_argument("--potential", action="append", default=[], metavar="SHAPES.csv:ARCH:ROW")
@@ -197,23 +191,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--evaluations", type=_numbers(int), default=[64, 256, 1024], metavar="N,N,N")
     parser.add_argument("--seconds", type=_numbers(float), default=[10.0, 60.0, 300.0], metavar="S,S,S")
     parser.add_argument("--told", action="store_true", help="also tell evolution and annealing the roofline's terms")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--only", type=_numbers(str), metavar="NAME,NAME", help="some strategies, by reported name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="what it has of other strategies and spaces stays")
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
-    options = parser.parse_args(argv)
-    titles = [(on_measured, given) for given in options.measured] + [(on_potential, g) for g in options.potential]
-    spaces = dict(compare(given, options) for compare, given in titles)
-    lost = []
-    for title, found in spaces.items():
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where the walk's median is nowhere above those of random, annealing and evolution, else 1."""
+    options = _arguments(argv)
+    spaces = read(options.json, options.seeds) if options.json and options.json.exists() else {}
+    todo = [(on_measured, given) for given in options.measured] + [(on_potential, g) for g in options.potential]
+    for compare, given in todo:
+        title, found = compare(given, options)
+        before = spaces[title].found if title in spaces else {}
+        spaces[title] = Compared(found.optimum, before | found.found)
+    for title, each in spaces.items():
         print(f"{title}: % slower than the optimum, median (quartiles) over {options.seeds} seeds")
-        for name, limits in found.items():
-            print("  " + line(name, limits))
-        rivals = [name for name in ("random", "annealing", "evolution") if name in found]
-        for number in map(str, options.evaluations):
-            lost += [(title, number, r) for r in rivals if found["walk"][number][1] > found[r][number][1]]
-    print("walk is beaten: " + ("; ".join(" ".join(each) for each in lost) or "nowhere"))
+        print("\n".join(f"  {line(name, limits)}" for name, limits in each.regrets().items()))
+    lost = beaten(spaces, [str(number) for number in options.evaluations])
+    print("walk is beaten: " + ("; ".join(lost) or "nowhere"))
     if options.json:
-        body = {"seeds": options.seeds, "runs": RUNS, "limits": "evaluations, or seconds", "spaces": spaces}
-        options.json.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(written(spaces, options.seeds, RUNS), encoding="utf-8")
     if options.plot and (refused := plot(options.plot, spaces, options.evaluations)):
         print(refused, file=sys.stderr)
     return 1 if lost else 0
