@@ -80,8 +80,9 @@ def _learning(asked: Search) -> construction.Walk:
         before = len(landscape.seconds)
         model = _residual(landscape, asked.seed) if before else None
         predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
+        # So many that enough of them are new.
         known = before + min(batch, landscape.left)
-        walked = construction.walk(predictions, seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=4 * known)
+        walked = construction.walk(predictions, seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known)
         landscape.evaluate(landscape.fresh(_codes(landscape, walked))[:batch])
         if len(landscape.seconds) == before:
             break
