@@ -204,12 +204,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{path.stem}: {len(calls)} tasks, {found['before_ms']:.4f} -> {found['round_robin_ms']:.4f} ms;", end=" "
         )
         print(f"share of round-robin's budget: {found['share_of_budget']}", flush=True)
-    shares = [each["share_of_budget"]["gradient"] for each in models.values()]
-    halved = sum(share is not None and share <= 0.5 for share in shares)
-    print(f"gradient reaches round-robin's result within half its budget on {halved} of {len(models)} models")
+    halved, exactly = (
+        sum(share is not None and share <= 0.5 for share in (each[key]["gradient"] for each in models.values()))
+        for key in ("share_of_budget", "share_of_budget_exact")
+    )
+    print(f"gradient reaches round-robin's result within half its budget on {halved} of {len(models)} models,", end=" ")
+    print(f"exactly on {exactly}")
     if given.json:
-        body = {"arch": given.arch, "slices": given.slices, "seed": given.seed, "halved": halved, "models": models}
-        given.json.write_text(json.dumps(body) + "\n", encoding="utf-8")
+        body = {"arch": given.arch, "slices": given.slices, "seed": given.seed, "halved": halved, "exactly": exactly}
+        given.json.write_text(json.dumps(body | {"models": models}) + "\n", encoding="utf-8")
     if given.plot and (refused := plot(given.plot, models)):
         print(refused, file=sys.stderr)
     return 0 if halved >= min(4, len(models)) else 1
