@@ -132,6 +132,8 @@ def test_subcommands_read_it(tuned, tmp_path):
         (("--arch", "sm_87", "--shapes", "absent.csv"), "absent.csv: cannot be read"),
         (("--arch", "sm_87"), "--arch and --shapes"),
         (("--arch", "sm_87", "--shapes", "SHAPES", "--graph", "tree"), "--graph is one of"),
+        (("--arch", "sm_87", "--shapes", "SHAPES", "--strategy", "luck"), "--strategy is one of walk"),
+        (("--arch", "sm_87", "--shapes", "SHAPES", "--strategy", "random", "--graph", "paper"), "leave out --strategy"),
         (("--arch", "sm_87", "--shapes", "SHAPES", "--measure", "require"), "CuPy"),
         (("show", "--db", "absent.db"), "absent.db"),
     ],

@@ -15,6 +15,7 @@ from . import commands, fleet_cli, report_cli
 from .construct import Options
 from .start import STOPPED
 from .store_cli import DbOption, export_rows, register
+from .strategies import STRATEGIES
 
 app = typer.Typer(
     add_completion=False,
@@ -47,6 +48,9 @@ def tune(
         str, typer.Option(help="Where kernels run first: emulator; device, which is both; or none, and none is usable.")
     ] = "emulator",
     graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
+    strategy: Annotated[
+        str, typer.Option(help="What searches: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
+    ] = "walk",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
@@ -58,7 +62,12 @@ def tune(
     _one_of("--measure", measure, ("auto", "never", "require"))
     _one_of("--verify", verify, ("emulator", "device", "none"))
     _one_of("--graph", graph, ("full", "paper"))
-    options = Options(top=top, seed=seed, jobs=commands.cores(jobs), graph=graph, verify=verify)
+    _one_of("--strategy", strategy, STRATEGIES)
+    if graph == "paper" and strategy not in ("walk", "paper"):
+        raise typer.BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
+    graph = "paper" if strategy == "paper" else graph
+    cores = commands.cores(jobs)
+    options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
     code = commands.tune(arch, shapes, db, options, measure=measure, budget=budget, json_path=json, quiet=quiet)
     raise typer.Exit(code)
 

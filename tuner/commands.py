@@ -20,7 +20,7 @@ from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
 from .construct import Options
-from .result import HEADER, Result, json_line, summary, table_line
+from .result import HEADER, Result, end_to_end, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
 from .tune import Run
@@ -64,6 +64,10 @@ class Progress:
                 self.bars[stage] = tqdm(desc=f"{stage:<8}", unit="", file=self.stream, leave=False)
             self.bars[stage].update(count)
 
+    def tell(self, line: str) -> None:
+        """A line on stderr, above the bars."""
+        tqdm.write(f"gensor-tune: {line}", file=self.stream)
+
     def close(self) -> None:
         """Take the bars away."""
         for bar in self.bars.values():
@@ -87,7 +91,7 @@ def tune(
     check_compilers(options.verify)
     path = database(db)
     began = time.perf_counter()
-    results: list[Result] = []
+    results: list[tuple[Row, Result]] = []
     with ExitStack() as stack:
         verifier = stack.enter_context(verifier_for(arch, options.verify))
         timer = timer_for(arch, measure)
@@ -95,15 +99,17 @@ def tune(
         progress = stack.enter_context(closing(Progress(quiet)))
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
-        run = Run(arch, store, options, budget, progress, timer, verifier)
+        run = Run(arch, store, options, budget, progress, timer, verifier, tell=progress.tell)
         print(HEADER)
         for row, result in run.rows(rows):
-            results.append(result)
+            results.append((row, result))
             _tell(row, result, lines, progress)
-    for line in summary(results):
+    if budget is not None:
+        print(f"gensor-tune: {end_to_end(results)}", file=sys.stderr)
+    for line in summary([result for _, result in results]):
         print(f"gensor-tune: {line}", file=sys.stderr)
     print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
-    return 1 if any(result.status == "failed" for result in results) else 0
+    return 1 if any(result.status == "failed" for _, result in results) else 0
 
 
 def json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:

@@ -6,8 +6,8 @@ Nothing here touches the database or prints; `tune` stores what this yields.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,7 @@ class Options:
     jobs: int = 1
     graph: str = "full"
     verify: str = "emulator"
+    strategy: str = "walk"
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,14 @@ class ClassRun:
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
+    #: what was found before, by the keys of workloads: those need no first walk
+    given: Mapping[str, Found] = field(default_factory=dict)
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
         if not self._skips():
             prepare()
-        options = (self.options.seed, self.options.graph)
-        founds = self._walk([Request(w, self.arch, *options, learnt=self.learnt) for w in self.workloads])
+        founds = self._first_walks()
         pool = Pool(self.workloads)
         self._gather(pool, founds)
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
@@ -122,6 +124,16 @@ class ClassRun:
                 self.progress("walk", 1)
             return founds
 
+    def _first_walks(self) -> list[Found]:
+        keys = [workload.key() for workload in self.workloads]
+        todo = [self._request(each) for each, key in zip(self.workloads, keys, strict=True) if key not in self.given]
+        walked = iter(self._walk(todo))
+        return [self.given[key] if key in self.given else next(walked) for key in keys]
+
+    def _request(self, workload: Workload) -> Request:
+        o = self.options
+        return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
+
     def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
         """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
         if self.options.graph == "paper":
@@ -129,14 +141,11 @@ class ClassRun:
         feedback = tuple(self.binaries.facts.values())
         compiled = tuple(facts.program for facts in feedback)
         requests = [
-            Request(
-                workload,
-                self.arch,
-                self.options.seed + 1,
-                self.options.graph,
-                feedback,
-                tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
-                self.learnt,
+            replace(
+                self._request(workload),
+                seed=self.options.seed + 1,
+                feedback=feedback,
+                start=tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
             )
             for workload, found in zip(self.workloads, founds, strict=True)
         ]

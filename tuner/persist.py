@@ -32,7 +32,9 @@ from .verify import VERSION, Verdict
 def provenance(options: Options) -> str:
     """What a record says of the run that made it: versions and options, nothing of the machine."""
     version = metadata.version("gensor-kernels")
-    return canonical({"gensor_kernels": version, "seed": options.seed, "graph": options.graph, "top": options.top})
+    made = {"gensor_kernels": version, "seed": options.seed, "graph": options.graph, "top": options.top}
+    # The walk goes unnamed, as it did before there was a choice: rows of then are still what it makes.
+    return canonical(made if options.strategy in ("walk", "paper") else made | {"strategy": options.strategy})
 
 
 def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:

@@ -114,6 +114,13 @@ def _microseconds(value: float) -> str:
     return f"{value:.1f} us" if value < 10_000 else f"{value / 1000:.1f} ms"
 
 
+def end_to_end(results: Sequence[tuple[Row, Result]]) -> str:
+    """A sentence about the whole: calls times predicted time, over the rows that have a kernel."""
+    served = [(row.count, result.predicted_us) for row, result in results if result.predicted_us is not None]
+    total = sum(count * predicted for count, predicted in served)
+    return f"end to end {total / 1e3:.4f} ms predicted for {len(served)} of {len(results)} rows, calls counted"
+
+
 def summary(results: Sequence[Result]) -> list[str]:
     """Sentences about a run: counts by status, kernels per class, and rows above twice their bound."""
     counts = Counter(result.status for result in results)

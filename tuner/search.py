@@ -23,8 +23,8 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
+from .strategies import Search, strategy
 from .trail import Trail
-from .walk import walk
 from .watching import follow
 
 KEEP = 12  # Programs a walk hands on; the cover of a run chooses among them
@@ -55,6 +55,8 @@ class Request:
     feedback: tuple[Facts, ...] = ()
     start: tuple[Program, ...] = ()
     learnt: Learnt | None = None
+    strategy: str = "walk"
+    evaluations: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,20 +93,21 @@ def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), le
 
 
 def search(request: Request) -> Found:
-    """Take one walk."""
+    """Take one walk, or whatever the request's strategy does in its place."""
     began = time.perf_counter()
     space = space_for(request.workload, request.arch, request.feedback, request.learnt)
-    taken = walk(
+    asked = Search(
         space,
         seed=walk_seed(request.seed, request.workload),
         chains=AGAIN_CHAINS if request.start else CHAINS,
         steps=STEPS,
-        graph=request.graph,
         start=request.start or None,
+        evaluations=request.evaluations,
         keep=KEEP,
         traced=KEEP,
         alike=lambda program: FAMILIES[program.family].main_loop(program),
     )
+    taken = strategy("paper" if request.graph == "paper" else request.strategy)(asked)
     trails = tuple(trail.within(request.workload) for trail in taken.trails)
     return Found(tuple(taken.best), trails, taken.evaluations, time.perf_counter() - began)
 

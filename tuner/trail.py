@@ -127,6 +127,10 @@ class Trails:
         before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=False))))
         self._known.setdefault(program, (before or replace(trail, legs=())).then(*trail.legs))
 
+    def of(self, program: Program) -> Trail:
+        """The trail of a known Program."""
+        return self._known[program]
+
     def end(self, program: Program) -> Workload | None:
         """The Workload in whose space the trail of a known Program ends; None where it has no legs."""
         legs = self._known[program].legs

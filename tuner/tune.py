@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from gensor_database.entry import REJECTING, counting
 from gensor_database.record import Verification
 from gensor_database.store import Store
@@ -21,17 +23,21 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
+from .campaign import Campaign
 from .construct import ClassRun, Options
 from .cover import portfolio
 from .measure import Timer
 from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
 from .pool import Candidate, Pool, candidate
 from .result import Result
-from .search import Searcher
+from .search import Found, Request, Searcher
 from .shapes import Row
+from .strategies import exhaustive
 from .verifier import DeviceVerifier
 from .verify import Verdict
 
+SEARCHING = 0.4  # of a budget: the rest compiles and verifies what was found
+FALL = 1e-3  # share by which the whole's predicted time falls before that is told again
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
 
 
@@ -48,6 +54,8 @@ class Run:
     verifier: DeviceVerifier | None = None  # needed where the options say so
     #: told of each kernel before it runs on the device, and by None when the device is idle again
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    #: told of each fall of the whole's predicted time while a budget is spent
+    tell: Callable[[str], None] = lambda line: None
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -56,7 +64,12 @@ class Run:
 
     def spent(self) -> bool:
         """Whether the budget is used up."""
-        return self.budget is not None and time.monotonic() - self.began > self.budget
+        return self.budget is not None and self.elapsed > self.budget
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
         """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
@@ -74,20 +87,59 @@ class Run:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
         with Searcher(self.options.jobs) as searcher:
+            founds = self._scheduled(groups, searcher) if self.budget is not None else {}
             for by_key in groups.values():
-                yield from self._class(by_key, searcher)
+                yield from self._class(by_key, searcher, founds)
+
+    def _scheduled(self, groups: dict[str, dict[str, list[Row]]], searcher: Searcher) -> dict[str, Found]:
+        """Search for all workloads as their share of the whole deserves, within a share of the budget; what was found
+        by keys. `groups` is put in the order in which classes should be finished."""
+        calls: dict[str, tuple[Workload, float]] = {}
+        for key, rows in ((key, rows) for by_key in groups.values() for key, rows in by_key.items()):
+            workload = rows[0].workload
+            assert workload is not None
+            if stored_result(self.store, workload, self.arch, self.options) is None:
+                calls[key] = workload, sum(row.count for row in rows)
+        if not calls or self.spent():
+            return {}
+        options = self.options
+        first = next(iter(calls.values()))[0]
+        base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
+        campaign = Campaign(base, calls)
+        told = self._estimate(campaign, np.inf)
+        for _ in campaign.run(searcher):
+            told = self._estimate(campaign, told)
+            self.progress("slices", 1)
+            if self.elapsed > SEARCHING * (self.budget or 0.0):
+                break
+        urgency = campaign.urgency()
+        order = sorted(groups, key=lambda group: -urgency.get(group, np.inf))  # what is stored costs nothing: first
+        groups.update({group: groups.pop(group) for group in order})
+        return campaign.founds()
+
+    def _estimate(self, campaign: Campaign, told: float) -> float:
+        """Tell the whole's predicted time where it fell since it was `told` (seconds); what was told last."""
+        if campaign.seconds > (1 - FALL) * told:
+            return told
+        spent = f"{sum(task.slices for task in campaign.tasks)} slices of {len(campaign.tasks)} workloads"
+        self.tell(f"{self.elapsed:6.1f} s: end to end {campaign.seconds * 1e3:.4f} ms predicted after {spent}")
+        return campaign.seconds
 
     def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
         """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
         if operator(workload.operator).empty(workload):
             return "unsupported", "an empty result needs no kernel"
         try:
-            Space(workload, self.arch)
+            space = Space(workload, self.arch)
+            if self.options.strategy == "exhaustive":
+                exhaustive.admit(space)
         except UnsupportedError as error:
             return "unsupported", error.reason
         return None
 
-    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _class(
+        self, by_key: dict[str, list[Row]], searcher: Searcher, founds: dict[str, Found]
+    ) -> Iterator[tuple[Row, Result]]:
         todo: dict[str, Workload] = {}
         for key, rows in by_key.items():
             workload = rows[0].workload
@@ -108,6 +160,7 @@ class Run:
             recorded=self._recorded,
             trying=self.trying,
             learnt=self.learnt,
+            given=founds,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():

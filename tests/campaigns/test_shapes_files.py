@@ -123,6 +123,7 @@ OPTIONS = (
         "--measure",
         "--verify",
         "--graph",
+        "--strategy",
         "--json",
     ),
     *("--quiet", "-q", "--kernel", "--binaries", "--dry-run", "--other-abi", "--out", "--memory", "--nothing", "-h"),

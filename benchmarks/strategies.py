@@ -1,0 +1,226 @@
+"""The tuner's search strategies beside each other: on measured spaces, replayed, and on the potential.
+
+    python -m benchmarks.strategies [DATA.csv.gz:PART ...] [--potential SHAPES.csv:ARCH:ROW ...] [--seeds 20]
+                                    [--told] [--evaluations 64,256,1024] [--seconds 10,60,300]
+                                    [--only NAME,NAME] [--json FILE] [--plot FILE.png]
+
+At equal numbers of evaluations and at equal seconds: medians and quartiles, over seeds, of how much slower than the
+optimum the best point found is (on the potential: than the best point anybody found). On a measured space a point
+costs its published time, RUNS times over, as its measurement did; compiling it is not in the data. To that come the
+CPU seconds that the strategy itself takes. On the potential only these count.
+
+`walk` is the walk with the learned potential: there the roofline and what it learns from the points it evaluated;
+`walk, blind` follows measured times alone, as the others do, and sees neither. With --told, `evolution, told` and
+`annealing, told` have the roofline's terms as features, which is more than their publications had. `kernel tuner` are
+its own strategies in its simulation mode, where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.space import Space
+from gensor_tuner.shapes import read_shapes
+from gensor_tuner.strategies import Search, strategy
+
+from . import kernel_tuner_space as kernel_tuner
+from .measured_space import Space as MeasuredSpace
+from .measured_space import load
+from .replayed import Replayed, Timed
+from .strategies_figures import Compared, Limits, beaten, line, plot, quartiles, read, written
+
+RUNS = kernel_tuner.RUNS
+#: Strategies whose plan depends on the number of evaluations: they run once for each number.
+PLANNED = ("walk", "walk, blind", "paper")
+#: Those that are also told the terms on measured spaces.
+TOLD = ("evolution", "annealing")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was evaluated, in order: `best` so far (n,) in seconds, and the `clock` after each, in seconds."""
+
+    best: np.ndarray
+    clock: np.ndarray
+
+    @classmethod
+    def of(cls, found: Sequence[np.ndarray], own: Sequence[float], runs: int) -> Trace:
+        """From batches of seconds, the strategy's CPU seconds before each batch, and how often each point runs."""
+        times = np.concatenate(found)
+        spent = np.repeat(own, [len(batch) for batch in found]) + runs * np.cumsum(times)
+        return cls(np.minimum.accumulate(times), spent)
+
+    def after(self, evaluations: int) -> float:
+        """The best of so many."""
+        return float(self.best[min(evaluations, len(self.best)) - 1])
+
+    def within(self, seconds: float) -> float:
+        """The best of so many seconds; infinite where not one evaluation was done."""
+        count = int(np.searchsorted(self.clock, seconds, side="right"))
+        return float(self.best[count - 1]) if count else float("inf")
+
+
+class Recorded:
+    """A family that keeps what it evaluated, and when."""
+
+    def __init__(self, family: Any, trace: list[tuple[float, np.ndarray]]):
+        self._family, self._trace = family, trace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def potential(self, points: np.ndarray) -> np.ndarray:
+        """The family's, kept."""
+        now = time.process_time()
+        seconds: np.ndarray = self._family.potential(points)
+        self._trace.append((now, seconds))
+        return seconds
+
+
+class RecordedSpace:
+    """A space of such families."""
+
+    def __init__(self, space: Any):
+        self.trace: list[tuple[float, np.ndarray]] = []
+        self.families = tuple(Recorded(family, self.trace) for family in space.families)
+
+
+def searched(name: str, space: Any, seed: int, evaluations: int, runs: int) -> Trace:
+    """One search."""
+    recorded = RecordedSpace(space)
+    began = time.process_time()
+    strategy(name)(Search(recorded, seed=seed, evaluations=evaluations))
+    return Trace.of([s for _, s in recorded.trace], [t - began for t, _ in recorded.trace], runs)
+
+
+Runner = Callable[[int, int], Trace]  # seed, evaluations
+
+
+def measured_runners(data: MeasuredSpace, told: bool) -> dict[str, Runner]:
+    """Every strategy on a measured space, by the name it is reported under."""
+    timed, replayed = Timed(data), Replayed(data)
+
+    def runner(name: str, space: Any) -> Runner:
+        return lambda seed, evaluations: searched(name, space, seed, evaluations, RUNS)
+
+    runners = {"walk": runner("walk", replayed), "walk, blind": runner("walk", timed)}
+    runners |= {name: runner(name, timed) for name in ("paper", "evolution", "annealing", "random")}
+    return runners | {f"{name}, told": runner(name, replayed) for name in TOLD if told}
+
+
+def kernel_tuner_runners(simulator: kernel_tuner.Simulator) -> dict[str, Runner]:
+    """Kernel Tuner's on the same space."""
+
+    def runner(name: str) -> Runner:
+        def run(seed: int, evaluations: int) -> Trace:
+            found, own = simulator.search(name, evaluations, seed)
+            return Trace.of([found / 1e3], [own], RUNS)
+
+        return run
+
+    return {f"kernel tuner: {name}": runner(name) for name in kernel_tuner.STRATEGIES}
+
+
+def potential_runners(space: Space) -> dict[str, Runner]:
+    """Every strategy on the potential."""
+
+    def runner(name: str) -> Runner:
+        return lambda seed, evaluations: searched(name, space, seed, evaluations, 0)
+
+    return {name: runner(name) for name in ("walk", "paper", "evolution", "annealing", "random")}
+
+
+def compared(runners: dict[str, Runner], options: argparse.Namespace) -> dict[str, Limits]:
+    """Quartiles and the least of the milliseconds found, by strategy and by limit: "64" evaluations, "60 s"."""
+    found: dict[str, Limits] = {}
+    for name, run in runners.items():
+        if options.only and name not in options.only:
+            continue
+        began = time.perf_counter()
+        limits: dict[str, list[float]] = {}
+        for seed in range(options.seeds):
+            whole = run(seed, max(options.evaluations))
+            for number in options.evaluations:
+                again = name in PLANNED and number != max(options.evaluations)
+                limits.setdefault(str(number), []).append((run(seed, number) if again else whole).after(number))
+            for seconds in options.seconds:
+                limits.setdefault(f"{seconds:g} s", []).append(whole.within(seconds))
+        found[name] = {limit: quartiles(np.array(each) * 1e3) for limit, each in limits.items()}
+        print(f"  {name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def on_measured(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
+    """(title, figures) of DATA:PART."""
+    data = load(*given.rsplit(":", 1))
+    data = data.rows(~np.isnan(data.time_ms))
+    runners = measured_runners(data, options.told)
+    optimum = float(data.time_ms.min())
+    refused = kernel_tuner.missing()
+    if refused is not None:
+        print(refused, file=sys.stderr)
+        return data.arch.part, Compared(optimum, compared(runners, options))
+    with kernel_tuner.Simulator(data) as simulator:
+        return data.arch.part, Compared(optimum, compared(runners | kernel_tuner_runners(simulator), options))
+
+
+def on_potential(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
+    """(title, figures) of SHAPES:ARCH:ROW."""
+    path, arch, row = given.rsplit(":", 2)
+    asked = read_shapes(path)[int(row)]
+    if asked.workload is None:
+        raise ValueError(f"{given}: row {row} has no workload")
+    space = Space(asked.workload, lookup(arch))
+    return f"potential of {asked.name}, {arch}", Compared(None, compared(potential_runners(space), options))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("measured", nargs="*", metavar="DATA.csv.gz:PART")
+    parser.add_argument("--potential", action="append", default=[], metavar="SHAPES.csv:ARCH:ROW")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--evaluations", type=_numbers(int), default=[64, 256, 1024], metavar="N,N,N")
+    parser.add_argument("--seconds", type=_numbers(float), default=[10.0, 60.0, 300.0], metavar="S,S,S")
+    parser.add_argument("--told", action="store_true", help="also tell evolution and annealing the roofline's terms")
+    parser.add_argument("--only", type=_numbers(str), metavar="NAME,NAME", help="some strategies, by reported name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="what it has of other strategies and spaces stays")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where the walk's median is nowhere above those of random, annealing and evolution, else 1."""
+    options = _arguments(argv)
+    spaces = read(options.json, options.seeds) if options.json and options.json.exists() else {}
+    todo = [(on_measured, given) for given in options.measured] + [(on_potential, g) for g in options.potential]
+    for compare, given in todo:
+        title, found = compare(given, options)
+        before = spaces[title].found if title in spaces else {}
+        spaces[title] = Compared(found.optimum, before | found.found)
+    for title, each in spaces.items():
+        print(f"{title}: % slower than the optimum, median (quartiles) over {options.seeds} seeds")
+        print("\n".join(f"  {line(name, limits)}" for name, limits in each.regrets().items()))
+    lost = beaten(spaces, [str(number) for number in options.evaluations])
+    print("walk is beaten: " + ("; ".join(lost) or "nowhere"))
+    if options.json:
+        options.json.write_text(written(spaces, options.seeds, RUNS), encoding="utf-8")
+    if options.plot and (refused := plot(options.plot, spaces, options.evaluations)):
+        print(refused, file=sys.stderr)
+    return 1 if lost else 0
+
+
+def _numbers(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [kind(each) for each in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Search strategies behind one interface: a function from a Search to the Walk it took, one file each.
+
+A strategy sees a space (its families' lattices, what is legal there, and the potential of many points at once) and how
+many evaluations it may spend; nothing of operators. The same strategies search predicted and measured times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from ..walk import Walk
+from .landscape import Search
+
+__all__ = ["STRATEGIES", "Search", "Strategy", "Walk", "strategy"]
+
+Strategy = Callable[[Search], Walk]
+
+#: Names `--strategy` takes, each a module here with a function `search`; the first is the default.
+STRATEGIES = ("walk", "paper", "evolution", "annealing", "random", "exhaustive")
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy of this name. Raises ValueError where there is none."""
+    if name not in STRATEGIES:
+        raise ValueError(f"a strategy is one of {', '.join(STRATEGIES)}, not {name!r}")
+    found: Strategy = import_module(f".{name}", __name__).search
+    return found

@@ -1,0 +1,36 @@
+"""Every legal point: the true optimum, where a lattice is small enough to enumerate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+
+from ..walk import Walk
+from .landscape import Landscape, Search
+
+#: Lattice points, legal or not, that are looked at: seconds.
+MOST = 1 << 23
+
+
+def admit(space: Any) -> int:
+    """How many lattice points a search of `space` looks at. Raises UnsupportedError where these are too many."""
+    looked = sum(int(np.prod(family.extents[1:].astype(object))) for family in space.families)
+    if looked > MOST:
+        raise UnsupportedError(f"its lattices have {looked:.0e} points, and an exhaustive search looks at {MOST:.0e}")
+    return looked
+
+
+def search(asked: Search) -> Walk:
+    """Evaluate every legal complete point, in the order of codes, as far as the evaluations go (None: all).
+
+    Raises UnsupportedError where the lattices have more than MOST complete points.
+    """
+    looked = admit(asked.space)
+    landscape = Landscape(asked, looked)
+    for number, family in enumerate(landscape.families):
+        for points in family.enumerate():
+            landscape.evaluate(landscape.codes(number, points))
+    return landscape.found()

@@ -1,0 +1,207 @@
+"""What a strategy searches: the points of all families as one set of numbers, and evaluations that are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..actions import plainness
+from ..graph import Graph, Numbers, Points
+from ..region import TIE
+from ..trail import start_of
+from ..walk import SIFTED, Walk
+
+#: Draws for one redrawn or crossed point before its parent stands for it.
+TRIES = 4
+Codes = Numbers
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a strategy is asked.
+
+    `space`: has `families`, lattices with a `potential` in seconds; where these are measured times, each family also
+    has `prior(points)`, the seconds predicted, and `features(points)`, float32 (features, n), both free of charge.
+    `evaluations`: distinct complete points whose potential may be computed; None is the strategy's own number.
+    `start`, `keep`, `traced`, `alike`: as `walk` has them. The walk alone heeds `chains` and `steps`.
+    """
+
+    space: Any
+    seed: int = 0
+    evaluations: int | None = None
+    start: Sequence[Any] | str | None = None
+    chains: int = 64
+    steps: int = 250
+    keep: int = 256
+    traced: int = 1
+    alike: Callable[[Any], Hashable] | None = None
+
+
+class Landscape:
+    """Complete points of all families of a space, each a code: int64, unique over the families."""
+
+    def __init__(self, search: Search, usual: int):
+        """`usual`: evaluations where the search names no number.
+
+        Raises ValueError where the lattices have 2^62 points or more together.
+        """
+        self.search = search
+        self.families = list(search.space.families)
+        self.budget = usual if search.evaluations is None else search.evaluations
+        sizes = [int(np.prod(family.extents.astype(object))) for family in self.families]
+        if sum(sizes) >= 1 << 62:
+            raise ValueError(f"lattices of {sum(sizes)} points do not fit 62-bit codes")
+        self._first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.seconds: dict[int, float] = {}
+
+    # ---- codes and points
+
+    def family_of(self, codes: Codes) -> Numbers:
+        """Numbers of the families these codes belong to (n,)."""
+        return np.searchsorted(self._first, codes, side="right") - 1
+
+    def points(self, number: int, codes: Codes) -> Points:
+        """Lattice points (n, d) of codes of one family."""
+        points: Points = self.families[number].decode(codes - self._first[number])
+        return points
+
+    def codes(self, number: int, points: Points) -> Codes:
+        """Codes of points (n, d) of one family."""
+        return np.asarray(self.families[number].encode(points) + self._first[number], np.int64)
+
+    def _by_family(self, codes: Codes) -> list[tuple[int, Numbers]]:
+        """(number of a family, where its codes are), for the families that occur."""
+        numbers = self.family_of(codes)
+        return [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
+
+    @cached_property
+    def graphs(self) -> list[Graph]:
+        """The construction graph of each family."""
+        return [Graph(family) for family in self.families]
+
+    # ---- where to go
+
+    def starts(self) -> Codes:
+        """Where a search is told to begin: the Programs of `search.start`, or the families' own starters."""
+        wanted = self.search.start
+        if wanted == "random":
+            return np.empty(0, np.int64)
+        found = []
+        for number, family in enumerate(self.families):
+            programs = family.family.starters(family.workload, family.arch) if wanted is None else wanted
+            for program in programs:
+                try:
+                    point = np.asarray(family.point(program))[None]
+                except (KeyError, ValueError):  # another family's, or a value this lattice lacks
+                    continue
+                if family.legal(point)[0]:
+                    found.append(self.codes(number, point))
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def random(self, count: int, rng: np.random.Generator) -> Codes:
+        """About `count` random legal points, in equal shares of the families, shuffled; fewer where few are legal."""
+        share = -(-count // len(self.families))
+        found = [self.codes(i, graph.scatter(share, rng)) for i, graph in enumerate(self.graphs)]
+        return rng.permutation(np.concatenate(found))[:count]
+
+    def redrawn(self, codes: Codes, rng: np.random.Generator) -> Codes:
+        """Each point with one coordinate at another value, drawn evenly; itself where TRIES such draws are illegal."""
+
+        def draw(number: int, points: Points, where: Numbers) -> Points:
+            extents = self.families[number].extents
+            free = np.flatnonzero(extents[1:] > 1) + 1
+            if free.size:
+                axis = rng.choice(free, where.size)
+                rows = np.arange(where.size)
+                points[rows, axis] = (points[rows, axis] + rng.integers(1, extents[axis])) % extents[axis]
+            return points
+
+        return self._changed(codes, draw)
+
+    def crossed(self, codes: Codes, others: Codes, rng: np.random.Generator) -> Codes:
+        """Each point with every coordinate from itself or its partner, which may be another family's: then itself."""
+        partners = np.where(self.family_of(codes) == self.family_of(others), others, codes)
+
+        def draw(number: int, points: Points, where: Numbers) -> Points:
+            return np.where(rng.random(points.shape) < 0.5, points, self.points(number, partners[where]))
+
+        return self._changed(codes, draw)
+
+    def _changed(self, codes: Codes, draw: Callable[[int, Points, Numbers], Points]) -> Codes:
+        """The first legal one of TRIES points drawn from each of these, the point itself where none is."""
+        result = codes.copy()
+        for number, where in self._by_family(codes):
+            repeated = np.tile(where, TRIES)
+            drawn = draw(number, self.points(number, codes[repeated]), repeated)
+            legal = np.flatnonzero(self.families[number].legal(drawn))[::-1]
+            result[repeated[legal]] = self.codes(number, drawn[legal])  # the first of each is written last
+        return result
+
+    # ---- what is known
+
+    @property
+    def left(self) -> int:
+        """Evaluations that may still be spent."""
+        return max(self.budget - len(self.seconds), 0)
+
+    def evaluate(self, codes: Codes) -> None:
+        """Compute the potential of those not known yet, in their order, as far as the budget goes."""
+        fresh = list(dict.fromkeys(code for code in codes.tolist() if code not in self.seconds))[: self.left]
+        new = np.array(fresh, np.int64)
+        for number, where in self._by_family(new):
+            seconds = self.families[number].potential(self.points(number, new[where]))
+            self.seconds.update(zip(new[where].tolist(), seconds.tolist(), strict=True))
+
+    def known(self) -> tuple[Codes, NDArray[np.float64]]:
+        """Codes evaluated so far and their seconds, in the order of evaluation but for families in one batch."""
+        return np.fromiter(self.seconds, np.int64, len(self.seconds)), np.array(list(self.seconds.values()))
+
+    def fresh(self, codes: Codes) -> Codes:
+        """Those never evaluated, each once, in their order."""
+        return np.array(list(dict.fromkeys(c for c in codes.tolist() if c not in self.seconds)), np.int64)
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """Names of all families' coordinates."""
+        return list(dict.fromkeys(axis.name for family in self.families for axis in family.coordinates[1:]))
+
+    def features(self, codes: Codes) -> NDArray[np.float32]:
+        """What a learned model is told of points, float32 (n, features): the family and every coordinate's value, -1
+        for coordinates of other families; and what the family itself tells."""
+        rows: list[tuple[Numbers, NDArray[np.float32]]] = []
+        for number, where in self._by_family(codes):
+            family, points = self.families[number], self.points(number, codes[where])
+            table = np.full((where.size, 1 + len(self.axes)), -1, np.float32)
+            table[:, 0] = number
+            for axis, column in zip(family.coordinates[1:], points.T[1:], strict=True):
+                table[:, 1 + self.axes.index(axis.name)] = np.array(axis.values)[column]
+            more = getattr(family, "features", None)
+            rows.append((where, table if more is None else np.concatenate([table, more(points).T], axis=1)))
+        result = np.empty((codes.size, rows[0][1].shape[1] if rows else 0), np.float32)
+        for where, table in rows:
+            result[where] = table
+        return result
+
+    def found(self) -> Walk:
+        """What was found: the best Programs, as a walk returns them; no actions led to them."""
+        codes, seconds = self.known()
+        if not codes.size:
+            raise ValueError("no legal Program was found: no family serves this workload, or the budget is zero")
+        search = self.search
+        numbers = self.family_of(codes)
+        tie = np.zeros(codes.size)
+        for number, where in self._by_family(codes):
+            tie[where] = -TIE * (self.points(number, codes[where]) @ plainness(self.families[number].coordinates))
+        order = np.lexsort((codes, tie, numbers, seconds))
+        ranked: dict[Hashable, tuple[Any, float]] = {}
+        for i in order[: search.keep if search.alike is None else SIFTED * search.keep].tolist():
+            number = int(numbers[i])
+            program = self.families[number].program(self.points(number, codes[i : i + 1])[0])
+            ranked.setdefault(program if search.alike is None else search.alike(program), (program, float(seconds[i])))
+        best = list(ranked.values())[: search.keep]
+        return Walk(best, [start_of(program, "full") for program, _ in best[: search.traced]], len(codes), 0)

@@ -1,0 +1,67 @@
+"""The cost model of the strategies that learn one from nothing but what they evaluated, and their common loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gensor_kernels.errors import ToolMissingError
+
+from ..residual import INSTALL
+from .landscape import Codes, Landscape
+
+#: Evaluations without a budget: both publications measure about a thousand points of an operator.
+USUAL = 1024
+#: Evaluations between two fits, and the share of each batch that is drawn at random: both publications' settings.
+BATCH, EPSILON = 64, 0.05
+
+
+class CostModel:
+    """Boosted trees that predict throughput, the best known seconds over a point's: 1 is the best, 0 is hopeless."""
+
+    def __init__(self, landscape: Landscape, settings: Mapping[str, Any], seed: int):
+        """Fits to everything evaluated so far. Raises ToolMissingError without LightGBM."""
+        try:
+            import lightgbm
+        except ImportError as error:
+            raise ToolMissingError(f"this strategy learns a cost model with LightGBM: {INSTALL}") from error
+        codes, seconds = landscape.known()
+        self._landscape = landscape
+        quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1, "seed": seed}
+        settings = {**quiet, **settings}
+        rounds = settings.pop("rounds")
+        throughput = seconds.min() / seconds
+        data = lightgbm.Dataset(landscape.features(codes), throughput, params=settings, weight=throughput)
+        self._model = lightgbm.train(settings, data, num_boost_round=rounds)
+        self._scores: dict[int, float] = {}  # searches come by the same points again and again
+
+    def __call__(self, codes: Codes) -> NDArray[np.float64]:
+        """Predicted throughput of points (n,)."""
+        new = np.array([code for code in dict.fromkeys(codes.tolist()) if code not in self._scores], np.int64)
+        if new.size:
+            predicted = self._model.predict(self._landscape.features(new), num_threads=1)
+            self._scores.update(zip(new.tolist(), np.asarray(predicted).tolist(), strict=True))
+        return np.array([self._scores[code] for code in codes.tolist()])
+
+
+def rounds(
+    landscape: Landscape,
+    settings: Mapping[str, Any],
+    propose: Callable[[CostModel, int], Codes],
+    rng: np.random.Generator,
+) -> None:
+    """Spend a landscape's evaluations in batches: the first one random, each further one what `propose` makes of the
+    model of those before, best first, with a share of random points in its place at the end."""
+    landscape.evaluate(np.concatenate([landscape.starts(), landscape.random(BATCH, rng)])[:BATCH])
+    stuck = 0
+    while landscape.left and landscape.seconds and stuck < 3:
+        before = len(landscape.seconds)
+        model = CostModel(landscape, settings, int(rng.integers(1 << 31)))
+        chosen = landscape.fresh(propose(model, BATCH))[: BATCH - round(EPSILON * BATCH)]
+        landscape.evaluate(chosen)
+        # Random points also fill a batch for which too little was proposed.
+        landscape.evaluate(landscape.fresh(landscape.random(BATCH, rng))[: BATCH - chosen.size])
+        stuck = stuck + 1 if len(landscape.seconds) == before else 0

@@ -1,0 +1,21 @@
+"""The paper's graph: Tile, Untile, Cache and VThread by reconstructed local benefits (`gensor_tuner.paper`)."""
+
+from __future__ import annotations
+
+from .. import walk as construction
+from .landscape import Search
+
+
+def search(asked: Search) -> construction.Walk:
+    """Walk the paper's graph from the minimal Programs; the potential chooses among what was visited, at the end."""
+    return construction.walk(
+        asked.space,
+        seed=asked.seed,
+        chains=asked.chains,
+        steps=asked.steps,
+        graph="paper",
+        budget=asked.evaluations,
+        keep=asked.keep,
+        traced=asked.traced,
+        alike=asked.alike,
+    )

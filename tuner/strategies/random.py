@@ -1,0 +1,23 @@
+"""Random legal points, without replacement."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..walk import Walk
+from .landscape import Landscape, Search
+
+#: Evaluations without a budget: what a walk of 48 x 200 steps makes.
+USUAL = 20_000
+
+
+def search(asked: Search) -> Walk:
+    """Evaluate random legal points until the evaluations are spent, or draws bring nothing new."""
+    rng = np.random.Generator(np.random.PCG64(asked.seed))
+    landscape = Landscape(asked, USUAL)
+    landscape.evaluate(landscape.starts())
+    before = -1
+    while landscape.left and len(landscape.seconds) > before:
+        before = len(landscape.seconds)
+        landscape.evaluate(landscape.random(2 * landscape.left, rng))
+    return landscape.found()

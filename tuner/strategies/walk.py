@@ -1,0 +1,114 @@
+"""The walk (`gensor_tuner.walk`): over the potential where that is what counts, over a learned one where it is free.
+
+Where a space's evaluations are measured times, the walk follows the predicted ones, which cost nothing: it walks,
+evaluates the best predicted points, fits a residual to what they took (`gensor_tuner.residual`), and walks again by
+prediction minus doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gensor_kernels.machine.residual import Residual
+
+from .. import walk as construction
+from ..graph import Points
+from ..residual import Measured, fit
+from .landscape import Codes, Landscape, Search
+
+#: Evaluations between two fits: the first batches are small, since the potential ranks and every fit may change that.
+FIRST, BATCH = 16, 64
+#: Doubts that are taken off a prediction: what is not known well is worth an evaluation.
+BOLD = 1.0
+#: Evaluations without a budget.
+USUAL = 256
+#: Chains and steps of a walk over predictions.
+CHAINS, STEPS = 32, 100
+
+
+def search(asked: Search) -> construction.Walk:
+    """Walk, and where evaluations are measured learn from them. Raises ToolMissingError then without LightGBM."""
+    if any(hasattr(family, "prior") for family in asked.space.families):
+        return _learning(asked)
+    return construction.walk(
+        asked.space,
+        seed=asked.seed,
+        chains=asked.chains,
+        steps=asked.steps,
+        start=asked.start,
+        budget=asked.evaluations,
+        keep=asked.keep,
+        traced=asked.traced,
+        alike=asked.alike,
+    )
+
+
+class Predicted:
+    """A family whose potential is what is predicted of it, less the doubt about that."""
+
+    def __init__(self, family: Any, model: Residual | None):
+        self._family, self._model = family, model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def potential(self, points: Points) -> NDArray[np.float64]:
+        """Seconds."""
+        prior: NDArray[np.float64] = self._family.prior(points)
+        if self._model is None:
+            return prior
+        name = self._family.family.name
+        mean, doubt = self._model.predict(self._family.features(points), self._family.arch.part, name, name)
+        return np.asarray(prior * np.exp(mean - BOLD * doubt), np.float64)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A space of such families."""
+
+    families: tuple[Predicted, ...]
+
+
+def _learning(asked: Search) -> construction.Walk:
+    landscape = Landscape(asked, USUAL)
+    batch, number = FIRST, 0
+    while landscape.left:
+        before = len(landscape.seconds)
+        model = _residual(landscape, asked.seed) if before else None
+        predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
+        # So many that enough of them are new.
+        known = before + min(batch, landscape.left)
+        walked = construction.walk(predictions, seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known)
+        landscape.evaluate(landscape.fresh(_codes(landscape, walked))[:batch])
+        if len(landscape.seconds) == before:
+            break
+        batch, number = min(2 * batch, BATCH), number + 1
+    return landscape.found()
+
+
+def _residual(landscape: Landscape, seed: int) -> Residual:
+    """Fitted to everything evaluated."""
+    codes, seconds = landscape.known()
+    numbers = landscape.family_of(codes)
+    samples = []
+    for number, family in enumerate(landscape.families):
+        where = numbers == number
+        points = landscape.points(number, codes[where])
+        ratio = np.log(seconds[where] / family.prior(points))
+        name = family.family.name
+        samples.append(Measured(family.arch.part, name, name, family.features(points), ratio))
+    return fit(samples, [str(i) for i in range(len(samples[0].x))], seed)
+
+
+def _codes(landscape: Landscape, walked: construction.Walk) -> Codes:
+    """Codes of what a walk found, best first."""
+    number = {family.family.name: i for i, family in enumerate(landscape.families)}
+    codes = []
+    for program, _ in walked.best:
+        at = number[program.family]
+        codes.append(landscape.codes(at, landscape.families[at].point(program)[None])[0])
+    return np.array(codes, np.int64)
