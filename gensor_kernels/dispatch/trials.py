@@ -12,7 +12,7 @@ from .arguments import Call, Operation
 from .call_plans import Base, KernelPlan, LibraryPlan
 from .contract import Study, target, views
 from .library import Kernel
-from .plan import FallbackPlan, Plan
+from .plan import NOWHERE, FallbackPlan, Plan
 from .racing import Bind, may, race
 from .staging import clearance
 from .tiers import Request
@@ -75,6 +75,7 @@ class Trial:
 class TrialPlan(Trial):
     """Of a product."""
 
+    placed = NOWHERE
     plan: Plan
 
     def __init__(self, runtime: Runtime, call: Call, precision: str | None, request: Request, plan: Plan):
