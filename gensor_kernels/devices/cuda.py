@@ -55,6 +55,14 @@ def current_device() -> Callable[[], int]:
     return query
 
 
+def make_current(number: int) -> None:
+    """Makes a device the calling thread's current one; ToolMissingError where CuPy reaches none of that number."""
+    try:
+        import_cupy().cuda.Device(number).use()
+    except RuntimeError as error:
+        raise ToolMissingError(about_device(error)) from error
+
+
 def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
     """As `launcher`, where some launches get tensor maps behind Params, or walk their grid on ``sms`` multiprocessors.
 

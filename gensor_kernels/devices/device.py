@@ -73,6 +73,8 @@ class Device:
     #: None where kernels are not supported, for the reason in `unsupported`
     arch: Arch | None
     unsupported: str
+    #: which of the machine's devices it is
+    number: int = 0
     #: the array library: NumPy or CuPy
     xp: Any
     #: True where nothing but kernels may serve a call: tier 4 raises

@@ -138,11 +138,15 @@ def matmul(
     """
     runtime = _only or _emulated.get() or _current()
     if prologue is not None:
+        from .prepared import matmul_behind
+
         asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
-        return _prepared(runtime, a, b, asked, prologue, out, dtype, precision, types)
+        return matmul_behind(runtime, a, b, asked, prologue, out, dtype, precision, types)
     if dtype_a is not None or dtype_b is not None:
+        from .stored_products import typed_product
+
         steps = operations(alpha, bias, add, activation, epilogue)
-        return _stored(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
+        return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
     try:
@@ -152,47 +156,6 @@ def matmul(
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)
     return runtime.call(a, b, out, steps, dtype, precision)
-
-
-def _prepared(
-    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
-) -> Any:
-    """A product with a prologue; `asked` are the arguments of `operations`, `types` those of _stored."""
-    from .prepared import in_front, product
-
-    if types == (None, None):
-        try:
-            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
-        except FusedAsked:
-            pass
-    alpha, bias, add, activation, epilogue = asked
-    return matmul(
-        *(in_front(runtime, a, prologue), b, out),
-        alpha=alpha,
-        bias=bias,
-        add=add,
-        activation=activation,
-        epilogue=epilogue,
-        dtype=dtype,
-        precision=precision,
-        dtype_a=types[0],
-        dtype_b=types[1],
-    )
-
-
-def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, precision: Any, types: Any) -> Any:
-    """A product of operands whose element types are named."""
-    import numpy as np
-
-    from .calls import call
-    from .stored_products import STORED_PRODUCT, Stored, stored_name
-
-    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
-    runtime.check(inputs[0], inputs[1], out, steps, precision)
-    if dtype is None and out is not None:
-        dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))
-    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)
 
 
 def current_runtime() -> Runtime:

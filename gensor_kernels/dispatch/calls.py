@@ -184,7 +184,7 @@ def choose(
     request = _request(base, problem, steps, capturing)
     choice = tiers.choose(request, runtime.library)
     if improving:
-        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes)
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
     if studied.staged and not capturing:
         kind = copying.kind(runtime, problem, _arrays(inputs, out, steps))
         choice = copying.weighed(runtime, kind, request.one_call, choice)

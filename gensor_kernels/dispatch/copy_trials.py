@@ -36,9 +36,7 @@ class CopyTrial(Trial):
         """The Plan after a timing; there is none where no kernel is stored for the copies."""
 
         def race() -> bool:
-            return bool(contenders(self.request, self.runtime.library)) and weigh(
-                self.runtime, self.kind, ours, theirs
-            )
+            return bool(contenders(self.request, self.runtime.library)) and weigh(self.runtime, self.kind, ours, theirs)
 
         return self.step(race, replan)
 

@@ -101,6 +101,7 @@ class SwitchedPlan:
     """
 
     placed = NOWHERE
+
     def __init__(self, runtime: Runtime, call: Call, plan: Plan):
         self.runtime, self.call, self.plan, self.tier = runtime, call.without_arrays(), plan, plan.tier
 

@@ -151,7 +151,7 @@ def choose(
     )
     choice = tiers.choose(request, runtime.library)
     if improving:
-        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes)
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
     if staging is not None and not request.captured:
         kind = copying.kind(runtime, problem, arrays_of(call, a, b, out))
         choice = copying.weighed(runtime, kind, call.one_call, choice)
