@@ -24,13 +24,12 @@ NOWHERE: Placed = (-1, -1, -1, None, None, None, None, 0, None)
 class Plan(Protocol):
     """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one).
 
-    `tier` is the one that serves it, 0 where there is nothing to compute; `placed` is what a call at the addresses it
-    names comes to, NOWHERE where that is not known.
+    `tier` is the one that serves it, 0 where there is nothing to compute. Plans of products also have `placed`: what a
+    call at the addresses it names comes to, NOWHERE where that is not known.
     """
 
     call: Call
     tier: int
-    placed: Placed
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """The result: `out` where there is one."""

@@ -33,7 +33,7 @@ class Runtime:
         self.device, self.library = device, library
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        self.find: Callable[[Any], Plan | None] = self.plans.get
+        self.find: Callable[[Any], Any] = self.plans.get
         self.after_fork()
         forking.renew(self)
         self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
