@@ -260,6 +260,7 @@ def test_a_plan_that_cannot_be_made_after_a_race_leaves_the_one_there_is(monkeyp
     assert "after a race: gone meanwhile" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore:what is measured and tuned is kept for this process only")
 def test_rows_that_nobody_can_store_do_not_reach_the_call(monkeypatch):
     made = raced(RuntimeError("never"), at=10**9)
     monkeypatch.setenv("GENSOR_DB", "~nobody-of-this-name/user.db")
@@ -326,9 +327,9 @@ def test_ctrl_c_at_any_time_of_many_calls(monkeypatch):
     for delay in range(40):
         made.plans.clear()
         made.raced.clear()
-        signal.setitimer(signal.ITIMER_REAL, 0.001 + delay * 0.0007)
         previous = signal.signal(signal.SIGALRM, lambda *_: interrupt())
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + delay * 0.0007)
             for _ in range(200):
                 assert set(products(made, 1)) <= {0.0, 55.0}
         except KeyboardInterrupt:
