@@ -83,7 +83,9 @@ def test_launches_agree_with_the_terms(index):
         assert launch.grid == terms["blocks"]
         assert launch.block == 32 * terms["warps"]
         assert launch.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert (launch.block, launch.shared_bytes) == resources(WINDOW.constants(program, lattice.workload), lattice.workload)
+        assert (launch.block, launch.shared_bytes) == resources(
+            WINDOW.constants(program, lattice.workload), lattice.workload
+        )
         assert WINDOW.workspace(program, lattice.workload) == (0, False)
         assert all(np.isfinite(value) for value in terms.values())
 

@@ -18,7 +18,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
-from .mma_operands import k_contiguous
+from .mma_operands import copy_lines, k_contiguous
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
@@ -185,7 +185,8 @@ class ContractionMma(ContractionFamily):
                 issue = issue + copies * c[f"piece_issue_{operand}"]
                 widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
+            lines = copy_lines(c, workload, operand, lanes)
+            scattered = np.maximum(lines, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
