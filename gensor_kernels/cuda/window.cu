@@ -26,8 +26,8 @@
 //   C_VECTOR >= size of OUT_TYPE
 //
 // Shared bytes = STAGED && WINDOW ? BLOCK_C * rows of x under a block * round_up(its columns * element, 16)
-//   : STAGED ? BLOCK_C * (rows of x under a block * round_up((BLOCK_W + taps) * element, 16) + window rows * taps * word),
-//     where taps = round_up(window columns, 4)
+//   : STAGED ? BLOCK_C * (rows of x under a block * round_up((BLOCK_W + taps) * element, 16)
+//     + window rows * taps * word), taps = round_up(window columns, 4)
 //   : SPLIT > 1 ? THREADS * OUTPUTS * word : 0
 
 #ifndef IN_TYPE

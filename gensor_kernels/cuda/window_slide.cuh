@@ -53,7 +53,8 @@ DEVICE void stage(const Params &params, const Slide &slide, const Spot &spot, in
                            within((u32)from_column, (u32)sliding.extent[1]);
         if (spot.inside && !valid)
             cover("padding");
-        store_shared(to + (row * slide.pitch + column), load_cell(plane + (from_row * sliding.row + from_column), valid));
+        store_shared(to + (row * slide.pitch + column),
+                     load_cell(plane + (from_row * sliding.row + from_column), valid));
     });
     const gptr<IN_TYPE> filter = gptr<IN_TYPE>(params.b) + spot.channel * sliding.filter_channel;
     const sptr<ACC_TYPE> taps = slide.filter(place / PLANE_THREADS);
@@ -97,8 +98,8 @@ DEVICE void take_taps(ACC_TYPE (&sums)[OUTPUTS], ACC_TYPE (&cells)[THREAD_W + TA
             continue;
         ACC_TYPE taps[TAPS];
         read_taps(taps, row);
-        UNROLL for (int j = 0; j < TAPS; ++j) if (!LAST || within(s + j, slide.window[1])) UNROLL for (
-            int across = 0; across < THREAD_W; ++across) {
+        UNROLL for (int j = 0; j < TAPS; ++j) if (!LAST || within(s + j, slide.window[1]))
+            UNROLL for (int across = 0; across < THREAD_W; ++across) {
             ACC_TYPE &sum = sums[down * THREAD_W + across];
             sum = multiply_add(cells[across + j], taps[j], sum);
         }
@@ -111,8 +112,7 @@ DEVICE void slide_window(const Params &params, const Spot &spot, int place, ACC_
     const int column = place % COLUMN_THREADS, row = place / COLUMN_THREADS % ROW_THREADS;
     stage(params, slide, spot, place,
           corner_of(params.sliding, spot.row - row * THREAD_H, spot.column - column * THREAD_W, 1, 1));
-    const sptr<IN_TYPE> plane =
-        slide.plane(place / PLANE_THREADS) + (row * THREAD_H * slide.pitch + column * THREAD_W);
+    const sptr<IN_TYPE> plane = slide.plane(place / PLANE_THREADS) + (row * THREAD_H * slide.pitch + column * THREAD_W);
     sptr<ACC_TYPE> filter = slide.filter(place / PLANE_THREADS);
     const i32 whole = (i32)((u32)slide.window[1] / TAPS) * TAPS;
     ROLLED for (i32 i = 0; within(i, THREAD_H - 1 + slide.window[0]); ++i) {

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
-from . import epilogue as epilogues
 from . import conv_folded, matmul, winograd
+from . import epilogue as epilogues
 from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
 from .dtypes import ACCUMULATORS, facts
 from .matmul import default_output

@@ -16,7 +16,8 @@ from .window_parts import TAPS, UNROLLED, Call, Tiles, grid, shared_bytes
 F = np.float32
 #: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: three run-time divisions.
 START_ISSUE = 130.0
-#: Instructions of a thread that slides, beside its reads: per row of x, per step along it, per row of outputs in a step.
+#: Instructions of a thread that slides beside its reads: per row of x, per step along it, per row of outputs in a step;
+#: counted in the SASS of sm_87 for tiles of 4 and 8 rows.
 SLIDE_ROW, SLIDE_STEP, SLIDE_TAPS = 12.0, 6.0, 3.0
 SECTOR, LINE = 32.0, 128.0
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
