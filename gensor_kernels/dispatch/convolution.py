@@ -145,8 +145,8 @@ def _named(view: View, axes: Sequence[int], names: str) -> Named:
 
 
 def _folded(
-    sizes: Mapping[str, int], layouts: Mapping[str, str], named: Mapping[str, Named], dtype: str
-) -> tuple[Mapping[str, int], Mapping[str, str], Mapping[str, Named]]:
+    sizes: dict[str, int], layouts: dict[str, str], named: dict[str, Named], dtype: str
+) -> tuple[dict[str, int], dict[str, str], dict[str, Named]]:
     """(sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many of them."""
     by, c = conv_folded.fold(sizes, dtype), sizes["c"]
     for name, column in (("x", "w"), ("w", "s")):
