@@ -86,7 +86,7 @@ def named(group: str, name: str) -> Configuration:
         ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
-        ("window", ("channels, shared", "planes, shared", "staged, idle copiers")),
+        ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
         ("winograd", ("channels last", "filters last, split")),
     ],
 )

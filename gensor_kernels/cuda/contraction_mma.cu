@@ -30,6 +30,7 @@
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 1: WARP_N % (C_VECTOR / O) == 0
 //   EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time, whatever C_VECTOR
 //   k_per_split % BLOCK_K == 0
+//   MASKED 1: A_WINDOW or B_WINDOW is 1 or 2, and rows and columns of the filter are 31 or fewer together
 //
 // Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8,
 //   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
@@ -92,6 +93,9 @@
 #endif
 #ifndef B_WINDOW
 #define B_WINDOW 0 // the same for B
+#endif
+#ifndef MASKED
+#define MASKED 0 // 1: what leaves the image is known by a bit per row and column of the filter, 31 of them at most
 #endif
 #ifndef A_VECTOR
 #define A_VECTOR 16 // bytes per global access of A

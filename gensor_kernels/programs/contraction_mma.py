@@ -18,7 +18,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
-from .mma_operands import k_contiguous
+from .mma_operands import copy_lines, k_contiguous
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
@@ -45,7 +45,7 @@ class ContractionMma(ContractionFamily):
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
-        inlining.NAME,
+        *(inlining.NAME, parts.MASKED),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 
@@ -81,6 +81,7 @@ class ContractionMma(ContractionFamily):
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
+            *parts.masked_coordinate(workload),
         )
 
     @staticmethod
@@ -131,6 +132,7 @@ class ContractionMma(ContractionFamily):
             "epilogue_staged": like,
             **shared.default_epilogue(like),
             inlining.NAME: like * int(asynchronous),
+            parts.MASKED: like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -159,7 +161,7 @@ class ContractionMma(ContractionFamily):
             copies = passes * pieces * _matrices(workload, operand)
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
-                held = held + window_registers(*_entries(workload, operand, passes, pieces))
+                held = held + window_registers(*_entries(workload, operand, passes, pieces), c[parts.MASKED])
             if operand == extents(workload).prepared:
                 held = held + inlining.registers(c, workload, *_entries(workload, operand, passes, pieces))
         held = held + c.get("scale_registers", 0.0)
@@ -185,12 +187,14 @@ class ContractionMma(ContractionFamily):
                 issue = issue + copies * c[f"piece_issue_{operand}"]
                 widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
+            lines = copy_lines(c, workload, operand, lanes)
+            scattered = np.maximum(lines, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 own = _entries(workload, operand, passes, pieces)
-                issue, held = issue + window_issue(*own), held + window_registers(*own)
+                masked = c[parts.MASKED]
+                issue, held = issue + window_issue(*own, masked), held + window_registers(*own, masked)
             if operand == extents(workload).prepared:
                 own = _entries(workload, operand, passes, pieces)
                 issue = issue + inlining.issue(c, workload, *own)
@@ -233,7 +237,8 @@ class ContractionMma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
-        return class_constants(program, workload) | own | {"ASYNC": program["copy"]}
+        masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
+        return class_constants(program, workload) | own | {"ASYNC": program["copy"]} | masked
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""

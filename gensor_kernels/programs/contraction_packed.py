@@ -15,7 +15,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.conv import OPERATORS as CONVOLUTIONS
-from ..operators.conv_packed import WIDE, packed, widely_packed
+from ..operators.conv_packed import WIDE, filters_aligned, packed, widely_packed
 from . import packing
 from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
@@ -86,7 +86,11 @@ class ContractionPacked(ContractionMma):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_packed.cu."""
-        own = {"PACKED": extents(workload).order, "FILTERS_LAST": int(workload.layouts["w"] == "rsck")}
+        own = {
+            "PACKED": extents(workload).order,
+            "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
+            "FILTERS_ALIGNED": int(filters_aligned(workload)),
+        }
         return super().constants(program, packed(workload)) | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..machine.arch import Arch
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
-from .family import Part, Values
+from .family import Coordinate, Part, Values
 from .inlining import inline_parts
 from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
@@ -27,6 +27,8 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
+#: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
+MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
 #: fragment's load to its use, and of an iteration's barrier.
 MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
@@ -79,6 +81,16 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 64
+
+
+def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
+    """How a window's padding is found, where there is a choice: a filter's rows and columns are bits of a word."""
+    e, z = extents(workload), workload.size
+    if not e.window:
+        return ()
+    fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
+    doc = "padding: 0 rows and columns are compared, 1 they are looked up"
+    return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
