@@ -19,8 +19,8 @@ from .family import Values
 #: In mma_parts.INSTRUCTIONS.
 KIND = "f32"
 #: Shorter sums are formed by multiply-adds: a tensor core cuts products that are small beside their neighbours, and
-#: with fewer roundings around it that can be more than multiply-adds lose (tests/test_split_accuracy.py).
-LEAST_K = 256
+#: with fewer roundings around it that can be more than multiply-adds lose (tests/test_float_accuracy.py).
+LEAST_K = 384
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.
 LOST = 52
 #: Instructions of splitting one element (conversions, shifts, masks and float ones), and of adding a 16 x 8 tile to the
