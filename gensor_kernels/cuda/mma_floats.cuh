@@ -111,7 +111,7 @@ struct FloatMath {
             store_shared(found + (thread_index() >> 5), own);
         }
         barrier();
-        ROLLED for (int warp = 0; within(warp, THREADS / 32); ++warp) trace =
+        UNROLL for (int warp = 0; warp < THREADS / 32; ++warp) trace =
             trace + load_shared<4>(found + warp).template get<float>(0);
         barrier();
         return trace != 0.0f;

@@ -119,7 +119,8 @@ class ContractionMma(ContractionFamily):
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
         stage = parts.ring_bytes(one, workload)
-        tiles = default_tiles.default_warp_tiles(e.matrices)[:, m // 16 - 1, n // 16 - 1]
+        halved = parts.kind(workload) == mma_floats.KIND  # the parts of floats take registers of accumulators
+        tiles = default_tiles.default_warp_tiles(2 if halved else e.matrices)[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
