@@ -21,6 +21,11 @@ so errors add up linearly: a block loses at most 2u per term and once more 2u, o
 sum each; with blocks of 4 and no extra bit that is at most 0.45 k u |c| for terms of one sign, and a standard
 deviation of 0.1 k u Q for terms of random sign.  0.75 k u P covers both.
 
+*Products of bfloat16 parts* of float32 operands ("ieee", cuda/mma_floats.cuh) leave out u of a term at most, 0.06 u
+typically.  A tensor core cuts the sums of 16 terms, from zero: with blocks of 4 and no extra bit at most 22 u of their
+magnitudes.  Accumulators are rounded to nearest once in 16 terms: (k/16 + 25) u S in all, which is within (k + 16) u S
+from k = 10 on, and the probabilistic bound has sqrt(k)/4 roundings instead of sqrt(k).  Nothing is added for them.
+
 *TF32 products* of float32 operands: rounding both operands to 11 bits changes a term by 0.57 * 2^-11 of itself
 (standard deviation), at most 2 * 2^-11; 4 * 2^-11 Q is seven standard deviations of the sum.
 

@@ -131,7 +131,7 @@ class ContractionMma(ContractionFamily):
             "warp_n": tiles[1],
             "instruction": like * parts.instructions(parts.kind(workload) or "", arch)[0].code,
             "epilogue_staged": like,
-            **shared.default_epilogue(like),
+            **shared.default_epilogue(like) | {"min_blocks": like * int(halved)},
             inlining.NAME: like * int(asynchronous),
         }
 
@@ -232,6 +232,10 @@ class ContractionMma(ContractionFamily):
         shared rows as they come are read with bank conflicts."""
         staged = max(1, program["epilogue_staged"])
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
+
+    def shared(self, program: Program) -> Program:
+        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
+        return super().shared(program).replace(min_blocks=int(program["instruction"] == 5))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""

@@ -21,6 +21,8 @@ KIND = "f32"
 #: Shorter sums are formed by multiply-adds: a tensor core cuts products that are small beside their neighbours, and
 #: with fewer roundings around it that can be more than multiply-adds lose (tests/test_float_accuracy.py).
 LEAST_K = 384
+#: Outputs of a warp; more of them spill, under any launch bounds.
+MOST_WARP_OUTPUTS = 2560
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.
 LOST = 52
 #: Instructions of splitting one element (conversions, shifts, masks and float ones), and of adding a 16 x 8 tile to the
@@ -62,7 +64,7 @@ def costs(v: Values, arch: Arch) -> dict[str, np.ndarray]:
 
 def registers(v: Values) -> np.ndarray:
     """Accumulators, the parts of B and of one fragment of A, sums of the tiles that take turns, addresses; and what
-    NVRTC 12.9 takes beyond that where a warp has more than 16 tiles, to read further ahead: 64 x 48 outputs spill."""
+    NVRTC 12.9 takes beyond that where a warp has more than 16 tiles, to read further ahead."""
     tiles = v["warp_m"] * v["warp_n"] / 128
     together = np.minimum(np.where(tiles > 16, 2, 4), v["warp_n"] / 8)
     return tiles * 4 + v["warp_n"] * 0.75 + 20 + 8 * together + np.where(tiles > 16, 90, 30)

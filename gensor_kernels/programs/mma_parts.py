@@ -206,7 +206,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         if in_parts:  # one set of fragments, of 64 bytes of k
             never = np.full_like(sums, 1e6, dtype=np.float64)
             own = mma_floats.costs(v, arch) | {"base_registers": mma_floats.registers(v), "double_needs": never}
-            outputs_of |= own | {"fits_warp": (sums <= MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
+            outputs_of |= own | {"fits_warp": (sums <= mma_floats.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
         return outputs_of
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
