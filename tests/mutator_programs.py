@@ -157,6 +157,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+        _mma(f"mma {copies}", "sm_87", "floats", matmul(512, 512, 512, dtype="float32"), instruction=5, block_k=32),
         mma(
             "norm, whole rows",
             normed("layernorm", matmul(256, 32, 256), 2),

@@ -26,6 +26,16 @@ def k_contiguous(workload: Workload, operand: str) -> bool:
     return extents(workload).unit[operand] in ("k", "s")
 
 
+def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
+
+
+def matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1
+
+
 def copies(workload: Workload, operand: str, arch: Arch) -> Part:
     """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and what widening one costs."""
     e, cost = extents(workload), word_costs(workload, operand, arch)
@@ -92,7 +102,7 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
     element = e.element
     matrices = e.matrices if operand == "b" else 1
     along_k = k_contiguous(workload, operand)
-    rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
+    rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
 
     def function(v: Values) -> dict[str, np.ndarray]:
         bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))

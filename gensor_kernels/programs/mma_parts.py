@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..machine.arch import Arch
+from ..machine.arch import BFLOAT16_PRODUCTS, Arch
+from . import mma_floats
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
 from .family import Coordinate, Part, Values
@@ -35,12 +36,14 @@ MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 
 
 class Instruction(NamedTuple):
-    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate."""
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
+    its products stand for one."""
 
     code: int
     needed: int
     feature: str
     rate: str
+    products: int = 1
 
 
 INSTRUCTIONS = {
@@ -54,21 +57,26 @@ INSTRUCTIONS = {
         Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
         Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
     ),
+    mma_floats.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }
 
 
 def kind(workload: Workload) -> str | None:
     """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    dtype = extents(workload).multiplied
+    e = extents(workload)
+    dtype = e.multiplied
     if dtype == "float32" and workload.math == "tf32":
         return "tf32"
+    if e.dtype["a"] == e.dtype["b"] == "float32":
+        return mma_floats.KIND
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
 
 
 @lru_cache(maxsize=256)
 def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
-    """The instructions of a kind that the Arch has, in the order of their codes."""
-    return tuple(i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    """The instructions of a kind that the Arch has and gains by, in the order of their codes."""
+    own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    return tuple(i for i in own if mma_floats.pays(i.products, arch.rate(i.rate), arch))
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
@@ -174,7 +182,8 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     e = extents(workload)
     element, narrow, matrices = e.element, min(e.bytes_a, e.bytes_b), e.matrices
     counts = {choice.code: choice.needed for choice in choices}
-    clocks = 32 / element * 4 / arch.rate(choices[0].rate)
+    clocks = 32 / element * 4 / arch.rate(choices[0].rate) * choices[0].products
+    in_parts = choices[0].products > 1
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
@@ -192,7 +201,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         # steps come in pairs; with one set every k step waits for its own.
         paired = (reads % 2 == 0) & (v["copy"] == 1)
         double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
-        return {
+        outputs_of = {
             "math": math,
             "chain": latency + BARRIER + READ_LATENCY * reads,
             "chain_saved": BARRIER + READ_LATENCY * reads - double,
@@ -206,5 +215,10 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "k_steps": steps,
             "fits_warp": sums <= MOST_WARP_OUTPUTS,
         }
+        if in_parts:  # one set of fragments, of 64 bytes of k
+            never = np.full_like(sums, 1e6, dtype=np.float64)
+            own = mma_floats.costs(v, arch) | {"base_registers": mma_floats.registers(v), "double_needs": never}
+            outputs_of |= own | {"fits_warp": (sums <= mma_floats.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
+        return outputs_of
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
