@@ -1,4 +1,4 @@
-"""How fast the potential is with a learnt residual on top: distinct random legal Programs per second, on one core.
+"""How fast the potential is with a learnt residual on top, on one core: Programs of a walk, and kernels of a library.
 
     pytest benchmarks/bench_residual.py --benchmark-columns=min,median
 
@@ -8,25 +8,47 @@ The residual is of full size: shared trees, and trees of the part.  What it was 
 import numpy as np
 import pytest
 
-from gensor_kernels.machine import roofline
-from gensor_kernels.machine.residual import FEATURES, features
+from gensor_kernels.dispatch import library, predicting
+from gensor_kernels.machine.residual import FEATURES, Learnt, features
 from gensor_tuner.residual import Measured, fit
 
-from .bench_roofline import distinct, lattice, timed
+from .bench_roofline import CASES, distinct, lattice, timed
+
+KERNELS = 200
+
+
+def taught(space):
+    """A residual learnt on thousands of Programs of a space."""
+    pytest.importorskip("lightgbm")
+    x = features(space.terms(distinct(space, 4_000)), space.arch)
+    place = (space.arch.part, space.workload.kind, space.workload.operator)
+    sample = Measured(*place, x, np.sin(5 * x[3]) + 0.1 * x[5], space.arch.name, space.arch.sms)
+    return fit([sample], FEATURES)
 
 
 @pytest.mark.parametrize("batch", (1_000, 4_000))
 @pytest.mark.parametrize("case", ("mma", "simt"))
 def test_potential_with_residual(benchmark, case, batch):
-    pytest.importorskip("lightgbm")
     space = lattice(case)
-    points, part = distinct(space, batch), space.arch.part
-    x = features(space.terms(points), space.arch)
-    model = fit([Measured(part, "float32", "matmul", x, np.sin(5 * x[3]) + 0.1 * x[5])], FEATURES)
+    points = distinct(space, batch)
+    space.learnt = Learnt(taught(space))
+    timed(benchmark, space.potential, points)
 
-    def predict(points):
-        terms = space.terms(points)
-        mean, _ = model.predict(features(terms, space.arch), part, "float32", "matmul")
-        return roofline.seconds(terms, space.arch) * np.exp(mean)
 
-    timed(benchmark, predict, points)
+@pytest.mark.parametrize("case", ("mma", "simt"))
+@pytest.mark.parametrize("what", ("potential", "both", "residual"))
+def test_kernels_of_a_library(benchmark, case, what):
+    """What an unseen shape costs among 200 stored kernels; "residual" is what the residual adds."""
+    space = lattice(case)
+    programs = [space.program(point) for point in distinct(space, KERNELS)]
+    kernels = [library.generate(program, CASES[case][2], space.arch) for program in programs]
+    held = library.Library(library.Contents(residual=taught(space) if what != "potential" else None))
+    places, terms = predicting.few_terms(space.family, programs, CASES[case][2], space.arch)
+    assert len(places) == KERNELS
+
+    def run():
+        if what == "residual":
+            return held.learnt.model.of(terms, space.arch, space.workload.kind, space.workload.operator)
+        return predicting.predict(kernels, CASES[case][2], space.arch, held)
+
+    benchmark.pedantic(run, rounds=200, warmup_rounds=20)

@@ -17,7 +17,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 from gensor_tuner.cover import assign, single_kernel_regret
 from gensor_tuner.pool import Pool
-from gensor_tuner.report import NEAR_BOUND, Result, class_text, sizes_text
+from gensor_tuner.result import NEAR_BOUND, Result, class_text, sizes_text
 from gensor_tuner.search import Facts, space_for
 from gensor_tuner.shapes import Row
 

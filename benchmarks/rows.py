@@ -24,7 +24,7 @@ from gensor_database.store import Store
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_tuner.construct import Options
-from gensor_tuner.report import NEAR_BOUND
+from gensor_tuner.result import NEAR_BOUND
 from gensor_tuner.shapes import read_shapes
 from gensor_tuner.tune import Run
 

@@ -16,7 +16,7 @@ from .errors import ForeignStoreError, NewerStoreError, is_locked
 from .guard import Guarded
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
-SCHEMA_VERSION = 1  # user_version in the file header
+SCHEMA_VERSION = 2  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 # WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .record import Binary, Kernel, Record, Source, Verification
+from .record import Binary, Kernel, Record, Residual, Source, Verification
 
 if TYPE_CHECKING:
     from .store import Store
@@ -83,6 +83,13 @@ def verdict(verifications: Iterable[Verification]) -> str:
 def newest_first(records: Iterable[Record]) -> list[Record]:
     """Records in the order in which they count; of one second, by digest."""
     return sorted(records, key=lambda record: (-record.created, record.digest))
+
+
+def counting(store: Store, arch: str) -> Residual | None:
+    """The residual of a store that counts for a capability: the newest of those learnt from its timings, or from all;
+    of one second, by digest."""
+    rows = [row for each in ("", arch) for row in store.rows(Residual, arch=each)]
+    return min(rows, key=lambda row: (-row.created, row.digest), default=None)
 
 
 def serves(record: Record, kernel: Kernel, arch: str, abis: Mapping[str, int] | None) -> bool:

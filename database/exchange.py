@@ -10,8 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .entry import counting
 from .errors import translated
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
 
 if TYPE_CHECKING:
     from .store import Store
@@ -22,9 +23,10 @@ _BATCH = 200  # rows per transaction, so that other writers get their turn
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
     """Adds every row of `other` that `store` lacks, and says how many of each table were new.
 
-    From a database whose cubins may not be loaded (`other.trusted`), binaries and verifications stay behind, unless
-    `binaries` says otherwise: its kernels have to be compiled and verified again. A portfolio's kernel keeps the best
-    rank that either side gives it, so the order of merges does not matter.
+    From a database whose cubins may not be loaded (`other.trusted`), binaries, verifications and residuals stay
+    behind, unless `binaries` says otherwise: its kernels have to be compiled and verified again, and what its timings
+    say is learnt again. A portfolio's kernel keeps the best rank that either side gives it, so the order of merges
+    does not matter.
     """
     added: Counter[str] = Counter()
     for kind in tables(other, binaries):
@@ -36,7 +38,9 @@ def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[s
 def tables(store: Store, binaries: bool | None) -> list[type[Row]]:
     """The tables that are taken from a database as they are, in the order of their references; portfolios are not."""
     whole = store.trusted if binaries is None else binaries
-    return [kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification))]
+    return [
+        kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification, Residual))
+    ]
 
 
 def _add_all(store: Store, rows: Iterable[Row]) -> int:
@@ -71,7 +75,8 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     """Writes what serves `arch` to a new, compact file for shipping, replacing `path` in one step.
 
     That is the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
-    and verifications, and the timings. Rollback journal, no free pages, one file: readable from a read-only folder.
+    and verifications, the timings, and the residual that counts. Rollback journal, no free pages, one file: readable
+    from a read-only folder.
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
@@ -129,3 +134,5 @@ def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:
     yield sorted(newest.values(), key=lambda record: record.digest)
     yield portfolio
     yield timings
+    learnt = counting(store, arch)
+    yield [learnt] if learnt is not None else []

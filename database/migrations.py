@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .connection import SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
+from .connection import SCHEMA, SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
 from .guard import Guarded
-from .record import TABLES, Row
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from .rows import insert, select
 
 #: From a table's name and an old row's values by column to those of the new row, or None to leave it out.
@@ -35,8 +35,19 @@ class Step:
     convert: Convert
 
 
-#: In order. Version 1 is the first there is, so nothing has to be converted yet.
-STEPS: tuple[Step, ...] = ()
+def _as_it_is(table: str, values: dict[str, Any]) -> Mapping[str, Any]:
+    return values
+
+
+#: In order. Version 2 has a table more, of residuals.
+STEPS: tuple[Step, ...] = (
+    Step(
+        1,
+        SCHEMA.with_name("schema_1.sql").read_text(encoding="utf-8"),
+        (Source, Binary, Kernel, Verification, Record, Portfolio, Timing),
+        _as_it_is,
+    ),
+)
 
 
 def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step] | None = None) -> int:

@@ -12,7 +12,7 @@ from . import connection as sql
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError, translated
 from .guard import Guarded
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
 from .rows import select
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = F
 
     Superseded records go: of each Workload and part stay the newest, and the newest with a usable kernel of each ABI
     version. Then kernels without record, portfolio and timing, their verifications but those that reject, binaries
-    without kernel and sources without binary. With `abis` (family -> ABI version), records and portfolios that name
-    kernels of other versions go, too. Rows that do not match their digests are neither believed nor deleted, unless
-    they are binaries and sources. `dry_run` only counts. Raises a StoreError; then nothing was deleted.
+    without kernel and sources without binary, and residuals that were learnt anew since. With `abis` (family -> ABI
+    version), records and portfolios that name kernels of other versions go, too. Rows that do not match their digests
+    are neither believed nor deleted, unless they are binaries and sources. `dry_run` only counts. Raises a StoreError;
+    then nothing was deleted.
     """
     before = _file_bytes(store)
     if dry_run:
@@ -103,6 +104,7 @@ def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
         Verification: {
             row.digest for kernel in drop_kernels for row in verdicts.get(kernel, ()) if row.outcome not in REJECTING
         },
+        Residual: _outdated(_intact(connection, Residual)),
     }
     return dropped | _code(connection, drop_kernels)
 
@@ -122,6 +124,13 @@ def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable
             keep |= {r.digest for r in best[:1]}
         found |= {record.digest for record in ordered} - keep
     return found
+
+
+def _outdated(residuals: Iterable[Residual]) -> set[str]:
+    """Digests of residuals behind a newer one for the same timings."""
+    ordered = sorted(residuals, key=lambda row: (-row.created, row.digest))
+    newest = {row.arch: row.digest for row in reversed(ordered)}
+    return {row.digest for row in ordered} - set(newest.values())
 
 
 def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:

@@ -238,5 +238,20 @@ class Timing(Row):
             raise ValueError("a timing is of a kernel or of a vendor call, never of both")
 
 
+@dataclass(frozen=True)
+class Residual(Row):
+    """What timings said beside the potential, when `gensor-tune learn` was run: a model in plain numbers.
+
+    `arch` is the compute capability whose timings taught it, or empty for all of them.
+    """
+
+    TABLE: ClassVar[str] = "residual"
+    COMPRESSED: ClassVar[frozenset[str]] = frozenset({"model"})
+    arch: str
+    model: bytes
+    learnt: str = "{}"
+    created: int = field(default_factory=now)
+
+
 #: In the order of their references: a prefix of a copy never points at what is not there yet.
-TABLES: tuple[type[Row], ...] = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing)
+TABLES: tuple[type[Row], ...] = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing, Residual)

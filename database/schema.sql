@@ -1,4 +1,4 @@
--- Version 1. Every row is found by, and checked against, the SHA-256 in its first column; see digest.py.
+-- Version 2. Every row is found by, and checked against, the SHA-256 in its first column; see digest.py.
 -- Rows never change: a new finding is a new row. Only `portfolio` is replaced, class by class.
 -- JSON columns hold canonical JSON: sorted keys, no spaces. Digests are 64 hexadecimal digits.
 
@@ -85,3 +85,11 @@ CREATE TABLE timing (
     created INTEGER NOT NULL          -- seconds since 1970
 );
 CREATE INDEX timing_key ON timing (key, arch, part);
+
+CREATE TABLE residual (
+    digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
+    arch TEXT NOT NULL,               -- compute capability whose timings taught it, empty for all
+    model BLOB NOT NULL,              -- JSON: machine.residual.Residual, plain numbers, its version among them, zlib
+    learnt TEXT NOT NULL,             -- JSON: how many timings taught it, by part, and how many did not
+    created INTEGER NOT NULL          -- seconds since 1970; the newest that is for an arch counts
+);

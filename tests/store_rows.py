@@ -7,12 +7,14 @@ from gensor_database import (
     Kernel,
     Portfolio,
     Record,
+    Residual,
     Row,
     Source,
     Timing,
     Verification,
     canonical,
 )
+from gensor_kernels.machine import residual as machine
 from gensor_kernels.programs.families import FAMILIES
 
 ABI = FAMILIES["contraction_mma"].abi
@@ -65,3 +67,9 @@ def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
 def portfolio(numbers: list[int]) -> list[Portfolio]:
     digests = [kernel_rows(number)[1].digest for number in numbers]
     return [Portfolio(ARCH, PART, class_key(), rank, digest) for rank, digest in enumerate(digests)]
+
+
+def residual(arch: str = "", created: int = 1_700_000_000, value: float = 0.25) -> Residual:
+    """A residual that says the same of everything."""
+    model = machine.Residual(machine.FEATURES, ([value],), {}, 0.25)
+    return Residual(arch, model.to_json().encode(), canonical({"timings": 9}), created)

@@ -53,7 +53,9 @@ class OldTiming(Row):
     created: int
 
 
-OLD_TABLES = tuple({Kernel: OldKernel, Timing: OldTiming}.get(kind, kind) for kind in TABLES)
+#: The steps there are, behind the one from version 0 that these tests make up.
+STEPS = migrations.STEPS
+OLD_TABLES = tuple({Kernel: OldKernel, Timing: OldTiming}.get(kind, kind) for kind in STEPS[0].tables)
 
 
 def old_schema() -> str:
@@ -114,7 +116,7 @@ def check_converted(store: Store) -> None:
 
 
 def test_a_file_is_converted_once_and_for_good(old_file, monkeypatch):
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with Store.open(old_file) as store:
         check_converted(store)
         assert sql.header(store.connection, "user_version") == sql.SCHEMA_VERSION
@@ -126,27 +128,28 @@ def test_a_file_is_converted_once_and_for_good(old_file, monkeypatch):
 
 
 def test_a_readonly_file_is_converted_in_memory(old_file, monkeypatch):
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     before = old_file.read_bytes()
     with Store.open(old_file, readonly=True) as store:
         check_converted(store)
     assert old_file.read_bytes() == before
 
 
-def test_two_steps_run_in_one_transaction(old_file, monkeypatch):
-    """A second step, to a version 2 that renames nothing but drops one record."""
+def test_several_steps_run_in_one_transaction(old_file, monkeypatch):
+    """One more step, to a version that renames nothing but drops one record."""
 
     def second(table, values):
         return None if table == "record" and values["key"] == key(0) else values
 
-    steps = (STEP, migrations.Step(1, sql.schema_text(), TABLES, second))
+    last = sql.SCHEMA_VERSION
+    steps = (STEP, *STEPS, migrations.Step(last, sql.schema_text(), TABLES, second))
     monkeypatch.setattr(migrations, "STEPS", steps)
     for module in (sql, migrations):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", last + 1)
     with Store.open(old_file) as store:
         check_converted(store)
         assert store.find(key(0), ARCH, PART) is None and len(list(store.rows(Record))) == 2
-        assert sql.header(store.connection, "user_version") == 2
+        assert sql.header(store.connection, "user_version") == last + 1
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(old_file, monkeypatch):
@@ -155,7 +158,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(old_file, monkeypatch):
             raise RuntimeError("planted")
         return convert(table, values)
 
-    monkeypatch.setattr(migrations, "STEPS", (dataclasses.replace(STEP, convert=failing),))
+    monkeypatch.setattr(migrations, "STEPS", (dataclasses.replace(STEP, convert=failing), *STEPS))
     before = old_file.read_bytes()
     with pytest.raises(RuntimeError, match="planted"):
         Store.open(old_file)
@@ -167,7 +170,7 @@ def test_damaged_rows_are_left_behind_with_a_warning(old_file, monkeypatch):
     connection.execute("UPDATE kernel SET program = 'x' WHERE digest = ?", (old_rows(2)[2].digest,))
     connection.commit()
     connection.close()
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with pytest.warns(StoreWarning, match="1 damaged rows"), Store.open(old_file) as store:
         check_converted(store)
         assert store.find(key(2), ARCH, PART) is None
@@ -185,7 +188,7 @@ def test_an_old_file_with_other_tables_is_refused_unchanged(old_file, monkeypatc
     connection.execute("ALTER TABLE kernel ADD COLUMN more TEXT")
     connection.commit()
     connection.close()
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     before = old_file.read_bytes()
     with pytest.raises(ForeignStoreError, match="other tables"):
         Store.open(old_file)

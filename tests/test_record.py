@@ -13,9 +13,9 @@ import pytest
 from gensor_database import TABLES, Record, Row, Source, Timing, Verification, canonical, row_digest
 from gensor_kernels.build import source as build_source
 
-from .store_rows import ARCH, PART, key, portfolio, rows
+from .store_rows import ARCH, PART, key, portfolio, residual, rows
 
-SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio([3])]}
+SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio([3]), residual()]}
 
 
 def through_sqlite(row: Row) -> list[object]:

@@ -35,7 +35,7 @@ def walked(tree, row):
     return tree
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 100])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 100, 1024, 1025])
 def test_a_forest_gives_what_walking_its_trees_gives(count):
     rng = np.random.default_rng(count)
     bags = [[random_tree(rng, int(rng.integers(0, SPLITS + 1))) for _ in range(6)] for _ in range(3)]
@@ -63,7 +63,7 @@ def test_levels_add_up():
     assert model.predict(x, "here", "float32", "matmul")[0].tolist() == [2 + 3 + 1.625, 2 + 1.625, 1.625]
     assert model.predict(x, "here", "float16", "matmul")[0].tolist() == [2 + 3 + 1, 2 + 1, 1]
     mean, doubt = model.predict(x, "elsewhere", "float32", "matmul")
-    assert mean.tolist() == [8 * UNSEEN, 8 * UNSEEN, 0]
+    assert mean == pytest.approx([8 * UNSEEN, 8 * UNSEEN, 0])
     assert doubt == pytest.approx(0.3)
 
 
@@ -71,6 +71,33 @@ def test_bags_that_disagree_are_doubt():
     model = Residual(NAMES, ([[0, 0.0, 0.0, 1.0]], [[0, 0.0, 0.0, 3.0]]), {"p": Part(1.0, 0.0)}, 0.3)
     mean, doubt = model.predict(np.array([[-1, 1], [0, 0], [0, 0]], dtype=np.float32), "p")
     assert mean.tolist() == [0, 2] and doubt.tolist() == pytest.approx([0, np.sqrt(2)])
+
+
+def test_a_bag_without_trees_is_refused():
+    with pytest.raises(ValueError, match="no trees"):
+        Forest.of([[0.0], []])
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "expected"),
+    [
+        ("agx-orin-64gb", "{}", ("agx-orin-64gb", False)),
+        ("agx-orin-64gb", '{"power_mode":"pmode:0003"}', ("agx-orin-64gb", True)),
+        ("orin-nano-8gb", '{"power_mode":"pmode:0000"}', ("orin-nano-8gb@pmode:0000", False)),
+        ("orin-nano-8gb", "{}", ("orin-nano-8gb@pmode:0000", True)),
+        ("orin-nano-super", "{}", ("orin-nano-8gb@pmode:0000", True)),
+        ("h200", "{}", ("h200", False)),
+    ],
+)
+def test_a_part_borrows_from_the_nearest_of_its_capability(name, conditions, expected):
+    agx, nano = lookup("agx-orin-64gb"), lookup("orin-nano-8gb")
+    parts = {
+        "agx-orin-64gb": Part(1.0, 0.1, {}, (), agx.name, agx.sms),
+        "orin-nano-8gb@pmode:0000": Part(1.0, 0.1, {}, (), nano.name, nano.sms),
+    }
+    model = Residual(FEATURES, ([0.0],), parts, 0.3)
+    assert model.nearest(lookup(name), conditions) == expected
+    assert Residual.from_json(model.to_json()).nearest(lookup(name), conditions) == expected
 
 
 def test_the_number_of_features_is_checked():

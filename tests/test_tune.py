@@ -15,7 +15,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
-from gensor_tuner.report import STAGES
+from gensor_tuner.result import STAGES
 from gensor_tuner.trail import replay
 
 SHAPES = """name,op,dtype,m,n,k,batch,epilogue

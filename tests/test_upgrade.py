@@ -23,7 +23,7 @@ from gensor_kernels.programs.families import FAMILIES
 
 from .numpy_device import ARCH, workload
 from .stocked import kernel_rows, lines, record_of, stock
-from .test_migrations import OLD_TABLES, OldKernel, OldTiming, old_schema
+from .test_migrations import OLD_TABLES, STEPS, OldKernel, OldTiming, old_schema
 
 cli = pytest.importorskip("gensor_tuner.cli")
 ABIS = {name: family.abi for name, family in FAMILIES.items()}
@@ -80,7 +80,7 @@ def tune(monkeypatch, capsys, *arguments):
 def test_a_thousand_rows_of_the_version_before_lose_no_timing(tmp_path, monkeypatch, capsys):
     rows = old_database(tmp_path / "k.db")
     assert len(rows) >= 1000
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with Store.open(tmp_path / "k.db") as store:
         assert sql.header(store.connection, "user_version") == sql.SCHEMA_VERSION
         timings, records, kernels = (list(store.rows(kind)) for kind in (Timing, Record, Kernel))
@@ -107,7 +107,7 @@ def test_a_thousand_rows_of_the_version_before_lose_no_timing(tmp_path, monkeypa
 def test_a_readonly_old_database_serves_what_is_current_without_being_changed(tmp_path, monkeypatch):
     old_database(tmp_path / "k.db")
     before = (tmp_path / "k.db").read_bytes()
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         assert store.counts()["timing"] == 960 and store.counts()["record"] == 120
     assert (tmp_path / "k.db").read_bytes() == before
@@ -136,9 +136,9 @@ def test_a_newer_user_database_is_left_alone_with_one_warning_and_the_others_ser
 def test_verdicts_survive_the_upgrade(tmp_path, monkeypatch):
     """A kernel that was refuted before is not built again after."""
     old_database(tmp_path / "k.db")
-    monkeypatch.setattr(migrations, "STEPS", (STEP,))
+    monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
     with Store.open(tmp_path / "k.db") as store:
         digests = {row.digest for row in store.rows(Kernel)}
         verdicts = list(store.rows(Verification))
     assert {row.kernel_digest for row in verdicts} == digests and {row.outcome for row in verdicts} == {"ok"}
-    assert json.loads(verdicts[0].provenance) == {} and len(TABLES) == len(OLD_TABLES)
+    assert json.loads(verdicts[0].provenance) == {} and len(TABLES) == len(OLD_TABLES) + 1

@@ -11,7 +11,7 @@ import typer
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
 
-from . import commands, fleet_cli
+from . import commands, fleet_cli, report_cli
 from .construct import Options
 from .start import STOPPED
 from .store_cli import DbOption, export_rows, register
@@ -135,6 +135,7 @@ def doctor() -> None:
 
 register(app)
 fleet_cli.register(app)
+report_cli.register(app)
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -19,8 +19,8 @@ from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
-from . import report
 from .construct import Options
+from .result import HEADER, Result, end_to_end, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
 from .tune import Run
@@ -91,7 +91,7 @@ def tune(
     check_compilers(options.verify)
     path = database(db)
     began = time.perf_counter()
-    results: list[tuple[Row, report.Result]] = []
+    results: list[tuple[Row, Result]] = []
     with ExitStack() as stack:
         verifier = stack.enter_context(verifier_for(arch, options.verify))
         timer = timer_for(arch, measure)
@@ -100,13 +100,13 @@ def tune(
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
         run = Run(arch, store, options, budget, progress, timer, verifier, tell=progress.tell)
-        print(report.HEADER)
+        print(HEADER)
         for row, result in run.rows(rows):
             results.append((row, result))
             _tell(row, result, lines, progress)
     if budget is not None:
-        print(f"gensor-tune: {report.end_to_end(results)}", file=sys.stderr)
-    for line in report.summary([result for _, result in results]):
+        print(f"gensor-tune: {end_to_end(results)}", file=sys.stderr)
+    for line in summary([result for _, result in results]):
         print(f"gensor-tune: {line}", file=sys.stderr)
     print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
     return 1 if any(result.status == "failed" for _, result in results) else 0
@@ -126,8 +126,8 @@ def capability(arch: str | None) -> str | None:
     return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
 
 
-def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progress) -> None:
-    text = report.table_line(row, result)
+def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
+    text = table_line(row, result)
     if progress.on:
         tqdm.write(text, file=sys.stdout)
     else:
@@ -135,7 +135,7 @@ def _tell(row: Row, result: report.Result, lines: TextIO | None, progress: Progr
     if row.error is not None:
         print(f"gensor-tune: {row.error}", file=sys.stderr)
     if lines is not None:
-        lines.write(report.json_line(row, result) + "\n")
+        lines.write(json_line(row, result) + "\n")
         lines.flush()
 
 

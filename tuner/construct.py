@@ -15,6 +15,7 @@ import numpy as np
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
@@ -75,6 +76,7 @@ class ClassRun:
     verifier: DeviceVerifier | None = None
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    learnt: Learnt | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
@@ -95,13 +97,13 @@ class ClassRun:
         predicted = seconds
         if self.contest is not None:
             with self._timed("measure"):
-                seconds, picks = self.contest.measured(pool, seconds)
+                seconds, picks = self.contest.measured(pool)
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
     def spaces(self) -> list[Space]:
         """The space of each workload; what the compiler says is folded in as it comes."""
-        return [Space(workload, self.arch) for workload in self.workloads]
+        return [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
 
     def _gather(self, pool: Pool, founds: Sequence[Found]) -> None:
         # In the order of keys, so that a kernel that several walks found has the same trail whatever the rows' order.
@@ -129,7 +131,9 @@ class ClassRun:
         return [self.given[key] if key in self.given else next(walked) for key in keys]
 
     def _request(self, workload: Workload) -> Request:
-        return Request(workload, self.arch, self.options.seed, self.options.graph, strategy=self.options.strategy)
+        options = self.options
+        strategy = options.strategy
+        return Request(workload, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=strategy)
 
     def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
         """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
@@ -182,7 +186,11 @@ class ClassRun:
         """What times the candidates where there is a device; None where there is none."""
         if self.timer is None:
             return None
-        return Contest(self.workloads, self.binaries, self.timer, self.recorded, self.trying, self.progress)
+        most = 0 if self.timer.device.emulated else self.options.top  # an emulator's times say nothing
+        return Contest(
+            *(self.spaces, self.binaries, self.timer, most),
+            *(self.recorded, self.trying, self.progress),
+        )
 
     # ---- verifying
 

@@ -99,7 +99,19 @@ def refresh(
         raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
 
 
+def learn(
+    db: DbOption = None,
+    arch: Annotated[str | None, typer.Option(help="Only timings of this capability or part.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model's bags.")] = 0,
+) -> None:
+    """Learn from a database's timings what the potential gets wrong, and store it with them: used from then on."""
+    from .learning import learn as run
+
+    part = None if arch is None or arch.startswith("sm_") else arch
+    raise typer.Exit(run(commands.existing_file(db), commands.capability(arch), part, seed))
+
+
 def register(app: typer.Typer) -> None:
     """Adds the subcommands."""
-    for function in (measure, merge, verify, refresh):
+    for function in (measure, learn, merge, verify, refresh):
         app.command()(function)

@@ -54,7 +54,7 @@ def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
         for row in store.rows(kind):
             named = row.kernel_digest if isinstance(row, Verification) else row.digest
             wanted = chosen.get(Kernel if isinstance(row, Verification) else kind)
-            if arch is None or (named in wanted if wanted is not None else getattr(row, "arch", arch) == arch):
+            if arch is None or (named in wanted if wanted is not None else getattr(row, "arch", arch) in (arch, "")):
                 yield row
 
 
@@ -112,7 +112,7 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
     if refused:
         yield f"{refused} lines were refused"
     if left:
-        yield f"{left} lines with sources, machine code or verdicts were left out: --binaries takes them"
+        yield f"{left} lines with sources, machine code, verdicts or residuals were left out: --binaries takes them"
     if kernels and not binaries:
         yield f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here"
 

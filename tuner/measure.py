@@ -2,7 +2,8 @@
 
 Protocol (docs: benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice
 the L2 cache, so every call reads DRAM; the queue is kept full, so host time does not count; ours and the vendor's
-call are interleaved in every round; the median of the rounds counts. Accumulator, math mode and epilogue are the same
+call are interleaved in every round; the median of the rounds counts, after what a round's clock does to all is taken
+out. Accumulator, math mode and epilogue are the same
 on both sides: the vendor's is what a call would run without us (`Operands.vendor`). The emulator device stands in for
 a GPU in tests: its times say nothing, its code path is this one.
 """
@@ -29,6 +30,7 @@ from .pool import Candidate
 ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
 MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
+STEADIED_FROM, POLISHES = 3, 3
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
 #: The call that another library makes of one set of operands, or None where it has none.
@@ -161,12 +163,7 @@ class Timer:
             before(min(index, len(kernels)))
             counts.append(self._calls_per_round(each))
         before(len(kernels))
-        samples: list[list[float]] = [[] for _ in runners]
-        for _ in range(1 if self.device.emulated else ROUNDS):
-            for index, (each, count) in enumerate(zip(runners, counts, strict=True)):
-                calls = [each[i % len(each)] for i in range(count)]
-                samples[index].append(self.clock.measure(calls) / count * 1e6)
-        timed = [_timed(each, count) for each, count in zip(samples, counts, strict=True)]
+        timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS)
         return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
 
     def _calls_per_round(self, calls: Sequence[Any]) -> int:
@@ -183,6 +180,35 @@ class Timer:
         size = max(first.nbytes, 1)
         count = max(1, min(256, math.ceil(cache / size), self.most // size))
         return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
+
+
+def interleaved(
+    clock: Any, runners: Sequence[Sequence[Any]], counts: Sequence[int], rounds: int = ROUNDS
+) -> list[Timed]:
+    """One Timed per runner, of `counts` calls of it in each round, all runners in turn: see `steadied`."""
+    samples: list[list[float]] = [[] for _ in runners]
+    for _ in range(rounds):
+        for found, each, count in zip(samples, runners, counts, strict=True):
+            calls = [each[i % len(each)] for i in range(count)]
+            found.append(clock.measure(calls) / count * 1e6)
+    return [_timed(each, count) for each, count in zip(steadied(np.array(samples)), counts, strict=True)]
+
+
+def steadied(samples: np.ndarray) -> np.ndarray:
+    """Samples (runners, rounds) without what all runners of a round have in common: the clock.
+
+    Where a GPU throttles in the middle of a measurement, half of a runner's samples are of another clock, and which
+    half its median falls into is chance. Median polish (Tukey) of the logarithms; with fewer than three runners it
+    cannot be told who is off, and the samples stay as they are.
+    """
+    if len(samples) < STEADIED_FROM:
+        return samples
+    logs = np.log(samples)
+    for _ in range(POLISHES):
+        own = np.median(logs, axis=1, keepdims=True)
+        common = np.median(logs - own, axis=0)
+        logs = logs - (common - np.median(common))
+    return np.exp(logs)
 
 
 def vendor_name(workload: Workload) -> str:

@@ -18,7 +18,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
 
 from .gpu import GpuError
-from .report import sizes_text
+from .result import sizes_text
 from .shapes import read_shapes
 
 #: What times kernels in a process of its own; a limit of memory and the databases follow.

@@ -15,7 +15,7 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
 
-from .report import sizes_text
+from .result import sizes_text
 
 
 def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:

@@ -24,7 +24,7 @@ from gensor_kernels.programs.program import Program
 from .construct import Chosen, Options, Refusal
 from .measure import Timed, vendor_name
 from .pool import Candidate
-from .report import Result
+from .result import Result
 from .verify import VERSION, Verdict
 
 

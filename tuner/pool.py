@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine.residual import FEATURES
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
@@ -68,6 +69,7 @@ class Pool:
         self.origin: dict[Program, Program] = {}  # sibling -> the Program it is one of
         self._names: set[str] = set()
         self._wide: set[str] = set()
+        self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
         """Take in Programs found for the workload of `space`, and siblings of them that may serve more or better:
@@ -103,40 +105,49 @@ class Pool:
     def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
         """Predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
         matrix = np.full((len(spaces), len(self.candidates)), np.inf)
-        usable = np.array([each.name not in self.dead for each in self.candidates], bool)
-        constants: dict[tuple[Program, tuple[str, ...]], str] = {}
-        for row, space in enumerate(spaces):
-            for family in space.families:
-                columns = [
-                    column
-                    for column, each in enumerate(self.candidates)
-                    if usable[column] and each.program.family == family.family.name
-                ]
-                columns = [c for c in columns if self._binds(c, family, constants)]
-                self._evaluate(matrix[row], family, columns)
+        for row, space in zip(matrix, spaces, strict=True):
+            for family, columns, points in self._legal(space):
+                row[columns] = family.potential(points)
         return matrix
 
-    def _binds(self, column: int, family: FamilySpace, memo: dict) -> bool:
-        """Whether the candidate's binary is the one its Program needs for this workload's epilogue."""
+    def _legal(self, space: Space) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
+        """By family: the candidates that can serve a workload and are not dead, and their points."""
+        for family in space.families:
+            columns, points = [], []
+            for column, each in enumerate(self.candidates):
+                if each.program.family == family.family.name and each.name not in self.dead:
+                    point = self._point(column, family)
+                    if point is not None:
+                        columns.append(column)
+                        points.append(point)
+            if columns:
+                stacked = np.array(points)
+                legal = family.legal(stacked)
+                if legal.any():
+                    yield family, np.array(columns)[legal], stacked[legal]
+
+    def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(predicted seconds (candidates,), inf as in `seconds`; features (features, candidates); deviation of the
+        logarithm (candidates,)) on one workload."""
+        seconds = np.full(len(self.candidates), np.inf)
+        features, deviation = np.ones((len(FEATURES), len(seconds)), np.float32), np.ones(len(seconds))
+        for family, columns, points in self._legal(space):
+            seconds[columns], features[:, columns], deviation[columns] = family.described(points)
+        return seconds, features, deviation
+
+    def _point(self, column: int, family: FamilySpace) -> np.ndarray | None:
+        """A candidate's point on a lattice; None where that lacks one of its values, or where its binary is not the
+        one that its Program needs for this workload's epilogue."""
         each = self.candidates[column]
         key = (each.program, family.workload.epilogue)
-        if key not in memo:
-            memo[key] = candidate(family.family, each.program, family.workload).constants
-        return memo[key] == each.constants
-
-    def _evaluate(self, row: np.ndarray, family: FamilySpace, columns: list[int]) -> None:
-        points, kept = [], []
-        for column in columns:
-            try:
-                points.append(family.point(self.candidates[column].program))
-            except (KeyError, ValueError):  # a value this workload's lattice does not have
-                continue
-            kept.append(column)
-        if not kept:
-            return
-        stacked = np.array(points)
-        legal = family.legal(stacked)
-        row[np.array(kept)[legal]] = family.potential(stacked[legal])
+        if key not in self._constants:
+            self._constants[key] = candidate(family.family, each.program, family.workload).constants
+        if self._constants[key] != each.constants:
+            return None
+        try:
+            return family.point(each.program)
+        except (KeyError, ValueError):  # a value this workload's lattice does not have
+            return None
 
 
 def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:

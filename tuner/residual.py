@@ -21,19 +21,28 @@ OWN = {"rounds": 15, "learning_rate": 0.1, "min_data_in_leaf": 12}
 OFFSET_PRIOR = 8.0
 #: Standard deviation of a part's weight of the shared trees around UNSEEN.
 WEIGHT_DEVIATION = 0.3
-#: Doubt about a part nobody measured where no two parts show it.
+#: Doubt about a part nobody measured where no two parts show it; of a part with few measurements it is the prior.
 UNSEEN_NOISE = 0.25
+#: Measurements below which there are no trees.
+FEWEST = 2 * OWN["min_data_in_leaf"]
+#: Leaves that the measurements could fill where there are few: those of shared trees are smaller then.
+LEAVES = 20
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One operator and dtype on one part: features ``x`` (features, n), ``y`` = ln(measured / predicted) (n,)."""
+    """One operator and dtype on one part: features ``x`` (features, n), ``y`` = ln(measured / predicted) (n,).
+
+    ``capability`` and ``sms`` of the part let others of its capability borrow from it.
+    """
 
     part: str
     dtype: str
     operator: str
     x: np.ndarray
     y: np.ndarray
+    capability: str = ""
+    sms: int = 0
 
 
 def _lightgbm() -> Any:
@@ -80,20 +89,34 @@ def _offsets(groups: Sequence[Measured], left: list[np.ndarray]) -> dict[str, fl
     return offsets
 
 
-def _own(x: np.ndarray, left: np.ndarray, masks: list[np.ndarray], shared: list[Any], seed: int) -> Part:
-    """Weight, trees and noise of one part; ``left`` is what its offsets leave."""
-    bags = Forest.of(shared)(x)
+def _own(
+    x: np.ndarray, left: np.ndarray, masks: list[np.ndarray], shared: list[Any], seed: int
+) -> tuple[float, float, tuple[Any, ...]]:
+    """Weight, noise and trees of one part; ``left`` is what its offsets leave."""
+    bags = Forest.of(shared)(x).astype(np.float64)
     mean = bags.mean(axis=0)
     noise = max(float(np.var(left - mean)), 1e-6)
     prior = noise / WEIGHT_DEVIATION**2
     weight = float((mean @ left + prior * UNSEEN) / (mean @ mean + prior))
+    if len(left) < FEWEST:
+        rest = left - weight * mean
+        return weight, float(np.sqrt((rest @ rest + UNSEEN_NOISE**2) / (len(rest) + 1))), ()
     trees, unseen = [], []
     for number, (bag, mask) in enumerate(zip(bags, masks, strict=True)):
         rest = left - weight * bag
         own = _boost(x[:, mask], rest[mask], np.ones(int(mask.sum())), OWN, seed + number)
         trees.append(own)
         unseen.append((rest - Forest.of([own])(x)[0])[~mask])
-    return Part(round(weight, 6), round(float(np.std(np.concatenate(unseen))), 6), {}, tuple(trees))
+    return weight, float(np.std(np.concatenate(unseen))), tuple(trees)
+
+
+def _shared(x: np.ndarray, y: np.ndarray, masks: list[np.ndarray], seed: int) -> list[Any]:
+    """The bags of trees over every part; of few measurements nothing but offsets is learnt."""
+    if len(y) < FEWEST:
+        return [[0.0]] * BAGS
+    least = min(max(len(y) // LEAVES, OWN["min_data_in_leaf"]), SHARED["min_data_in_leaf"])
+    settings = {**SHARED, "min_data_in_leaf": least}
+    return [_boost(x[:, mask], y[mask], np.ones(int(mask.sum())), settings, seed + i) for i, mask in enumerate(masks)]
 
 
 def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Residual:
@@ -115,12 +138,11 @@ def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Res
     masks = {part: [rng.random(len(by_part[part][1])) < SHARE for _ in range(BAGS)] for part in parts}
     x = np.concatenate([by_part[p][0] for p in parts], axis=1)
     y = np.concatenate([by_part[p][1] for p in parts])
-    shared = []
-    for bag in range(BAGS):
-        mask = np.concatenate([masks[p][bag] for p in parts])
-        shared.append(_boost(x[:, mask], y[mask], np.ones(int(mask.sum())), SHARED, seed + bag))
+    shared = _shared(x, y, [np.concatenate([masks[p][bag] for p in parts]) for bag in range(BAGS)], seed)
     known = {}
     for part in parts:
-        own = _own(by_part[part][0], by_part[part][1], masks[part], shared, seed + BAGS)
-        known[part] = Part(own.weight, own.noise, by_part[part][2], own.trees)
+        own_x, own_left, offsets = by_part[part]
+        weight, noise, trees = _own(own_x, own_left, masks[part], shared, seed + BAGS)
+        about = next(g for g in groups if g.part == part)
+        known[part] = Part(round(weight, 6), round(noise, 6), offsets, trees, about.capability, about.sms)
     return Residual(names, shared, known, UNSEEN_NOISE)

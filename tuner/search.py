@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -45,7 +46,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Request:
-    """One walk to take; `start` and `feedback` are empty for the first one."""
+    """One walk to take; `start` and `feedback` are empty for the first one. `learnt`: what timings said before."""
 
     workload: Workload
     arch: Arch
@@ -53,6 +54,7 @@ class Request:
     graph: str
     feedback: tuple[Facts, ...] = ()
     start: tuple[Program, ...] = ()
+    learnt: Learnt | None = None
     strategy: str = "walk"
     evaluations: int | None = None
 
@@ -82,9 +84,9 @@ def learn(space: Space, facts: Facts) -> None:
         )
 
 
-def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) -> Space:
-    """The space of a workload with the compiler's facts folded in."""
-    space = Space(workload, arch)
+def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), learnt: Learnt | None = None) -> Space:
+    """The space of a workload with the compiler's facts, and what timings taught, folded in."""
+    space = Space(workload, arch, learnt=learnt)
     for facts in feedback:
         learn(space, facts)
     return space
@@ -93,7 +95,7 @@ def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) ->
 def search(request: Request) -> Found:
     """Take one walk, or whatever the request's strategy does in its place."""
     began = time.perf_counter()
-    space = space_for(request.workload, request.arch, request.feedback)
+    space = space_for(request.workload, request.arch, request.feedback, request.learnt)
     asked = Search(
         space,
         seed=walk_seed(request.seed, request.workload),

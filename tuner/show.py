@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import sqlite_utils
 from gensor_database.errors import translated
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
-from gensor_database.timings import winner
+from gensor_database.timings import Winner, winner
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
 from .cells import printable
-from .report import sizes_text
+from .result import sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
 FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
@@ -33,17 +33,11 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     `measured_us` is the median time of its kernel on its part, `vendor_us` that of the array library's call.
     """
     where = {"arch": arch} if arch else {}
-    timed: dict[tuple[str, str], list[Timing]] = {}
-    for row in store.rows(Timing, **where):
-        timed.setdefault((row.key, row.part), []).append(row)
+    timed = timings(store, arch)
     for record in sorted(store.rows(Record, **where), key=lambda each: (each.arch, each.part, each.key)):
-        rows = timed.get((record.key, record.part), ())
-        ours = winner(
-            row for row in rows if row.kernel_digest is not None and row.kernel_digest == record.kernel_digest
-        )
-        theirs = winner(row for row in rows if row.vendor is not None)
+        ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
         yield {
-            **_described(record.key),
+            **described(record.key),
             "arch": record.arch,
             "part": record.part,
             "outcome": record.outcome,
@@ -59,7 +53,22 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def _described(key: str) -> dict[str, str]:
+def timings(store: Store, arch: str | None) -> dict[tuple[str, str], list[Timing]]:
+    """Every timing by the Workload's key and the part."""
+    found: dict[tuple[str, str], list[Timing]] = {}
+    for row in store.rows(Timing, **({"arch": arch} if arch else {})):
+        found.setdefault((row.key, row.part), []).append(row)
+    return found
+
+
+def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, Winner | None]:
+    """Of one Workload's timings, those of the record's own kernel and of the array library's call."""
+    rows = list(rows)
+    mine = (row for row in rows if row.kernel_digest is not None and row.kernel_digest == record.kernel_digest)
+    return winner(mine), winner(row for row in rows if row.vendor is not None)
+
+
+def described(key: str) -> dict[str, str]:
     """The columns that are about the Workload; a key that this version does not know has none."""
     try:
         workload = Workload.from_json(key)
@@ -119,10 +128,10 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
             yield f"          {each.cases}"
             yield f"          {each.counters}"
         for record in store.rows(Record, kernel_digest=kernel.digest):
-            sizes = _described(record.key)["sizes"]
+            sizes = described(record.key)["sizes"]
             yield f"serves    {sizes} on {record.part}: predicted {record.predicted_us} us; walk {record.walk}"
         for timing in store.rows(Timing, kernel_digest=kernel.digest):
-            sizes = _described(timing.key)["sizes"]
+            sizes = described(timing.key)["sizes"]
             yield f"timed     {sizes} on {timing.part}: {timing.median_us:.1f} us {timing.device}"
 
 

@@ -81,6 +81,15 @@ def replay(space: Any, trail: Trail | str) -> Program:
 
     Raises ValueError if the family, the start or an action does not exist in the space of its leg.
     """
+    *_, (family, _, point) = visited(space, trail)
+    return family.program(point)
+
+
+def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]]:
+    """Every point of a trail: the family's space of its leg, the action that led there ("" to the start), the point.
+
+    Arguments and errors are those of `replay`.
+    """
     if isinstance(trail, str):
         trail = Trail.from_json(trail, getattr(space, "workload", None))
     spaces = [space if leg.workload is None else Space(leg.workload, space.arch) for leg in trail.legs] or [space]
@@ -89,11 +98,13 @@ def replay(space: Any, trail: Trail | str) -> Program:
     point = np.array([axis.values.index(value) for axis, value in axes], np.int64)
     if not family.legal(point[None])[0]:
         raise ValueError(f"the start {list(trail.start)} is not legal in this space")
+    yield family, "", point
     for leg, where in zip(trail.legs, spaces, strict=False):
-        graph = Graph(_family(where, trail.family), trail.graph)
+        family = _family(where, trail.family)
+        graph = Graph(family, trail.graph)
         for token in expanded(leg.path):
             point = graph.follow(point, token)
-    return family.program(point)
+            yield family, token, point
 
 
 def _family(space: Any, name: str) -> Any:

@@ -9,12 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from gensor_database.entry import REJECTING
+from gensor_database.entry import REJECTING, counting
 from gensor_database.record import Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.dispatch.stored import residual_of
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
@@ -27,7 +29,7 @@ from .cover import portfolio
 from .measure import Timer
 from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
 from .pool import Candidate, Pool, candidate
-from .report import Result
+from .result import Result
 from .search import Found, Request, Searcher
 from .shapes import Row
 from .strategies import exhaustive
@@ -102,7 +104,7 @@ class Run:
             return {}
         options = self.options
         first = next(iter(calls.values()))[0]
-        base = Request(first, self.arch, options.seed, options.graph, strategy=options.strategy)
+        base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
         campaign = Campaign(base, calls)
         told = self._estimate(campaign, np.inf)
         for _ in campaign.run(searcher):
@@ -158,6 +160,7 @@ class Run:
             recorded=self._recorded,
             trying=self.trying,
             given=founds,
+            learnt=self.learnt,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():
@@ -167,6 +170,13 @@ class Run:
             seconds = _share(run, reported, len(todo))
             yield from ((row, result_of(chosen, digest, self.arch, seconds)) for row in by_key[chosen.workload.key()])
         self._portfolio(run, list(todo.values()))
+
+    @cached_property
+    def learnt(self) -> Learnt | None:
+        """What the store's timings taught, where `gensor-tune learn` has been run and nobody else can write there."""
+        model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
+        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        return None if model is None else Learnt(model, conditions)
 
     @cached_property
     def _rejections(self) -> dict[str, Verification]:
@@ -200,7 +210,7 @@ class Run:
             return
         asked = [workload.with_epilogue(()) for workload in workloads]
         shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
-        spaces = [Space(shape, self.arch) for shape in shapes]
+        spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)
         for program in programs.values():
             # A family may serve some sizes of a class only.

@@ -23,7 +23,7 @@ from gensor_kernels.operators.workload import View, Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.on_device import verify_on
 from gensor_tuner.pool import Candidate, candidate
-from gensor_tuner.report import class_text
+from gensor_tuner.result import class_text
 from gensor_tuner.shapes import read_shapes
 
 from .session import Item, Session

@@ -14,7 +14,7 @@ from typing import Any
 
 from gensor_database.record import Kernel
 from gensor_kernels.operators.workload import Workload
-from gensor_tuner.report import class_text, sizes_text
+from gensor_tuner.result import class_text, sizes_text
 from gensor_tuner.shapes import Row, read_shapes
 
 from .session import Item, Session

@@ -22,7 +22,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.pool import Candidate, Pool
-from gensor_tuner.report import class_text
+from gensor_tuner.result import class_text
 
 from .facts import Clocks, environment
 from .fitting import fitting

@@ -13,6 +13,7 @@ from .. import config, forking
 from ..build.source import digest, flatten
 from ..devices.device import Code
 from ..machine.arch import Arch
+from ..machine.residual import Learnt, Residual
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
 from ..programs.program import Program
@@ -34,6 +35,11 @@ class Kernel:
     def code(self) -> Code:
         """What a device loads."""
         return self.read()
+
+    @cached_property
+    def form(self) -> str:
+        """Equal for kernels of one family that read and write operands alike; a text, whose hash is kept."""
+        return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
 
     @cached_property
     def epilogue_codes(self) -> int:
@@ -102,12 +108,14 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
+    `residual`: what timings taught beside the potential.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
+    residual: Residual | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +191,12 @@ class Library:
             self.contents = _with(self.contents, new.values())
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What timings taught beside the potential, under the conditions there are now."""
+        model = self.contents.residual
+        return None if model is None else Learnt(model, self.conditions)
 
     def record(self, workload: Workload) -> Kernel | None:
         """The kernel tuning chose for exactly this Workload."""

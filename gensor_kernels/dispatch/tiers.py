@@ -110,7 +110,7 @@ def _measured(request: Request, library: Library) -> Choice | None:
         return None  # a time with nothing to compare it with shows no win
     kernel = library.kernel(ours.kernel_digest)
     versus = "" if vendor is None else f", the library {vendor:.1f} us"
-    predicted = predicted_us(kernel, workload, request.arch)
+    predicted = predicted_us(kernel, workload, request.arch, library)
     return Choice(1, f"measured on {part}: {time:.1f} us{versus}", kernel, predicted, time, vendor)
 
 
@@ -119,7 +119,8 @@ def _recorded(request: Request, library: Library) -> Choice | None:
     kernel = library.record(workload)
     if kernel is None or not request.allows(kernel):
         return None
-    return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted_us(kernel, workload, arch))
+    predicted = predicted_us(kernel, workload, arch, library)
+    return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted)
 
 
 def _predicted(request: Request, library: Library) -> Choice | None:
@@ -134,7 +135,8 @@ def _predicted(request: Request, library: Library) -> Choice | None:
         among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
     else:
         among = f"{len(chosen)} portfolio kernels and {len(others)} of classes whose portfolio has none that fits"
-    return Choice(3, f"best of {among}, by the potential", kernel, seconds * 1e6)
+    by = "the potential" if library.contents.residual is None else "the potential and what timings taught"
+    return Choice(3, f"best of {among}, by {by}", kernel, seconds * 1e6)
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:
@@ -160,7 +162,7 @@ def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> li
     kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
     return [
         (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
-        for kernel, seconds in zip(kernels, predict(kernels, workload, arch), strict=True)
+        for kernel, seconds in zip(kernels, predict(kernels, workload, arch, library), strict=True)
         if math.isfinite(seconds)
     ]
 

@@ -1,35 +1,38 @@
 """What measured times say beside the potential: ln(measured / predicted) from its terms, in NumPy, with its doubt.
 
-A Residual is plain numbers (JSON, never a pickle).  Trees have at most SPLITS splits each, so a tree is a table: every
-split is one bit, and the bits of a tree are the place of its value among 2^SPLITS.  A few comparisons, one packing and
-one look-up per tree serve thousands of Programs at once.
+A Residual is plain numbers (JSON, never a pickle).  Trees have at most SPLITS splits each, so a tree is a table (see
+`forest`): every split is one bit, and the bits of a tree are the place of its value among 2^SPLITS.
 
 Levels, from what all parts share to what is known of one: trees over every measurement; on top of them, for each part
 that was measured, how much of the shared trees holds there, trees of its own, and offsets for the part, for a dtype on
-it, and for an operator of that dtype.  A part nobody measured gets the shared trees at UNSEEN of their size: half of
-what one GPU taught turned out to be about that GPU.
+it, and for an operator of that dtype.  A part nobody measured gets the shared trees at UNSEEN of their size: most of
+what one GPU taught turned out to be about that GPU (docs/potential.md).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from . import roofline
 from .arch import Arch
+from .forest import SPLITS as SPLITS
+from .forest import F, Forest
 from .roofline import DRAM_EFFICIENCY, SM_L2_BYTES, SUBCORES, Terms
 
 #: Bumped when FEATURES or the meaning of the numbers change; other versions are refused.
 VERSION = 1
-#: Splits of a tree: a byte of them.
-SPLITS = 8
 #: Share of the shared trees that holds on a part without measurements.
-UNSEEN = 0.5
-F = np.float32
-_SHIFTS = np.arange(SPLITS, dtype=np.uint64)
+UNSEEN = 0.15
+#: Standard deviation of ln(measured / predicted) without a model: 0.11 and 0.15 on the measured spaces.
+ANALYTIC_NOISE = 0.15
+#: Standard deviation of what a part of the same capability, or another power mode, differs by.
+BORROWED_NOISE = 0.1
 
 #: Ratios and sizes that say which resource a Program leans on; see `features`.
 FEATURES = (
@@ -84,86 +87,32 @@ def features(terms: Terms, arch: Arch, extra: Mapping[str, np.ndarray] | None = 
 
 
 @dataclass(frozen=True)
-class Forest:
-    """Sums of trees, one per bag.
-
-    ``columns`` and ``thresholds`` (conditions,) hold every distinct split once; ``splits`` (trees, SPLITS) says which
-    of them are a tree's bits, ``tables`` (trees, 2^SPLITS) float32 its values, ``ends`` (bags,) behind which tree a
-    bag ends.  Condition 0 never holds and stands for splits a tree does without.
-    """
-
-    columns: np.ndarray
-    thresholds: np.ndarray
-    splits: np.ndarray
-    tables: np.ndarray
-    ends: tuple[int, ...]
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Sums for ``x`` (features, n) float32; float32 (bags, n)."""
-        count = x.shape[1]
-        # One byte per Program and condition, shifted and joined eight Programs at a time.
-        holds = np.zeros((len(self.columns), -(-count // 8) * 8), dtype=np.uint8)
-        for row, column, threshold in zip(holds.view(bool), self.columns.tolist(), self.thresholds, strict=True):
-            np.greater(x[column], threshold, out=row[:count])
-        words = holds.view(np.uint64)
-        place, shifted = np.empty_like(words[0]), np.empty_like(words[0])
-        where, value = place.view(np.uint8)[:count], np.empty(count, dtype=F)
-        sums = np.zeros((len(self.ends), count), dtype=F)
-        begin = 0
-        for total, end in zip(sums, self.ends, strict=True):
-            for splits, table in zip(self.splits[begin:end].tolist(), self.tables[begin:end], strict=True):
-                place[:] = words[splits[0]]
-                for bit, split in enumerate(splits[1:], 1):
-                    if split:
-                        place |= np.left_shift(words[split], _SHIFTS[bit], out=shifted)
-                total += table.take(where, out=value, mode="clip")
-            begin = end
-        return sums
-
-    @classmethod
-    def of(cls, bags: Sequence[Sequence[Any]]) -> Forest:
-        """From bags of trees as nested lists: [feature, threshold, tree at most, tree above], or a number.
-
-        Raises ValueError for a tree of more than SPLITS splits.
-        """
-        trees = [tree for bag in bags for tree in bag]
-        conditions: dict[tuple[int, float], int] = {(0, float("inf")): 0}
-        splits = np.zeros((len(trees), SPLITS), dtype=np.int64)
-        tables = np.empty((len(trees), 1 << SPLITS), dtype=F)
-        for index, tree in enumerate(trees):
-            found: list[tuple[int, float]] = []
-            tables[index] = _tabulate(tree, np.arange(1 << SPLITS), found)
-            if len(found) > SPLITS:
-                raise ValueError(f"a tree has {len(found)} splits, more than {SPLITS}")
-            splits[index, : len(found)] = [conditions.setdefault(each, len(conditions)) for each in found]
-        columns, thresholds = zip(*conditions, strict=True)
-        ends = np.cumsum([len(bag) for bag in bags]).tolist()
-        return cls(np.array(columns), np.array(thresholds, dtype=F), splits, tables, tuple(ends))
-
-
-def _tabulate(tree: Any, places: np.ndarray, splits: list[tuple[int, float]]) -> np.ndarray:
-    """Values of ``tree`` at every place; its splits are appended, their order is that of the bits."""
-    if isinstance(tree, int | float):
-        return np.full(len(places), tree, dtype=F)
-    column, threshold, low, high = tree
-    bit = len(splits)
-    splits.append((int(column), float(threshold)))
-    below, above = _tabulate(low, places, splits), _tabulate(high, places, splits)
-    return np.where(places >> bit & 1, above, below)
-
-
-@dataclass(frozen=True)
 class Part:
     """What is known of one part: ``weight`` of the shared trees there, own trees by bag, offsets, doubt.
 
     ``offsets`` add up: keys "", "dtype" and "dtype/operator".  ``noise`` is the standard deviation of what the trees
-    leave unexplained.
+    leave unexplained.  ``capability`` and ``sms`` say which part of the same capability is nearest; "" and 0 where
+    that is not known.
     """
 
     weight: float
     noise: float
     offsets: Mapping[str, float] = field(default_factory=dict)
     trees: tuple[Any, ...] = ()
+    capability: str = ""
+    sms: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = (self.weight, self.noise, *self.offsets.values())
+        if not all(isinstance(each, int | float) and math.isfinite(each) for each in numbers):
+            raise ValueError("what is said of a part is no finite number")
+
+
+def place(part: str, conditions: str = "{}") -> str:
+    """The name under which a part is known that runs in the power mode that ``conditions`` (JSON; see
+    Device.conditions) tell: another mode has other clocks.  The part's own where there are none."""
+    mode = json.loads(conditions).get("power_mode")
+    return part if mode is None else f"{part}@{mode}"
 
 
 class Residual:
@@ -195,10 +144,42 @@ class Residual:
         spread = bags.var(axis=0, ddof=min(len(bags) - 1, 1))
         return bags.mean(axis=0) + F(offset), np.sqrt(spread + F(known.noise**2))
 
+    def of(
+        self, terms: Terms, arch: Arch, dtype: str = "", operator: str = "", conditions: str = "{}"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(ln(measured / predicted), its standard deviation) of Programs by their terms; float32 (n,) each.
+
+        A part nobody measured borrows from the nearest one of its capability, at more doubt.  Raises ValueError
+        where the model asks for more than terms.
+        """
+        name, borrowed = self.nearest(arch, conditions)
+        mean, deviation = self.predict(features(terms, arch), name, dtype, operator)
+        return mean, np.sqrt(deviation**2 + F(BORROWED_NOISE**2)) if borrowed else deviation
+
+    def knows(self, arch: Arch) -> bool:
+        """Whether a part of this one's capability was measured. What one capability teaches about another is less
+        than what the terms hold already (docs/potential.md)."""
+        name, _ = self.nearest(arch)
+        return name in self.parts
+
+    def nearest(self, arch: Arch, conditions: str = "{}") -> tuple[str, bool]:
+        """The name of the part whose knowledge serves ``arch``, and whether that is another, or another power mode:
+        the same before those of the same capability by their SMs.  ``arch`` itself where there is none."""
+        wanted = place(arch.part, conditions)
+        if wanted in self.parts:
+            return wanted, False
+        kin = [name for name, part in self.parts.items() if part.capability == arch.name and part.sms]
+        own = [name for name in kin if name.partition("@")[0] == arch.part]
+        near = min(own or kin, key=lambda name: (abs(math.log(self.parts[name].sms / arch.sms)), name), default=None)
+        return (wanted, False) if near is None else (near, True)
+
     def to_json(self) -> str:
         """Canonical JSON text."""
         parts = {
-            name: {"weight": p.weight, "noise": p.noise, "offsets": dict(p.offsets), "trees": list(p.trees)}
+            name: {
+                **{"weight": p.weight, "noise": p.noise, "offsets": dict(p.offsets), "trees": list(p.trees)},
+                **({"capability": p.capability, "sms": p.sms} if p.capability else {}),
+            }
             for name, p in self.parts.items()
         }
         body = {"version": VERSION, "names": self.names, "trees": self.trees, "parts": parts}
@@ -207,14 +188,42 @@ class Residual:
     @classmethod
     def from_json(cls, text: str) -> Residual:
         """The model of a JSON text; raises ValueError for another version or other numbers than this one writes."""
-        body = json.loads(text)
+        try:
+            body = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"no residual: {error}") from None
         if not isinstance(body, dict) or body.get("version") != VERSION:
             raise ValueError(f"not a residual of version {VERSION}")
         try:
             parts = {
-                name: Part(p["weight"], p["noise"], p["offsets"], tuple(p["trees"]))
+                str(name): Part(
+                    *(p["weight"], p["noise"], p["offsets"], tuple(p["trees"])),
+                    *(str(p.get("capability", "")), int(p.get("sms", 0))),
+                )
                 for name, p in body["parts"].items()
             }
             return cls(body["names"], body["trees"], parts, body["unseen_noise"])
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"damaged residual: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A Residual and the conditions (see Device.conditions) that predictions are for."""
+
+    model: Residual
+    conditions: str = "{}"
+
+    def seconds(self, terms: Terms, arch: Arch, dtype: str, operator: str) -> np.ndarray:
+        """The potential of Programs by their terms, corrected; float64 seconds (n,)."""
+        return roofline.seconds(terms, arch) * np.exp(self.model.of(terms, arch, dtype, operator, self.conditions)[0])
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no finite number")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        _no_number(text)
+    return float(text)

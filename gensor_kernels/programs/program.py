@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 #: Coordinates that only some workloads of a family have: where there is a prologue.
 OPTIONAL = ("materialised",)
@@ -23,6 +24,11 @@ class Program:
     def __post_init__(self) -> None:
         pairs = self.values.items() if isinstance(self.values, Mapping) else self.values
         object.__setattr__(self, "values", tuple((str(name), int(value)) for name, value in pairs))
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """The values alone, in the family's order."""
+        return tuple(value for _, value in self.values)
 
     def __getitem__(self, name: str) -> int:
         for key, value in self.values:

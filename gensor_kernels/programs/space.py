@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..machine import roofline
+from ..machine import residual, roofline
 from ..machine.arch import Arch
+from ..machine.residual import Learnt
 from .families import FAMILIES
 from .family import Facts, Family
 from .feedback import Feedback
@@ -29,15 +30,21 @@ class Space:
     """Every family lattice that serves ``workload`` on ``arch``.
 
     ``feedback`` carries compiler facts from another Space of the same class and epilogue (see
-    FamilySpace.add_feedback).
+    FamilySpace.add_feedback), ``learnt`` what timings say beside the potential.
     Raises UnsupportedError, with every family's reason, when none serves it.
     """
 
-    def __init__(self, workload: Workload, arch: Arch, feedback: Mapping[str, Feedback] | None = None):
+    def __init__(
+        self,
+        workload: Workload,
+        arch: Arch,
+        feedback: Mapping[str, Feedback] | None = None,
+        learnt: Learnt | None = None,
+    ):
         self.workload, self.arch = workload, arch
         reasons = {name: family.serves(workload, arch) for name, family in FAMILIES.items()}
         self.families = tuple(
-            FamilySpace(FAMILIES[name], workload, arch, (feedback or {}).get(name))
+            FamilySpace(FAMILIES[name], workload, arch, (feedback or {}).get(name), learnt=learnt)
             for name, reason in reasons.items()
             if reason is None
         )
@@ -65,7 +72,8 @@ class Space:
 class FamilySpace(Lattice):
     """One family's lattice for a Workload on an Arch: which points are legal, and how fast they are predicted to be.
 
-    ``feedback`` holds compiler facts; ``restrict`` keeps only some values of some coordinates.
+    ``feedback`` holds compiler facts; ``restrict`` keeps only some values of some coordinates; ``learnt`` corrects
+    the potential.
     """
 
     def __init__(
@@ -75,9 +83,11 @@ class FamilySpace(Lattice):
         arch: Arch,
         feedback: Feedback | None = None,
         restrict: Mapping[str, Collection[int]] | None = None,
+        learnt: Learnt | None = None,
     ):
         super().__init__(family, workload, arch, restrict)
         self.feedback = Feedback() if feedback is None else feedback
+        self.learnt = learnt
         self._static = np.array([0 if c.runtime or c.name == "level" else 1 for c in self.coordinates])
 
     # ---- legality and the potential
@@ -99,7 +109,21 @@ class FamilySpace(Lattice):
 
     def potential(self, points: np.ndarray) -> np.ndarray:
         """Predicted seconds of legal points (n, d), float64; a partial point counts as its completion."""
-        return roofline.seconds(self.terms(points), self.arch)
+        return self._seconds(self.terms(points))
+
+    def _seconds(self, terms: roofline.Terms) -> np.ndarray:
+        if self.learnt is None:
+            return roofline.seconds(terms, self.arch)
+        return self.learnt.seconds(terms, self.arch, self.workload.kind, self.workload.operator)
+
+    def described(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(:meth:`potential` (n,), its features (features, n), the standard deviation of its logarithm (n,))."""
+        terms = self.terms(points)
+        features = residual.features(terms, self.arch)
+        if self.learnt is None:
+            return self._seconds(terms), features, np.full(len(points), residual.ANALYTIC_NOISE)
+        place = (self.workload.kind, self.workload.operator, self.learnt.conditions)
+        return self._seconds(terms), features, self.learnt.model.of(terms, self.arch, *place)[1]
 
     def terms(self, points: np.ndarray) -> roofline.Terms:
         """The terms behind :meth:`potential`."""
@@ -112,7 +136,7 @@ class FamilySpace(Lattice):
         points = np.asarray(point, dtype=np.int64)[None]
         terms = self.terms(points)
         row = {f.name: float(np.broadcast_to(getattr(terms, f.name), (1,))[0]) for f in fields(terms)}
-        return {**row, "seconds": float(roofline.seconds(terms, self.arch)[0])}
+        return {**row, "seconds": float(self._seconds(terms)[0])}
 
     # ---- enumeration
 

@@ -87,3 +87,44 @@ class Columns(Mapping[str, np.ndarray]):
     def count(self) -> int:
         """Points in every column."""
         return self._points.shape[1]
+
+
+class Listed(Columns):
+    """The same of a few Programs given by their values (n, coordinates): nothing is tabulated for them."""
+
+    def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part], values: np.ndarray):
+        rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
+        self._coordinates = tuple(c.name for c in coordinates)
+        self._columns: dict[str, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
+        wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
+        self._count = rows.shape[1]
+        for part in parts:
+            for name, output in part.function({name: wide[name] for name in part.names}).items():
+                self._columns[name] = self._column(output)
+
+    def _column(self, output: np.ndarray) -> np.ndarray:
+        column = np.asarray(output, dtype=np.float32)
+        if column.ndim and column.shape[-1] == self._count:
+            return column
+        return np.broadcast_to(column, (*column.shape[:-1], self._count))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._coordinates
+
+    def __len__(self) -> int:
+        return len(self._coordinates)
+
+    @property
+    def count(self) -> int:
+        """Points in every column."""
+        return self._count
+
+    def where(self, chosen: np.ndarray) -> Listed:
+        """The Programs a mask (n,) chooses."""
+        some = object.__new__(Listed)
+        some._coordinates, some._count = self._coordinates, int(chosen.sum())
+        some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
+        return some

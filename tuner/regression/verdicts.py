@@ -1,0 +1,173 @@
+"""Who moved: our kernel, the control (the vendor's call, or the machine's own benchmark), or the machine under both.
+
+The control was timed in the same run, so a clock, a driver or a neighbour that slows the machine slows both, and their
+ratio stays. Where the ratio rose it is asked which of the two moved: a vendor's call that got faster is no slowdown of
+ours. That can only be where the runs say that its library or the driver is another one, and it is asked in clocks
+instead of seconds where the runs say their clock and that makes them less noisy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+
+from . import TOLERANCE
+from .runs import Run
+from .statistics import FEWEST_AFTER, FEWEST_BEFORE, Sides, change, is_faster, is_slower, noise
+
+#: Verdicts. Only SLOWER fails a check.
+SLOWER, FASTER, UNCHANGED = "slower", "faster", "unchanged"
+MACHINE, VENDOR_FASTER, VENDOR_SLOWER = "machine slower", "vendor faster", "vendor slower"
+UNCLEAR, TOO_FEW = "unclear", "too few runs"
+#: Whose call is the control where there are several: the first of these.
+PREFERRED = ("cupy", "torch", "compiled")
+CLOCK = "SM clock, MHz"
+QUANTITIES = (", MHz", ", W")
+#: Conditions whose change can make a vendor's call faster or slower.
+SOFTWARE = frozenset({"driver", "CUDA driver", "cuBLAS", "CuPy", "PyTorch", "NumPy", "Python"})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one benchmark on one machine. Changes are ratios less 1; None where there is nothing to compare."""
+
+    name: str
+    machine: str
+    verdict: str
+    why: str
+    before: int  # runs
+    after: int
+    ours: float | None = None
+    control: float | None = None
+    net: float | None = None
+    control_name: str = ""
+
+
+def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = TOLERANCE) -> list[Verdict]:
+    """A Verdict for every benchmark of `results`, machine by machine."""
+    found = []
+    for machine in sorted({run.machine for run in results}):
+        old = [run for run in baseline if run.machine == machine]
+        new = [run for run in results if run.machine == machine]
+        for name in sorted({name for run in new for name in run.samples}):
+            found.append(_of_one(name, machine, old, new, tolerance))
+    return found
+
+
+def changed_conditions(before: Sequence[Run], after: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """What is different about the machine: condition -> (before, after), the most frequent value of each side."""
+    sides = [_usual(before), _usual(after)]
+    names = sorted(sides[0].keys() & sides[1].keys())
+    return {
+        name: (sides[0][name], sides[1][name]) for name in names if not _alike(name, sides[0][name], sides[1][name])
+    }
+
+
+def _alike(name: str, old: str, new: str) -> bool:
+    """The same text; of a quantity, within TOLERANCE: a clock is never twice the same."""
+    if not name.endswith(QUANTITIES):
+        return old == new
+    try:
+        return abs(float(new) / float(old) - 1) <= TOLERANCE
+    except (ValueError, ZeroDivisionError):
+        return old == new
+
+
+def _usual(runs: Sequence[Run]) -> dict[str, str]:
+    """Of each condition the median, where it is a quantity, else the most frequent value."""
+    values: dict[str, list[str]] = {}
+    for run in runs:
+        for name, value in run.conditions.items():
+            values.setdefault(name, []).append(value)
+    return {name: _middle(name, each) for name, each in values.items()}
+
+
+def _middle(name: str, values: Sequence[str]) -> str:
+    if name.endswith(QUANTITIES):
+        with suppress(ValueError):
+            return f"{median(map(float, values)):g}"
+    return max(sorted(set(values)), key=values.count)
+
+
+def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tolerance: float) -> Verdict:
+    old, new = ([run for run in side if name in run.samples] for side in (old, new))
+    counts = len(old), len(new)
+    if counts[0] < FEWEST_BEFORE or counts[1] < FEWEST_AFTER:
+        why = f"{counts[0]} runs before and {counts[1]} now; {FEWEST_BEFORE} and {FEWEST_AFTER} are needed"
+        return Verdict(name, machine, TOO_FEW, why, *counts)
+    ours = _logs(old, name), _logs(new, name)
+    control = _control(old, new, name)
+    moved = changed_conditions(old, new)
+    if not control:
+        verdict, why = _alone(ours, moved, tolerance)
+        return Verdict(name, machine, verdict, why, *counts, math.expm1(change(ours)))
+    theirs = _logs(old, name, control), _logs(new, name, control)
+    verdict, why = _beside(ours, theirs, _clocks(old, new), moved, tolerance)
+    own, other, net = (math.expm1(change(each)) for each in (ours, theirs, _less(ours, theirs)))
+    return Verdict(name, machine, verdict, why, *counts, own, other, net, control)
+
+
+def _logs(runs: Sequence[Run], name: str, control: str = "") -> list[float]:
+    samples = [run.samples[name] for run in runs]
+    return [math.log(each.controls[control] if control else each.ours_us) for each in samples]
+
+
+def _less(ours: Sides, theirs: Sides) -> Sides:
+    """The difference of each run: with the control, the logarithm of a ratio."""
+    before, after = ([a - b for a, b in zip(*each, strict=True)] for each in zip(ours, theirs, strict=True))
+    return before, after
+
+
+def _clocks(old: Sequence[Run], new: Sequence[Run]) -> Sides | None:
+    """Logarithms of the seconds a clock took in each run, where every run says it."""
+    try:
+        before, after = ([-math.log(float(run.conditions[CLOCK])) for run in side] for side in (old, new))
+    except (KeyError, ValueError):
+        return None
+    return before, after
+
+
+def _control(old: Sequence[Run], new: Sequence[Run], name: str) -> str:
+    """The control that every run has; "" where there is none."""
+    common = set.intersection(*(set(run.samples[name].controls) for run in (*old, *new)))
+    return min(common, key=lambda each: ([*PREFERRED, each].index(each), each), default="")
+
+
+def _alone(ours: Sides, moved: Mapping[str, tuple[str, str]], tolerance: float) -> tuple[str, str]:
+    """Without a control only an unchanged machine can tell."""
+    if is_slower(ours, tolerance):
+        if moved:
+            return UNCLEAR, f"slower, but so may the machine be ({_told(moved)}), and the runs have no control"
+        return SLOWER, "slower, on a machine that says it is the same; the runs have no control"
+    return (FASTER, "faster") if is_faster(ours, tolerance) else (UNCHANGED, "within the noise, or the tolerance")
+
+
+def _beside(
+    ours: Sides, theirs: Sides, clocks: Sides | None, moved: Mapping[str, tuple[str, str]], tolerance: float
+) -> tuple[str, str]:
+    ratios, changed = _less(ours, theirs), f"; changed: {_told(moved)}" if moved else ""
+    if is_slower(ratios, tolerance):
+        if SOFTWARE & moved.keys() and _control_moved(ours, theirs, clocks, tolerance):
+            return VENDOR_FASTER, f"our time stayed, the control's fell{changed}"
+        return SLOWER, f"slower than the control{changed}"
+    if is_faster(ratios, tolerance):
+        if SOFTWARE & moved.keys() and is_slower(theirs, tolerance) and not is_faster(ours, tolerance):
+            return VENDOR_SLOWER, f"our time stayed, the control's rose{changed}"
+        return FASTER, f"faster than the control{changed}"
+    if is_slower(ours, tolerance):
+        return MACHINE, f"both became slower{changed}"
+    return UNCHANGED, "within the noise, or the tolerance"
+
+
+def _control_moved(ours: Sides, theirs: Sides, clocks: Sides | None, tolerance: float) -> bool:
+    """Whether the control became faster and ours did not become slower."""
+    if clocks is not None and noise(_less(theirs, clocks)) < noise(theirs):
+        ours, theirs = _less(ours, clocks), _less(theirs, clocks)
+    return change(ours) <= math.log1p(tolerance) and is_faster(theirs, tolerance)
+
+
+def _told(moved: Mapping[str, tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in moved.items())

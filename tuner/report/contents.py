@@ -1,0 +1,193 @@
+"""What the page tells of a database: its newest records by part, with their kernels, times and shares of time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gensor_database.entry import newest_first, verdict
+from gensor_database.record import Binary, Kernel, Record, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.grammar import MALFORMED
+from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.space import FamilySpace
+
+from ..show import best_times, described, timings
+from .split import shares
+
+#: What is wrong with a stored Program, Workload or walk that this version cannot follow.
+UNREADABLE = (*MALFORMED, GensorError, LookupError, AssertionError)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One record. Times are microseconds; `flops` and `moved` (bytes) are None for Workloads unknown here."""
+
+    record: Record
+    texts: dict[str, str]  # operator, sizes, dtype, epilogue
+    workload: Workload | None
+    kernel: Kernel | None
+    registers: int | None
+    spill_bytes: int | None
+    verified: str
+    measured_us: float | None
+    vendor_us: float | None
+    vendor: str
+    split: dict[str, float]
+    flops: float | None
+    moved: float | None
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        epilogue = "" if self.texts["epilogue"] == "none" else f" + {self.texts['epilogue']}"
+        return f"{self.texts['operator']} {self.texts['sizes']} {self.texts['dtype']}{epilogue}"
+
+    @property
+    def family(self) -> str:
+        """Of its kernel."""
+        return self.kernel.family if self.kernel else ""
+
+    @property
+    def digest(self) -> str:
+        """Of its kernel, as far as a person needs it."""
+        return self.kernel.digest[:10] if self.kernel else ""
+
+    @property
+    def time_us(self) -> float | None:
+        """Measured where it was, else predicted."""
+        return self.measured_us if self.measured_us is not None else self.record.predicted_us
+
+    @property
+    def limit(self) -> str:
+        """The resource with the largest share of the predicted time."""
+        return max(self.split, key=lambda name: self.split[name]) if self.split else ""
+
+    @property
+    def speedup(self) -> float | None:
+        """The vendor's time over ours, both measured."""
+        return self.vendor_us / self.measured_us if self.vendor_us and self.measured_us else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """All lines of one part. `arch` is None where archs.toml does not list it."""
+
+    capability: str
+    name: str
+    arch: Arch | None
+    lines: tuple[Line, ...]
+
+    @property
+    def measured(self) -> list[Line]:
+        """Lines whose kernel was timed."""
+        return [line for line in self.lines if line.measured_us is not None]
+
+    @property
+    def served(self) -> list[Line]:
+        """Lines with a kernel, a time and a known Workload."""
+        return [line for line in self.lines if line.kernel and line.time_us and line.flops and line.moved]
+
+
+def parts(store: Store, arch: str | None) -> list[Part]:
+    """Every part that the database has records of, those of `arch` alone where it is given."""
+    where = {"arch": arch} if arch else {}
+    newest: dict[tuple[str, str, str], Record] = {}
+    for record in newest_first(store.rows(Record, **where)):
+        newest.setdefault((record.arch, record.part, record.key), record)
+    reader = _Reader(store, arch)
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for _, record in sorted(newest.items()):
+        groups.setdefault((record.arch, record.part), []).append(reader.line(record))
+    return [Part(*name, _arch(name[1]), tuple(lines)) for name, lines in groups.items()]
+
+
+def _arch(part: str) -> Arch | None:
+    try:
+        return lookup(part)
+    except GensorError:
+        return None
+
+
+class _Reader:
+    """Lines of records, each table read once."""
+
+    def __init__(self, store: Store, arch: str | None):
+        where = {"arch": arch} if arch else {}
+        self.timed = timings(store, arch)
+        self.kernels = {row.digest: row for row in store.rows(Kernel, **where)}
+        self.binaries = {row.digest: row for row in store.rows(Binary)}
+        verified: dict[str, list[Verification]] = {}
+        for row in store.rows(Verification):
+            verified.setdefault(row.kernel_digest, []).append(row)
+        self.verdicts = {digest: verdict(rows) for digest, rows in verified.items()}
+
+    def line(self, record: Record) -> Line:
+        """Everything about one record; what this version cannot read is left out."""
+        kernel = self.kernels.get(record.kernel_digest or "")
+        binary = self.binaries.get(kernel.binary_digest) if kernel else None
+        workload = _workload(record.key)
+        rows = self.timed.get((record.key, record.part), [])
+        ours, theirs = best_times(record, rows)
+        return Line(
+            record,
+            described(record.key),
+            workload,
+            kernel,
+            binary.registers if binary else None,
+            binary.spill_bytes if binary else None,
+            self.verdicts.get(kernel.digest, "none") if kernel else "none",
+            ours.median_us if ours else None,
+            theirs.median_us if theirs else None,
+            _vendors(rows),
+            _split(workload, kernel, binary, _arch(record.part)),
+            workload.flops() if workload else None,
+            workload.bytes_moved() if workload else None,
+        )
+
+
+def _vendors(rows: Sequence[Timing]) -> str:
+    return ", ".join(sorted({row.vendor for row in rows if row.vendor is not None}))
+
+
+def _workload(key: str) -> Workload | None:
+    try:
+        found = Workload.from_json(key)
+        found.flops()
+        return found
+    except UNREADABLE:
+        return None
+
+
+def _split(
+    workload: Workload | None, kernel: Kernel | None, binary: Binary | None, arch: Arch | None
+) -> dict[str, float]:
+    """Shares of the predicted time, what the compiler said taken into account; {} where there is no prediction."""
+    if workload is None or kernel is None or arch is None:
+        return {}
+    try:
+        family = FAMILIES[kernel.family]
+        if family.abi != kernel.abi or family.serves(workload, arch) is not None:
+            return {}
+        program = Program.from_json(kernel.program)
+        # The whole lattice would take ten times as long; levels are what partial points are told by.
+        alone = {name: (value,) for name, value in program.values if name != "level"}
+        space = FamilySpace(family, workload, arch, restrict=alone)
+        if binary is not None:
+            loop: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
+            space.add_feedback(program, binary.registers, binary.spill_bytes, loop)
+        return shares(space.terms(space.point(program)[None]), arch)
+    except UNREADABLE:
+        return {}
+
+
+def count_by(lines: Iterable[Line], name: str) -> Counter[str]:
+    """How many lines have each value of a property."""
+    return Counter(getattr(line, name) for line in lines)

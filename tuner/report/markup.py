@@ -1,0 +1,50 @@
+"""HTML and SVG as text that cannot be got wrong: whatever is not Markup already is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from ..cells import printable
+
+#: Elements that have no end tag.
+VOID = frozenset({"meta", "input", "br"})
+LONGEST = 400  # characters of one text: a database may hold megabytes
+
+
+class Markup(str):
+    """Text that is HTML: made by `tag` and `join` alone, and by what reads this package's own files."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """A value as HTML text or attribute: escaped, without control characters, of bearable length."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(escape(printable(str(value), LONGEST), quote=True))
+
+
+def join(parts: Iterable[object]) -> Markup:
+    """Parts one after the other, escaped where they are not Markup."""
+    return Markup("".join(text(part) for part in parts))
+
+
+def lines(told: Iterable[object]) -> Markup:
+    """Texts one per line."""
+    return Markup("\n".join(text(each) for each in told))
+
+
+def tag(name: str, /, *children: object, **attributes: object) -> Markup:
+    """An element. `class_` is class, `data_x` data-x; None and False leave an attribute out, True gives it no value."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
+    if name in VOID:
+        return Markup(f"<{name}{written}>")
+    return Markup(f"<{name}{written}>{join(children)}</{name}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    return f' {name}="{round(value, 1) if isinstance(value, float) else text(value)}"'

@@ -1,0 +1,122 @@
+"""The roofline: every kernel at its arithmetic intensity under the ceilings of its part (Williams et al., 2009)."""
+
+from __future__ import annotations
+
+import math
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators import operator
+
+from .contents import Line, Part
+from .drawing import BOTTOM, COLOURS, LEFT, RIGHT, TOP, chart, dot, figure, frame, legend, spread
+from .figures import LogScale, duration, si
+from .markup import Markup, join, tag
+
+
+def roofline(part: Part) -> Markup:
+    """The figure of one part that archs.toml lists."""
+    arch, lines = part.arch, part.served
+    assert arch is not None
+    peaks = ceilings(lines, arch)
+    x = LogScale.around([_intensity(line) for line in lines], LEFT, RIGHT, 2.0)
+    rates = [_rate(line) for line in lines]
+    y = LogScale.around([*rates, *peaks], BOTTOM, TOP, 1.6)
+    order = list(peaks)
+    dots = [
+        dot(x(_intensity(line)), y(_rate(line)), order.index(_peak(line, arch)), line.measured_us is None, told(line))
+        for line in sorted(lines, key=_intensity)
+    ]
+    roofs = _roofs(arch, peaks, x, y)
+    drawn = chart(
+        f"Roofline of {part.name}",
+        f"{len(lines)} workloads; memory gives {si(arch.dram_gb_s * 1e9, 'B/s')}; arithmetic "
+        + ", ".join(f"{si(peak, _unit(kinds))} for {', '.join(kinds)}" for peak, kinds in peaks.items())
+        + ".",
+        [
+            frame(x, y, ("arithmetic intensity: operations per byte of DRAM", "FLOP/s, or integer OP/s"), ("", "")),
+            roofs,
+            *dots,
+        ],
+    )
+    swatches = [(f"c{order.index(peak)}", ", ".join(kinds)) for peak, kinds in peaks.items()]
+    measured = len(part.measured)
+    swatches += [("hollow", "ring: predicted"), ("full", "disc: measured")] if measured else []
+    rings = "Rings are predictions, discs measurements." if measured else "Every mark is a prediction."
+    return figure(
+        drawn,
+        f"Each mark is a workload: its operations over its least DRAM traffic, and the rate at which its kernel "
+        f"computes them. {rings} Lines are what {part.name} can do at most: its memory, its L2, and the arithmetic of "
+        "each element type.",
+        legend(swatches),
+    )
+
+
+def ceilings(lines: list[Line], arch: Arch) -> dict[float, list[str]]:
+    """Arithmetic peaks in FLOP/s, largest first, each with the element types it is that of."""
+    found: dict[float, set[str]] = {}
+    for line in lines:
+        assert line.workload is not None
+        found.setdefault(_peak(line, arch), set()).add(line.workload.kind)
+    return {peak: sorted(found[peak]) for peak in sorted(found, reverse=True)}
+
+
+def _unit(kinds: list[str]) -> str:
+    return "OP/s" if all(kind.startswith("int") for kind in kinds) else "FLOP/s"
+
+
+def told(line: Line) -> list[str]:
+    """What a mark says of its workload."""
+    text = [line.name]
+    if line.record.predicted_us:
+        ratio = f", {line.record.predicted_us / line.record.bound_us:.2f} x its bound" if line.record.bound_us else ""
+        text.append(f"predicted {duration(line.record.predicted_us)}{ratio}")
+    if line.measured_us:
+        text.append(f"measured {duration(line.measured_us)}")
+    if line.vendor_us:
+        text.append(f"{line.vendor}: {duration(line.vendor_us)}")
+    if line.limit:
+        text.append(f"limited by {line.limit}: {line.split[line.limit]:.0%} of the predicted time")
+    return [*text, f"kernel {line.digest}, {line.family}"]
+
+
+def _intensity(line: Line) -> float:
+    assert line.flops is not None and line.moved
+    return line.flops / line.moved
+
+
+def _rate(line: Line) -> float:
+    assert line.flops is not None and line.time_us
+    return line.flops / (line.time_us * 1e-6)
+
+
+def _peak(line: Line, arch: Arch) -> float:
+    assert line.workload is not None
+    return arch.peak(operator(line.workload.operator).multiplied(line.workload), line.workload.math)
+
+
+def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
+    """Memory and L2 as diagonals up to the highest arithmetic ceiling, and these as lines from there to the right."""
+    dram, l2 = arch.dram_gb_s * 1e9, arch.l2_bytes_per_clk * arch.clock_ghz * 1e9
+    drawn = [_diagonal(dram, f"DRAM {si(dram, 'B/s')}", max(peaks), x, y)]
+    drawn.append(_diagonal(l2, f"L2 {si(l2, 'B/s')}", max(peaks), x, y, "second"))
+    heights = spread([y(peak) - 6 for peak in peaks], 17)
+    for place, (peak, kinds) in enumerate(peaks.items()):
+        colour, left = min(place, COLOURS - 1), min(max(x(peak / l2), LEFT), RIGHT)
+        drawn.append(tag("line", class_=f"roof c{colour}", x1=left, x2=RIGHT, y1=y(peak), y2=y(peak)))
+        at = {"x": RIGHT - 4, "y": heights[place], "text_anchor": "end"}
+        drawn.append(tag("text", si(peak, _unit(kinds)), class_=f"roofname t{colour}", **at))
+    return tag("g", join(drawn), aria_hidden="true")
+
+
+def _diagonal(rate: float, name: str, top: float, x: LogScale, y: LogScale, kind: str = "first") -> Markup:
+    """The line y = rate * x, from where it enters the plot to the arithmetic ceiling, with its name along it."""
+    low = max(x.low, y.low / rate)
+    high = min(x.high, top / rate)
+    if high <= low:
+        return Markup("")
+    ends = x(low), y(rate * low), x(high), y(rate * high)
+    angle = math.degrees(math.atan2(ends[3] - ends[1], ends[2] - ends[0]))
+    at = low * (high / low) ** 0.3
+    place = f"translate({x(at):.1f} {y(rate * at) - 7:.1f}) rotate({angle:.1f})"
+    line = tag("line", class_=f"roof {kind}", x1=ends[0], y1=ends[1], x2=ends[2], y2=ends[3])
+    return join([line, tag("text", name, class_="roofname", transform=place, text_anchor="middle")])

@@ -1,0 +1,108 @@
+"""Tables that sort by their headings and filter by words; without a script they are plain tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .bars import mean_split, small_bar
+from .contents import Line, Part
+from .figures import duration
+from .markup import Markup, tag
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading; numbers stand to the right and are sorted by value."""
+
+    name: str
+    number: bool = False
+
+
+#: A cell: text, or (what is shown, the number it is sorted by, None where there is none).
+Cell = object
+
+
+def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], filtered: bool = True) -> Markup:
+    """A table in a frame that scrolls; `filtered` puts a search box above it."""
+    head = tag("tr", *(tag("th", tag("button", c.name, type="button"), scope="col", class_=_kind(c)) for c in columns))
+    body = [tag("tr", *(_cell(c, cell) for c, cell in zip(columns, row, strict=True))) for row in rows]
+    search = tag(
+        "p",
+        tag("label", "Filter ", tag("input", type="search", placeholder="words, such as float16 DRAM")),
+        tag("span", f"{len(rows)} rows", class_="count", role="status"),
+        class_="filter",
+    )
+    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    frame = tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return tag("div", search if filtered else "", frame, class_="sortable")
+
+
+def _kind(column: Column) -> str | None:
+    return "number" if column.number else None
+
+
+def _cell(column: Column, cell: Cell) -> Markup:
+    if isinstance(cell, tuple):
+        shown, value = cell
+        return tag("td", shown, class_=_kind(column), data_v="" if value is None else f"{value:.6g}")
+    return tag("td", cell, class_=_kind(column))
+
+
+def records(part: Part) -> Markup:
+    """Every workload of a part."""
+    timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
+    columns = [Column("operator"), Column("sizes"), Column("dtype"), Column("epilogue")]
+    columns += [Column("predicted", True), Column("bound", True), Column("x bound", True)]
+    columns += [Column("measured", True), Column("vendor", True), Column("speed-up", True)] if timed else []
+    columns += [Column("limited by"), Column("family"), Column("kernel"), Column("verified")]
+    columns += [Column("outcome")] if failed else []
+    rows = [_record(line, timed, failed) for line in part.lines]
+    return table(f"Workloads of {part.name}", columns, rows)
+
+
+def _record(line: Line, timed: bool, failed: bool) -> list[Cell]:
+    predicted, bound = line.record.predicted_us, line.record.bound_us
+    ratio = predicted / bound if predicted and bound else None
+    cells: list[Cell] = [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
+    cells += [line.texts["epilogue"], _time(predicted), _time(bound), _ratio(ratio)]
+    cells += [_time(line.measured_us), _time(line.vendor_us), _ratio(line.speedup)] if timed else []
+    cells += [line.limit, line.family, tag("code", line.digest), line.verified]
+    outcome = line.record.outcome + (f": {line.record.error}" if line.record.error else "")
+    return cells + ([outcome] if failed else [])
+
+
+def _time(us: float | None) -> Cell:
+    return duration(us), us
+
+
+def _ratio(value: float | None) -> Cell:
+    return ("" if value is None else f"{value:.2f}"), value
+
+
+def kernels(part: Part) -> Markup:
+    """Every kernel of a part, with the shares of its workloads' time together."""
+    groups: dict[str, list[Line]] = {}
+    for line in part.lines:
+        if line.kernel is not None:
+            groups.setdefault(line.kernel.digest, []).append(line)
+    columns = [Column("kernel"), Column("family"), Column("dtype"), Column("workloads", True)]
+    columns += [Column("registers", True), Column("spilled", True), Column("limited by"), Column("time split")]
+    rows = [_kernel(found) for found in sorted(groups.values(), key=lambda lines: -len(lines))]
+    return table(f"Kernels of {part.name}", columns, rows)
+
+
+def _kernel(lines: Sequence[Line]) -> list[Cell]:
+    first, split = lines[0], mean_split(lines)
+    limit = max(split, key=lambda name: split[name]) if split else ""
+    spilled = "" if first.spill_bytes is None else f"{first.spill_bytes} B"
+    return [
+        tag("code", first.digest),
+        first.family,
+        first.texts["dtype"],
+        (len(lines), len(lines)),
+        ("" if first.registers is None else first.registers, first.registers),
+        (spilled, first.spill_bytes),
+        limit,
+        (small_bar(split), split.get(limit)),
+    ]
