@@ -101,7 +101,7 @@ class Campaign:
     @cached_property
     def spaces(self) -> list[Space]:
         """Every workload's space."""
-        return [Space(workload, self.arch) for workload in self.workloads]
+        return [Space(workload, self.arch, learnt=self.base.learnt) for workload in self.workloads]
 
     @property
     def arch(self) -> Arch:
