@@ -3,7 +3,7 @@
 python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
 python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, plants, sanitizer (see
+Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, plants, sanitizer (see
 benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and
 timings, ready to be merged) and summary.json. The same command again goes on where it stopped.
 """
@@ -40,6 +40,7 @@ STEPS = (
     Step("models", 0.25),
     Step("compiled", 0.12),
     Step("public", 0.08),
+    Step("suite", 0.15),
     Step("plants", 0.04),
     Step("sanitizer", 0.1),
 )
@@ -88,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
         "--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed whole"
     )
     made.add_argument("--vendors", default="cupy,torch,compiled", help="whom to time beside (default %(default)s)")
+    made.add_argument("--cupy-tests", type=Path, help="checkout of CuPy, whose own tests are run inside accelerate")
     made.add_argument("--arch", help="part, where the GPU is listed as several")
     made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")
     made.add_argument("--retry", action="store_true", help="run items again that broke")
@@ -105,9 +107,9 @@ def worker_command(options: argparse.Namespace, step: str, seconds: float) -> li
     """The command line of a worker."""
     command = [sys.executable, "-m", "benchmarks.device", "--worker", step, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out)]
-    for name in ("db", "arch", "since", "workloads", "vendors"):
+    for name in ("db", "arch", "since", "workloads", "vendors", "cupy_tests"):
         if getattr(options, name) is not None:
-            command += [f"--{name}", str(getattr(options, name))]
+            command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return command + (["--emulate"] if options.emulate else [])
 
 
@@ -136,6 +138,7 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         options.sanitized,
         options.workloads,
         tuple(options.vendors.split(",")),
+        options.cupy_tests,
     )
     module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
     try:

@@ -118,7 +118,10 @@ class Catalog:
                     # What nobody verified, or a device refuted, must not hide an older record that works.
                     if present is None or (stored.usable and not present.usable):
                         parts[record.part] = Entry(record, stored)
-        return {key: tuple(parts[part] for part in sorted(parts)) for key, parts in counting.items()}
+        return {
+            key: tuple(parts.values()) if len(parts) == 1 else tuple(parts[part] for part in sorted(parts))
+            for key, parts in counting.items()
+        }
 
     def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:
         joined: dict[str, dict[str, dict[str, StoredKernel]]] = {}  # class -> part -> digest -> kernel

@@ -18,7 +18,9 @@ Value = None | int | float | str | bytes
 _HEAD = struct.Struct(">cQ").pack
 _FLOAT = struct.Struct(">d").pack
 _INTEGER = struct.Struct(">q").pack
-_TEXT = b"T"
+_BARE, _TEXT, _REAL, _WHOLE, _NOTHING = range(5)  # of what _names has per column
+_SHORT = 1024
+_SIZES = [size.to_bytes(8, "big") for size in range(_SHORT)]
 
 
 def canonical(value: Any) -> str:
@@ -28,14 +30,23 @@ def canonical(value: Any) -> str:
 
 def row_digest(table: str, columns: tuple[str, ...], values: Sequence[Value]) -> str:
     """Hexadecimal SHA-256 of one row; every item is written as type tag, length, bytes."""
-    table_name, *names = _names(table, columns)
+    table_name, names = _names(table, columns)
     parts = [table_name]
+    # A file has very many: nothing is called for the usual types but what must be.
     for name, value in zip(names, values, strict=True):
-        if type(value) is str:  # most are, and a file has very many: nothing is called for them but what must be
-            data = value.encode("utf-8", "surrogateescape")
-            parts += (name, _TEXT + len(data).to_bytes(8, "big"), data)
+        kind = type(value)
+        if kind is str:
+            data = value.encode("utf-8", "surrogateescape")  # type: ignore[union-attr]
+            size = len(data)
+            parts += (name[_TEXT], _SIZES[size] if size < _SHORT else size.to_bytes(8, "big"), data)
+        elif kind is float:
+            parts += (name[_REAL], _FLOAT(value))
+        elif kind is int:
+            parts += (name[_WHOLE], _INTEGER(value))
+        elif value is None:
+            parts.append(name[_NOTHING])
         else:
-            parts += (name, *_encode(value))
+            parts += (name[_BARE], *_encode(value))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -45,8 +56,12 @@ def text_digest(text: str) -> str:
 
 
 @cache
-def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(b"".join(_encode(name)) for name in (table, *columns))
+def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, tuple[tuple[bytes, ...], ...]]:
+    """What the items of a table begin with: itself, then each column, bare and before a text, a float, an integer and
+    nothing, as far as these do not depend on the value."""
+    table_name, *names = (b"".join(_encode(name)) for name in (table, *columns))
+    tags = b"T", _HEAD(b"F", 8), _HEAD(b"I", 8), _HEAD(b"N", 0)
+    return table_name, tuple((name, *(name + tag for tag in tags)) for name in names)
 
 
 def _encode(value: Value) -> tuple[bytes, bytes]:

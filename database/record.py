@@ -69,10 +69,11 @@ class Row:
     @classmethod
     def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
         """The row, or None where it does not match the digest stored with it."""
+        columns = cls.columns()
         try:
             values = list(stored[1:])
             if cls.COMPRESSED:
-                named = zip(cls.columns(), values, strict=True)
+                named = zip(columns, values, strict=True)
                 values = [_unpack(value) if name in cls.COMPRESSED else value for name, value in named]
             if cls.digest_of(values) != stored[0]:
                 return None
@@ -80,7 +81,8 @@ class Row:
             return None
         # The digest vouches for what __init__ checked before it was computed.
         row = object.__new__(cls)
-        row.__dict__.update(zip(cls.columns(), values, strict=True), digest=stored[0])
+        row.__dict__.update(zip(columns, values, strict=True))
+        row.__dict__["digest"] = stored[0]
         return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from .guard import Guarded
@@ -62,7 +63,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
                 waiting.append(row)
     except sqlite3.DatabaseError as error:  # an OperationalError, too
         damage = error
-    yield from sorted(waiting, key=lambda each: each.digest)
+    yield from sorted(waiting, key=attrgetter("digest"))
     if isinstance(damage, sqlite3.OperationalError):
         raise damage
     if damage is not None:
@@ -86,7 +87,9 @@ class Tally:
     def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
         """The row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
         self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
-        self.bytes += sum(len(value) for value in stored if isinstance(value, (str, bytes)))
+        for value in stored:
+            if value.__class__ is str or value.__class__ is bytes:
+                self.bytes += len(value)
         if self.bytes > self.most:
             self.most = self.connection.bytes()  # it may have grown meanwhile
             if self.bytes > self.most:
@@ -108,8 +111,11 @@ def _fetched(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterato
 
 def _believed(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
     row = kind.from_sql(stored)
-    matches = row is not None and all(getattr(row, name) == value for name, value in where.items())
-    return row if matches else None
+    if row is not None:
+        for name, value in where.items():
+            if getattr(row, name) != value:
+                return None
+    return row
 
 
 def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:

@@ -189,6 +189,8 @@ def _pair(runtime: Runtime, form: Any, a: Any, b: Any, out: Any = None, dtype: A
 
 def _studied(runtime: Runtime, found: Study, a: Any, b: Any, out: Any = None) -> Explanation:
     from .dispatch.contract import described, is_staged, staged_form, stand_ins, study, target, views
+    from .dispatch.contractions import copied_request
+    from .dispatch.copying import against
 
     if found.layout is None:
         nothing = "the result has no elements" if 0 in found.shape else "the sums have no terms"
@@ -197,7 +199,10 @@ def _studied(runtime: Runtime, found: Study, a: Any, b: Any, out: Any = None) ->
         first, second = stand_ins(runtime, found, a, b)
         form, dtype = staged_form(found)
         inner = _studied(runtime, study(runtime, form, first, second, None, dtype), first, second)
-        return replace(inner, staged="; ".join(filter(None, (described(found), inner.staged))))
+        inner = replace(inner, staged="; ".join(filter(None, (described(found), inner.staged))))
+        asked = copied_request(runtime, found, a, b, out)
+        reason = "" if asked is None or inner.tier == 4 else against(runtime, asked[1], asked[0].one_call)
+        return replace(inner, tier=4, reason=reason, kernel=None, family=None, program=None) if reason else inner
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
     call = found.call(resolve(x, y, z, (), found.given, runtime.precision(None)))
     return replace(_product(runtime, call, x, y, z), views=" by ".join(map(_seen, (x, y))) + f" into {_seen(z)}")

@@ -100,6 +100,10 @@ def window_configurations() -> list[Configuration]:
         _window("planes, shared", average(7, 9, layout="nchw"), block_c=4, block_h=1, block_w=1, **single, split=8),
         _window("staged, idle copiers", small, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
         _window("staged, ragged copies", maximum, block_c=32, block_h=3, block_w=2, thread_w=2, **staged),
+        _window("sliding", convolution(14, 9, 5, **planes), block_c=2, block_h=4, block_w=16, thread_h=2, thread_w=2,
+                **single, staged=1),
+        _window("sliding, idle copiers", convolution(14, 9, 5, dtype="int8", **planes), block_c=2, block_h=6,
+                block_w=32, thread_w=4, vector_a=1, vector_c=4, staged=1),
         _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,
                 epilogue_fixed=1),
     ]  # fmt: skip
@@ -153,6 +157,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
+        _mma(f"mma {copies}", "sm_87", "floats", matmul(512, 512, 512, dtype="float32"), instruction=5, block_k=32),
         mma(
             "norm, whole rows",
             normed("layernorm", matmul(256, 32, 256), 2),

@@ -60,6 +60,7 @@ EQUIVALENT = {
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
+    "mma_floats.cuh within(step, steps) -> bound + 1": _EXTRA_STEP,
     "wgmma_ring.cuh matrix_descriptor(tile + first * 128, 16, ATOM) -> leading * 2": _UNUSED_STRIDE,
     "contraction_wgmma.cu take_registers<ENTRY, TAKEN>() -> deleted": _FEWER_REGISTERS,
     "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,

@@ -1,6 +1,7 @@
 """The functions that `accelerate` routes, over shapes, dtypes and strides of every kind: a plan without a GPU, and the
 values where the emulator computes them. Shapes and dtypes of results are NumPy's."""
 
+import math
 from contextvars import ContextVar
 from functools import partial
 
@@ -13,6 +14,7 @@ from gensor_kernels.dispatch.runtime import Runtime
 
 cupy = pytest.importorskip("cupy")
 from . import fake_cuda  # noqa: E402
+from .campaigns.size import FULL, SEED  # noqa: E402
 from .einsum_cases import PAIRS  # noqa: E402
 
 DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8")
@@ -36,9 +38,56 @@ PRODUCTS = [
     ((3, 2), (2, 0)),
     ((0, 3, 2), (2, 4)),
     ((3, 0), (0, 4)),
+    ((0,), (0,)),
+    ((0,), (0, 4)),
+    ((3, 0), (0,)),
+    ((0, 3, 2), (0, 2, 4)),
+    ((3, 2), (0, 2, 4)),
+    ((5, 3, 2), (1, 2, 4)),
+    ((0, 3, 2), (1, 2, 4)),
+    ((1, 3, 2), (0, 2, 4)),
+    ((5, 3, 0), (0,)),
+    ((0,), (5, 0, 4)),
+    ((5, 0, 3, 2), (5, 0, 2, 4)),
+    ((5, 0, 3, 2), (2, 4)),
+    ((3, 2), (6, 5, 2, 4)),
+    ((6, 5, 3, 2), (2, 4)),
+    ((1, 5, 3, 2), (6, 1, 2, 4)),
+    ((6, 1, 3, 2), (1, 5, 2, 4)),
+    ((1, 0, 3, 2), (6, 1, 2, 4)),
+    ((6, 5, 3, 2), (1, 1, 2, 4)),
+    ((6, 5, 3, 2), (2,)),
+    ((6, 5, 3, 0), (0,)),
+    ((2,), (6, 5, 2, 4)),
+    ((0,), (6, 5, 0, 4)),
+    ((1, 3, 3), (10, 1, 3, 1)),
+    ((2, 1, 2, 3), (2, 1, 3, 1)),
+    ((256, 256, 3, 2), (2, 4)),
+    ((32, 64), (64, 96)),
 ]
 #: Of dot: the last axis of one with the last but one of the other.
-DOTS = [((3,), (3,)), ((4, 3), (3,)), ((4, 3), (3, 5)), ((2, 4, 3), (3,)), ((2, 4, 3), (3, 5)), ((4, 3), (2, 3, 5))]
+DOTS = [
+    ((3,), (3,)),
+    ((4, 3), (3,)),
+    ((4, 3), (3, 5)),
+    ((2, 4, 3), (3,)),
+    ((2, 4, 3), (3, 5)),
+    ((4, 3), (2, 3, 5)),
+    ((2,), (2, 4)),
+    ((2,), (2, 1)),
+    ((1, 2), (2,)),
+    ((1, 1), (1, 2)),
+    ((3, 1), (1, 1)),
+    ((2, 1), (1, 3)),
+    ((2, 3, 4), (3, 4, 2)),
+    ((2, 3, 0), (3, 0, 2)),
+    ((0, 3), (3, 0)),
+    ((3, 0), (0, 4)),
+    ((0, 0), (0, 0)),
+    ((), ()),
+    ((), (2, 4)),
+    ((4, 2), ()),
+]
 #: Of tensordot: shapes and axes.
 TENSORS = [
     ((2, 3, 4), (3, 4, 5), 2),
@@ -48,14 +97,29 @@ TENSORS = [
     ((3, 4), (4, 3), ([0, 1], [1, 0])),
     ((2, 3), (3, 2), ((1,), (0,))),
     ((5, 4, 3, 2), (4, 2, 6), ((1, 3), (0, 1))),
+    ((2, 3), (3, 2), 1),
+    ((2, 3), (4, 5), 0),
+    ((2, 3, 4, 5), (3, 4, 5, 6), 3),
+    ((2, 0, 4), (0, 4, 5), 2),
+    ((0, 3), (3, 4), 1),
+    ((2, 3, 4), (2, 3, 4), ([0, 1, 2], [0, 1, 2])),
 ]
 #: How an operand lies: a function of a contiguous array twice as large in its last axis and its first.
 LAYOUTS = {
     "contiguous": lambda x, shape: x[tuple(slice(extent) for extent in shape)].copy(),
     "sliced": lambda x, shape: x[tuple(slice(extent) for extent in shape)],
     "reversed": lambda x, shape: x[tuple(slice(extent - 1, None, -1) if extent else slice(0) for extent in shape)],
+    "transposed": lambda x, shape: x.reshape(-1)[: math.prod(shape)].reshape(shape[::-1]).T,
     "stepped": lambda x, shape: x[tuple(slice(None, 2 * extent, 2) for extent in shape)],
 }
+
+
+ALL_DTYPES = ("float32", *"?bhilqBHILQefdFD")
+
+
+def sample(found, part):
+    """All of a list, or one in `part`, another each day."""
+    return found if FULL else found[SEED % part :: part]
 
 
 def cases():
@@ -83,7 +147,7 @@ def sums_something(name, more, shapes):
     if name == "matmul":
         return 0 not in np.matmul(*map(np.zeros, shapes)).shape
     if name != "einsum" or any(0 in shape for shape in shapes):
-        return name != "einsum"
+        return name != "einsum" and more != (0,) and all(shape and 0 not in shape for shape in shapes)
     text = more[0].replace(" ", "").replace("...", "")
     inputs, arrow, output = text.partition("->")
     letters = inputs.replace(",", "")
@@ -128,8 +192,8 @@ def lie(xp, shape, dtype, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_case_is_planned(launched, layout):
-    """float32 in every layout: contiguous ones of every third case, every fourth product in the others."""
-    some = CASES[::3] if layout == "contiguous" else CASES[1 : len(PRODUCTS) : 4]
+    """float32 in every layout; of a sample of the cases unless GENSOR_CAMPAIGN=full."""
+    some = sample(CASES, 6) if layout == "contiguous" else sample(CASES, 12)
     ran = [check(launched, *each[:3], [(shape, "float32") for shape in each[3]], layout) for each in some]
     assert any(ran)
 
@@ -137,11 +201,34 @@ def test_every_case_is_planned(launched, layout):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes_are_planned(launched, dtype):
     """Products of matrices and stacks in each dtype that kernels take, and the one CuPy promotes it to."""
-    for name, function, more, shapes in CASES[3 : len(PRODUCTS) : 5]:
+    for name, function, more, shapes in sample(CASES[: len(PRODUCTS)], 12):
         for other in (dtype, "float32"):
             if np.promote_types(dtype, other).name in DTYPES:
                 arrays = [(shapes[0], dtype), (shapes[1], other)]
                 check(launched, f"{name} {dtype} {other}", function, more, arrays, "contiguous")
+
+
+@pytest.mark.parametrize("other", ["bool", "uint8", "int16", "uint32", "int64", "uint64", "float16", "complex64"])
+def test_every_dtype_has_a_server(launched, other):
+    """Of dtypes that kernels do not take, the reason says so; what is promoted to one that they take is converted."""
+    for dtype in ALL_DTYPES if FULL else ALL_DTYPES[:: len(ALL_DTYPES) // 2]:
+        a, b = cupy.empty((3, 2), dtype), cupy.empty((2, 4), other)
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+        result = np.promote_types(dtype, other)
+        assert why.tier == (3 if result.name in DTYPES else 4) and why.reason, (dtype, other, why)
+
+
+def test_out_of_any_kind(launched):
+    """Reversed, of another dtype, and the operands themselves: the result lands in `out`, whoever computes it."""
+    a, b = cupy.empty((5, 3, 2), np.float32), cupy.empty((5, 2, 4), np.float32)
+    whole = cupy.empty((10, 3, 4), np.float32)
+    for out in (whole[::2], whole[9::-2], cupy.empty((5, 3, 4), np.float64)):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, out)
+        assert why.tier == 3 and (why.staged is None) == (out.dtype == np.float32), why
+    with pytest.raises(TypeError, match="Cannot cast"):
+        gensor_kernels.explain(gensor_kernels.matmul, a, b, cupy.empty((5, 3, 4), bool))
+    square = cupy.empty((2, 60, 60), np.float32)
+    assert gensor_kernels.explain(gensor_kernels.matmul, square, square, square).tier == 3
 
 
 def check(launched, name, function, more, arrays, layout):

@@ -49,6 +49,14 @@ def test_rates_reproduce_published_peaks(part, dtype, math, published):
     assert lookup(part).peak(dtype, math) / 1e12 == pytest.approx(published, rel=0.03)
 
 
+def test_products_of_floats_can_be_faster_than_multiply_adds():
+    assert lookup("a100-40gb").fastest("float32") == pytest.approx(312e12 / 6, rel=0.03)
+    assert lookup("h100-sxm").fastest("float32") == pytest.approx(989e12 / 6, rel=0.03)
+    for part in ("t4", "rtx-3090", "rtx-4090", "a10", "l4", "rtx-5090"):
+        assert lookup(part).fastest("float32") == lookup(part).peak("float32")
+    assert lookup("a100-40gb").fastest("float32", "tf32") == lookup("a100-40gb").peak("float32", "tf32")
+
+
 def test_every_number_has_a_source_beside_it():
     text = resources.files("gensor_kernels.machine").joinpath("archs.toml").read_text(encoding="utf-8")
     numbers = [line for line in text.splitlines() if re.match(r"\w+ = [0-9]", line)]

@@ -11,6 +11,7 @@ from tests.contraction_harness import Case, Problem, mma
 
 SM75 = {"ASYNC": 0, "STAGES": 2}
 TF32 = {"MATH_TF32": 1, "INSTRUCTION": 2, "BLOCK_K": 16}
+FLOAT = {"INSTRUCTION": 5, "BLOCK_K": 32}
 INT8 = {"INSTRUCTION": 3, "BLOCK_K": 64}
 NARROW = SM75 | {"A_VECTOR": 2, "B_VECTOR": 2, "C_VECTOR": 2}
 SKINNY = {"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "WARP_M": 16, "WARP_N": 16, "STAGES": 4}
@@ -37,6 +38,15 @@ KERNELS = {
     "tf32 nn": (mma("float32", **TF32), Case(68, 76, 100, epilogue=("bias",))),
     "tf32 nt": (mma("float32", b="k", A_VECTOR=4, B_VECTOR=4, C_VECTOR=4, **TF32), Case(67, 69, 101)),
     "tf32 tn": (mma("float32", a="m", BLOCK_M=80, BLOCK_N=40, WARP_M=16, WARP_N=40, **TF32), Case(84, 44, 84)),
+    "float nn": (mma("float32", **FLOAT), Case(68, 76, 100, epilogue=("bias",))),
+    "float tt": (
+        mma("float32", a="m", b="k", SPLIT=1, BLOCK_M=80, BLOCK_N=40, WARP_M=16, WARP_N=40, **FLOAT | {"BLOCK_K": 48}),
+        Case(84, 44, 332, split=2),
+    ),
+    "float odd": (
+        mma("float32", **FLOAT | SM75 | {"A_VECTOR": 4, "B_VECTOR": 4, "C_VECTOR": 4, "EPILOGUE_STAGED": 0}),
+        Case(67, 69, 101),
+    ),
     "i8 nt": (mma("int8", b="k", **INT8), Case(80, 84, 208, epilogue=("bias", "relu"), integer_steps=2)),
     "i8 nn": (mma("int8", "int8", **INT8), Case(80, 80, 208)),
     "i8 tn": (mma("int8", "float16", a="m", **INT8), Case(80, 80, 208, epilogue=("scale", "bias"))),
@@ -105,6 +115,8 @@ def test_compiles_for_every_target_without_spills():
     fixed = {"EPILOGUE_CODES": 2 | 5 << 5}
     old = [mma(INSTRUCTION=1, **SM75), mma("int8", b="k", **INT8 | SM75 | fixed | {"INSTRUCTION": 4})]
     kernels = {"sm_75": old, "sm_87": [mma(SPLIT=1), mma("int8", b="k", **INT8, **fixed)]}
+    floats = [mma("float32", b=b, BLOCK_M=128, WARP_M=64, **FLOAT, **fixed) for b in "kn"]
+    kernels |= {"sm_80": [mma(**fixed), *floats], "sm_90a": [mma(**fixed), *floats]}
     kernels |= {"sm_86": [mma("float32", **TF32, **fixed)], "sm_89": [mma("bfloat16", **fixed)]}
     requests = [(k.source(), target) for target in TARGETS for k in kernels.get(target, [mma(**fixed)])]
     for (_, target), binary in zip(requests, compile_many(requests), strict=True):
@@ -145,6 +157,7 @@ def test_hot_loop_and_access_widths_in_sass(tile, most):
         ({"ASYNC": 0}, "2 to 6 stages"),
         ({"A_VECTOR": 2}, "cp.async copies"),
         ({"INSTRUCTION": 2}, "does not multiply"),
+        ({"INSTRUCTION": 5, "IN_TYPE": "float", "BLOCK_K": 24}, "whole fragments of 64 bytes"),
         ({"C_UNIT": 0}, "one by one"),
         ({"A_UNIT": 0}, "one by one"),
     ],

@@ -67,10 +67,31 @@ def test_families_say_why_they_do_not_serve():
     assert "float64" in str(MMA.serves(workload(8, 8, 8, dtype="float64"), lookup("sm_80")))
     assert "sm_75" in str(MMA.serves(workload(8, 8, 8, dtype="bfloat16"), lookup("sm_75")))
     assert "tf32" in str(MMA.serves(workload(8, 8, 8, dtype="float32", math="tf32"), lookup("sm_75")))
+    floats = workload(512, 512, 512, dtype="float32")
+    assert "faster" in str(MMA.serves(floats, lookup("rtx-4090"))) and "faster" in str(
+        MMA.serves(floats, lookup("a10"))
+    )
+    assert "384" in str(MMA.serves(floats.with_sizes(k=383), lookup("sm_80")))
+    assert "plain sums" in str(MMA.serves(workload(512, 512, 512, dtype="float32", out="float16"), lookup("sm_80")))
     served = Space(workload(17, 17, 8, dtype="float64"), lookup("sm_80"))
     assert [x.family.name for x in served.families] == ["contraction_simt"]
     with pytest.raises(KeyError):
         served.family("contraction_mma")
+
+
+@pytest.mark.parametrize(
+    ("part", "least"), [("a100-40gb", 2.4), ("h100-sxm", 1.5), ("orin-nano-8gb", 1.35), ("b200", 1.35)]
+)
+def test_parts_of_floats_are_predicted_faster_where_the_rates_allow_it(part, least):
+    """Six products on tensor cores against one multiply-add: starters of both families, 4096^3."""
+    problem, arch = workload(4096, 4096, 4096, dtype="float32"), lookup(part)
+    seconds = {}
+    for family in (MMA, SIMT):
+        space = FamilySpace(family, problem, arch)
+        starters = np.array([space.point(program) for program in family.starters(problem, arch)])
+        seconds[family.name] = float(space.potential(starters).min())
+    assert seconds["contraction_simt"] / seconds["contraction_mma"] >= least
+    assert 2 * 4096**3 / seconds["contraction_mma"] <= arch.fastest("float32")
 
 
 def conflicts_per_iteration(program, problem, family):

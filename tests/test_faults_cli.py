@@ -147,7 +147,7 @@ worker.main()
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
 def test_a_machine_that_lacks_something_is_an_answer(error, monkeypatch, tmp_path):
-    def refuse(arch):
+    def refuse(arch, number):
         raise error
 
     monkeypatch.setattr(worker, "_timer", refuse)

@@ -154,6 +154,30 @@ def test_tf32_ignores_the_low_bits():
     assert not np.allclose(result, a.astype(np.float64) @ b, rtol=0, atol=1e-5)
 
 
+def cut(value: float, unit: float) -> float:
+    return np.trunc(value / unit) * unit
+
+
+@pytest.mark.parametrize("shape", SHAPES[:4], ids=["fp16", "bf16", "fp16 k 8", "tf32"])
+def test_sums_are_cut_in_blocks_of_four(shape):
+    """Products are aligned to the largest of four and the sum so far, cut at 24 bits, added and cut again."""
+    rng = np.random.default_rng(shape.k)
+    a = (rng.standard_normal((16, shape.k)) * 2.0 ** rng.integers(-6, 7, (16, shape.k))).astype(shape.dtype)
+    b = (rng.standard_normal((shape.k, 8)) * 2.0 ** rng.integers(-6, 7, (shape.k, 8))).astype(shape.dtype)
+    a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) if x.dtype == np.float32 else x for x in (a, b))
+    c = rng.standard_normal((16, 8)).astype(np.float32)
+    want = c.astype(np.float64)
+    for i, j in np.ndindex(16, 8):
+        for k in range(0, shape.k, 4):
+            terms = [want[i, j], *(a[i, k : k + 4].astype(np.float64) * b[k : k + 4, j].astype(np.float64))]
+            unit = 2.0 ** (np.floor(np.log2(max(abs(term) for term in terms))) - 23)
+            total = sum(cut(term, unit) for term in terms)
+            want[i, j] = cut(total, 2.0 ** (np.floor(np.log2(abs(total))) - 23)) if total else 0.0
+    found = multiply(shape, a, b, c)
+    assert np.array_equal(found, want.astype(np.float32))
+    assert not np.array_equal(found, (a.astype(np.float64) @ b.astype(np.float64) + c).astype(np.float32))
+
+
 @pytest.mark.parametrize("shape", SHAPES[4:], ids=["m16n8k32", "m8n8k16"])
 def test_int32_sums_wrap_around(shape):
     a, b = np.full((shape.m, shape.k), -128, np.int8), np.full((shape.k, 8), -128, np.int8)

@@ -61,7 +61,7 @@ def test_channels_are_padded_to_whole_accesses():
 def test_what_is_packed():
     """The first launch's blocks and bytes, and the product that is left."""
     first = SERVED[1][1]  # 2 x 32 x 32 x 3 by 7 x 7, in accesses of 4 channels
-    assert packing.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2)
+    assert packing.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2, 2 * 32 * 32 * 3 * 2)
     assert packing.workspace(first) == (2 * 1024 + 64 * 49) * 8
     assert packing.grid(first, 8, 4) == 2 * 1 + 7
     e = extents(packed(first))
@@ -74,7 +74,10 @@ def test_an_axis_of_one_tap_keeps_what_outputs_read():
     strided = SERVED[5][1]
     z = packed(strided).size
     assert (z["h"], z["w"], z["stride_h"], z["stride_w"]) == (7, 7, 1, 1)
-    assert packing.packing(strided).pixels == 49
+    own = packing.packing(strided)
+    assert own.pixels == 49
+    assert own.fetched == 2 * 128 * 7 * 14 * 2  # every other row, with the columns between those that outputs read
+    assert own.lines == 0 and packing.workspace(strided) == 2 * 49 * 256  # its filters stay where they are
     both = packed(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
     assert (both["h"], both["stride_h"]) == (14, 2)
 

@@ -160,7 +160,7 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
     runtime = Runtime(RacingDevice(), library.Library(read=lambda: stored[0]))
     asked = []
 
-    def tune(wanted, arch, notes):
+    def tune(wanted, arch, notes, device):
         asked.append(wanted)
         stored.pop(0)
         return True
@@ -277,3 +277,25 @@ def test_damaged_databases_are_warnings(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "flipped.db"))
     with pytest.warns(RuntimeWarning, match="digest"), gensor_kernels.emulated("sm_87"):
         assert "default Programs" in gensor_kernels.explain(gensor_kernels.matmul, a, a).reason
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    with open({path!r}, "a") as file:
+        print(json.loads(line)["device"], file=file)
+    print(json.dumps({{"status": "failed", "error": "an echo"}}), flush=True)
+"""
+
+
+def test_each_device_asks_for_itself(monkeypatch, tmp_path):
+    """Two devices share a process: `now` and the background name the one whose call it is."""
+    path = tmp_path / "asked"
+    worker(monkeypatch, ECHO.format(path=str(path)))
+    for number in (0, 1):
+        device = RacingDevice()
+        device.number = number
+        made = Runtime(device, library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+        products(made, 1)
+        made.background._tune(workload(32, 32, 32 + number))
+    assert path.read_text().split() == ["0", "0", "1", "1"]

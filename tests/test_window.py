@@ -16,7 +16,7 @@ from .lattices import random_legal
 from .windows import SERVED, WINDOW, average, convolution, every_window, padded, pool, space
 
 
-def resources(constants: dict) -> tuple[int, int]:
+def resources(constants: dict, workload) -> tuple[int, int]:
     """(threads, shared bytes) as the top of window.cu says."""
     c = {name: value for name, value in constants.items() if isinstance(value, int)}
     element = {"half_t": 2, "bfloat16_t": 2, "float": 4, "double": 8, "i8": 1}[constants["IN_TYPE"]]
@@ -25,6 +25,10 @@ def resources(constants: dict) -> tuple[int, int]:
     places = c["BLOCK_C"] // channels * (c["BLOCK_W"] // c["THREAD_W"]) * (c["BLOCK_H"] // c["THREAD_H"])
     threads = c["SPLIT"] * places
     outputs = c["THREAD_H"] * c["THREAD_W"] * channels
+    if c["STAGED"] and not c["WINDOW"]:
+        window, taps = workload.size["r"], -(-workload.size["s"] // 4) * 4
+        pitch = -(-(c["BLOCK_W"] + taps) * element // 16) * 16
+        return threads, c["BLOCK_C"] * ((c["BLOCK_H"] + window - 1) * pitch + window * taps * word)
     if c["STAGED"]:
         r, s, step_h, step_w = map(int, str(c["WINDOW"]))
         rows, columns = (c["BLOCK_H"] - 1) * step_h + r, (c["BLOCK_W"] - 1) * step_w + s
@@ -79,7 +83,9 @@ def test_launches_agree_with_the_terms(index):
         assert launch.grid == terms["blocks"]
         assert launch.block == 32 * terms["warps"]
         assert launch.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
-        assert (launch.block, launch.shared_bytes) == resources(WINDOW.constants(program, lattice.workload))
+        assert (launch.block, launch.shared_bytes) == resources(
+            WINDOW.constants(program, lattice.workload), lattice.workload
+        )
         assert WINDOW.workspace(program, lattice.workload) == (0, False)
         assert all(np.isfinite(value) for value in terms.values())
 

@@ -56,7 +56,7 @@ def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch):
     from gensor_tuner.measure import HostClock, Timer
 
     said = []
-    monkeypatch.setattr(worker, "_timer", lambda arch: Timer(EmulatorDevice(arch), HostClock()))
+    monkeypatch.setattr(worker, "_timer", lambda arch, number: Timer(EmulatorDevice(arch), HostClock()))
     workload = matmul.workload(16, 16, 32, dtype="float64")
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
     found = worker.answer(request, said.append)
@@ -71,3 +71,47 @@ def test_memory_beyond_the_limit_ends_the_process():
     code = "import os; from gensor_tuner.watching import watch; watch(os.getppid(), 1.0)"
     done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
     assert done.returncode == -9
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
+    """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
+    from gensor_kernels.devices import cuda
+    from gensor_kernels.devices.emulator.device import EmulatorDevice
+    from gensor_kernels.machine.arch import lookup
+    from gensor_tuner import measure, worker
+
+    current, launched = [0], []
+
+    class Numbered(EmulatorDevice):
+        def __init__(self, number):
+            super().__init__(lookup("sm_87"))
+            self.number = number
+
+        def load(self, code, launches):
+            launch = super().load(code, launches)
+
+            def on_this_device(*arguments):
+                launched.append((self.number, current[0]))
+                launch(*arguments)
+
+            return on_this_device
+
+    monkeypatch.setattr(cuda, "CudaDevice", Numbered)
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: current[0])
+    monkeypatch.setattr(cuda, "make_current", lambda wanted: current.__setitem__(0, wanted))
+    monkeypatch.setattr(measure, "CudaClock", lambda device: measure.HostClock())
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = worker.answer({**request, "device": number})
+    assert found["status"] == "ok" and set(launched) == {(number, number)}
+
+
+@pytest.mark.parametrize("number", [-1, "1", True, 1.0, [0]])
+def test_a_device_is_a_number(number, tmp_path):
+    from gensor_tuner import worker
+
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db"), "device": number}
+    found = worker.answer(request)
+    assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]

@@ -33,6 +33,7 @@ SERVED = [
     ("sm_87", convolution(112, 96, 3, stride_h=2, stride_w=2, dtype="float16", epilogue="bias_relu6", **padded())),
     ("sm_87", convolution(42, 84, 7, layout="nchw", **padded(3))),
     ("sm_75", convolution(44, 84, 5, layout="nchw", **padded(2))),
+    ("sm_87", convolution(60, 3, 17, layout="nchw", dtype="float16", epilogue="bias_relu", **padded(8))),
     ("sm_90", convolution(14, 512, 3, dtype="int8", **padded())),
     ("sm_90", convolution(14, 66, 3, dtype="float64", **padded())),
     ("sm_80", convolution(30, 36, 3, dtype="bfloat16", dilation_h=2, dilation_w=2, **padded())),

@@ -131,9 +131,8 @@ class ClassRun:
         return [self.given[key] if key in self.given else next(walked) for key in keys]
 
     def _request(self, workload: Workload) -> Request:
-        options = self.options
-        strategy = options.strategy
-        return Request(workload, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=strategy)
+        o = self.options
+        return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
 
     def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
         """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""

@@ -18,11 +18,14 @@ class GpuError(GensorError):
         self.worth_telling = worth_telling
 
 
-def open_any_gpu() -> Any:
-    """This machine's GPU, a CudaDevice; GpuError, one sentence, without CuPy or a driver."""
+def open_any_gpu(number: int | None = None) -> Any:
+    """This machine's current GPU, or the one of a number, which becomes the current one: a CudaDevice; GpuError, one
+    sentence, without CuPy or a driver."""
     from gensor_kernels.devices import cuda
 
     try:
+        if number is not None:
+            cuda.make_current(number)
         return cuda.CudaDevice(cuda.current_device()())
     except ToolMissingError as error:
         raise GpuError(str(error)) from None
@@ -30,9 +33,9 @@ def open_any_gpu() -> Any:
         raise GpuError(about_device(error), worth_telling=True) from None
 
 
-def open_gpu(arch: Arch) -> Device:
-    """This machine's GPU; GpuError, one sentence, without CuPy or a driver, or where it is not of `arch`."""
-    device: Device = open_any_gpu()
+def open_gpu(arch: Arch, number: int | None = None) -> Device:
+    """As open_any_gpu; GpuError also where it is not of `arch`."""
+    device: Device = open_any_gpu(number)
     if device.arch is None or device.arch.name != arch.name:
         found = device.arch.name if device.arch is not None else device.unsupported
         raise GpuError(f"the GPU here is {found}, not {arch.name}", worth_telling=True)

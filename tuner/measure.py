@@ -48,10 +48,11 @@ class Timed:
     calls: int
 
 
-def open_timer(arch: Arch) -> Timer:
-    """A timer on this machine's GPU; GpuError where there is none, or another part: times are stored by part."""
+def open_timer(arch: Arch, number: int | None = None) -> Timer:
+    """A timer on this machine's GPU (`gpu.open_gpu`); GpuError where there is none, or another part: times are stored
+    by part."""
     os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
-    device = open_gpu(arch)
+    device = open_gpu(arch, number)
     assert device.arch is not None
     if device.arch.part != arch.part:
         message = (

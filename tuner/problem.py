@@ -118,7 +118,8 @@ class Problem:
         if operand.boolean:
             return rng.integers(0, 2, operand.shape).astype(np.float64)
         own = self.operator.draw(self.workload, operand.name, rng, operand.shape)
-        return draw(rng, operand.shape, name) if own is None else round_to(name, own)
+        drawn = draw(rng, operand.shape, name) if own is None else round_to(name, own)
+        return np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
 
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
         operation, shape = epilogue.OPERATIONS[name], self.out.shape

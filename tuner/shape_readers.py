@@ -42,6 +42,7 @@ def convolution(line: Line) -> Read:
             math=types.math,
             epilogue=steps(line),
             transposed=op == "conv2d_transpose",
+            fold=not before(line),
         )
     except ValueError as error:
         raise line.fail("op", str(error)) from None

@@ -159,8 +159,8 @@ class Run:
             verifier=self.verifier,
             recorded=self._recorded,
             trying=self.trying,
-            given=founds,
             learnt=self.learnt,
+            given=founds,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():

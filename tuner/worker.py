@@ -1,7 +1,8 @@
 """The worker: tunes workloads for the runtime, in a process of its own.
 
 A bad candidate can poison a CUDA context; then it is this process's, not the user's. Requests are lines of JSON on
-stdin, {"workload": {...}, "arch": name of a capability or part, "db": path}; each is answered by a line on stdout,
+stdin, {"workload": {...}, "arch": name of a capability or part, "db": path, "device": number of the GPU that asks};
+without "device" it is the current one. Each is answered by a line on stdout,
 {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}. Before that there are
 lines {"trying": digest}: that kernel, whose rows are stored by then, runs on the device from now on, and
 {"trying": null}: it does not any more. Whatever a library prints meanwhile goes to stderr.
@@ -29,7 +30,7 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.workload import Workload
 
 from .construct import Options
-from .gpu import GpuError, open_gpu
+from .gpu import GpuError, open_any_gpu, open_gpu
 from .measure import Timer, open_timer
 from .persist import kernel_rows
 from .pool import Candidate
@@ -46,10 +47,12 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
     """Tune what `request` asks for; errors are answers, but for those after which the process cannot be trusted."""
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
-        arch = _arch(request["arch"])
-        with Store.open(Path(request["db"])) as store, _verifier(arch) as verifier:
+        number = _number(request.get("device"))
+        arch = _arch(request["arch"], number)
+        with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
             options = Options(jobs=usable_cores(), verify="device" if verifier is not None else "emulator")
-            run = Run(arch, store, options, timer=_timer(arch), verifier=verifier, trying=_announced(store, arch, say))
+            timer, trying = _timer(arch, number), _announced(store, arch, say)
+            run = Run(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
     except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
         return _failed(error)
@@ -60,9 +63,16 @@ def _failed(error: Exception) -> dict[str, Any]:
     return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
 
 
-def _verifier(arch: Arch) -> AbstractContextManager[DeviceVerifier | None]:
+def _number(device: Any) -> int | None:
+    """Which GPU is asked for; ValueError for what is no number of one."""
+    if device is None or (type(device) is int and device >= 0):
+        return device
+    raise ValueError(f"device must be the number of a GPU, not {device!r}")
+
+
+def _verifier(arch: Arch, number: int | None) -> AbstractContextManager[DeviceVerifier | None]:
     """Kernels are executed on the emulator, or, on a board without g++, on its GPU."""
-    return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch))
+    return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch, number))
 
 
 def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:
@@ -76,22 +86,20 @@ def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None
     return trying
 
 
-def _arch(name: str) -> Arch:
+def _arch(name: str, number: int | None) -> Arch:
     """The arch called `name`; a part that archs.toml does not list is the one of the GPU here, which asked."""
     try:
         return lookup(name)
     except UnknownArchError:
-        from gensor_kernels.devices import cuda
-
-        found = cuda.CudaDevice(cuda.current_device()()).arch
+        found: Arch | None = open_any_gpu(number).arch
         if found is None or found.part != name:
             raise
         return found
 
 
-def _timer(arch: Arch) -> Timer | None:
+def _timer(arch: Arch, number: int | None) -> Timer | None:
     try:
-        return open_timer(arch)
+        return open_timer(arch, number)
     except GpuError:
         return None
 

@@ -54,6 +54,7 @@ class Session:
     sanitized: bool = False  # under compute-sanitizer
     workloads: Path | None = None  # a folder of shapes files
     vendors: tuple[str, ...] = ("cupy", "torch", "compiled")  # whom kernels are timed beside
+    cupy_tests: Path | None = None  # a checkout of CuPy
     _poisoned: bool = field(default=False, repr=False)
 
     @cached_property

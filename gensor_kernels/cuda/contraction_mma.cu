@@ -7,8 +7,8 @@
 //
 // Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
-//     i8, i32, 3 or 4. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32 and i8.
-//     Instructions 0, 2, 3 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
+//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh). OUT_TYPE: half_t, bfloat16_t, float; for i8 also
+//     i32 and i8. Instructions 0, 2, 3, 5 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
 //   X_STORED: IN_TYPE; where that is half_t or bfloat16_t also e4m3_t, e5m2_t, i8, and for B u4x2_t (which needs
 //   B_LAYOUT
 //     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
@@ -19,7 +19,7 @@
 //   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64), MATRICES = 2
 //     with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
-//   BLOCK_K * N % 256 == 0; B_LAYOUT 1: BLOCK_N * E % 16 == 0
+//   BLOCK_K * N % 256 == 0, with INSTRUCTION 5 % 512; B_LAYOUT 1: BLOCK_N * E % 16 == 0
 //   X_VECTOR in 1, 2, 4, 8, 16 and >= size of X_STORED; X_UNIT 0 needs X_VECTOR == that size and X_LAYOUT 0
 //   ASYNC 1: 2 <= STAGES <= 6, A_VECTOR and B_VECTOR >= 4; ASYNC 0: STAGES == 2
 //   copies of a thread per operand and step (mma_tiles.cuh: PASSES * COLUMNS) <= 64, along M or N <= 32; that is, with
@@ -30,6 +30,7 @@
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 1: WARP_N % (C_VECTOR / O) == 0
 //   EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time, whatever C_VECTOR
 //   k_per_split % BLOCK_K == 0
+//   MASKED 1: A_WINDOW or B_WINDOW is 1 or 2, and rows and columns of the filter are 31 or fewer together
 //
 // Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8,
 //   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
@@ -45,7 +46,7 @@
 // aligned, else element by element; EPILOGUE_CODES 31 compiles none of them in.
 
 #ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32, or in parts), i8
 #endif
 #ifndef A_STORED
 #define A_STORED IN_TYPE // elements of A in memory: IN_TYPE, or widened to it: e4m3_t, e5m2_t, i8
@@ -69,7 +70,7 @@
 #define MATH_TF32 0 // 1: float operands are rounded to tf32
 #endif
 #ifndef INSTRUCTION
-#define INSTRUCTION 0 // 0 m16n8k16, 1 m16n8k8 (half_t), 2 m16n8k8 tf32, 3 m16n8k32 i8, 4 m8n8k16 i8
+#define INSTRUCTION 0 // 0 m16n8k16, 1 m16n8k8 (half_t), 2 m16n8k8 tf32, 3 m16n8k32 i8, 4 m8n8k16 i8, 5 six m16n8k16
 #endif
 #ifndef A_LAYOUT
 #define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
@@ -92,6 +93,9 @@
 #endif
 #ifndef B_WINDOW
 #define B_WINDOW 0 // the same for B
+#endif
+#ifndef MASKED
+#define MASKED 0 // 1: what leaves the image is known by a bit per row and column of the filter, 31 of them at most
 #endif
 #ifndef A_VECTOR
 #define A_VECTOR 16 // bytes per global access of A
@@ -175,6 +179,7 @@
 
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
 
+#include "mma_floats.cuh"
 #include "mma_epilogue.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
@@ -189,7 +194,7 @@ static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1
               : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
-              : same_type<IN_TYPE, float>      ? INSTRUCTION == 2 && MATH_TF32
+              : same_type<IN_TYPE, float>      ? INSTRUCTION == (MATH_TF32 ? 2 : 5)
                                                : INSTRUCTION == 3 || INSTRUCTION == 4,
               "This instruction does not multiply this type.");
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
@@ -204,10 +209,10 @@ DEVICE void compute_tile(const Params &params) {
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     Pipeline pipeline(params, tile);
-    WarpMath math(params, tile, row, column);
+    Math math(params, tile, row, column);
     ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
     pipeline.receive();
-    math.load(0, 0);
+    math.begin();
     for (int step = 0; within(step, steps); ++step) {
         if (step + AHEAD < steps)
             cover("steady");
@@ -216,11 +221,9 @@ DEVICE void compute_tile(const Params &params) {
         pipeline.request(params);
         math.compute(pipeline);
     }
-    math.scaling.finish(math.accumulators[0]);
+    math.finish(params, tile, steps);
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
-    if constexpr (ASYNC && STAGES > 2)
-        copy_async_wait<0>();
-    barrier();
+    Pipeline::finish();
 #endif
 #if GATE && !SPLIT
     gate_warp(params, tile.column + column, math.accumulators);

@@ -5,7 +5,8 @@
 // That launch writes the image with its channels innermost, and the filters with k in the order of the image's, into
 // the workspace (packed.cuh, packed_operands.cuh). Channels of a group are padded with zeros to whole accesses, so that
 // both operands of the product are K-contiguous and aligned whatever x and w were. It moves the image once more each
-// way, which few taps and filters do not repay: the potential says when.
+// way, which few taps and filters do not repay: the potential says when. With FILTERS_ALIGNED, filters of one tap and
+// of whole accesses of channels are not rewritten: they are read where they are.
 //
 // Legal Programs: those of contraction_mma.cu with IN_TYPE for A_STORED and B_STORED, A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1,
 // B_UNIT 1 and without GATE, RAGGED_ROWS, NORM and SCALED, where either A_WINDOW or B_WINDOW is 1 (3 for a transposed
@@ -20,6 +21,10 @@
 #endif
 #ifndef FILTERS_LAST
 #define FILTERS_LAST 0 // innermost axis of w in memory: 1 = filters, 0 = channels or taps
+#endif
+
+#ifndef FILTERS_ALIGNED
+#define FILTERS_ALIGNED 0 // 1: k is innermost in w, in whole accesses of B_VECTOR (A_VECTOR where w is A) bytes
 #endif
 
 #include "contraction_mma.cu"

@@ -21,6 +21,8 @@ DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     mma_m16n8k8_tf32(d, a, b);
 #elif INSTRUCTION == 3
     mma_m16n8k32_s8(d, a, b);
+#elif INSTRUCTION == 5
+    mma_m16n8k16(d, a, b, bfloat16_t{});
 #else
     UNROLL for (int half = 0; half < 2; ++half) {
         i32 rows[2] = {d[2 * half], d[2 * half + 1]};
@@ -75,12 +77,7 @@ struct FragmentLoader {
     }
 
     MEMBER void load(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
-        if constexpr (!BY_MATRIX) {
-            load_plainly(fragments, tile, step);
-        } else if constexpr (REGISTERS == 4) {
-            UNROLL for (int i = 0; i < COUNT; ++i)
-                load_matrix<4, !Shape::K_CONTIGUOUS>(fragments[i], tile + place(i, step));
-        } else {
+        if constexpr (BY_MATRIX && REGISTERS == 2) {
             UNROLL for (int i = 0; i + 1 < COUNT; i += 2) {
                 u32 pair[4];
                 load_matrix<4, !Shape::K_CONTIGUOUS>(pair, tile + place(i / 2, step));
@@ -89,6 +86,8 @@ struct FragmentLoader {
             }
             if constexpr (COUNT % 2 == 1)
                 load_matrix<2, !Shape::K_CONTIGUOUS>(fragments[COUNT - 1], tile + place(COUNT / 2, step));
+        } else {
+            UNROLL for (int i = 0; i < COUNT; ++i) load_one(fragments[i], tile, step, i);
         }
 #if INSTRUCTION == 2
         UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int r = 0; r < REGISTERS; ++r) fragments[i][r] =
@@ -96,19 +95,25 @@ struct FragmentLoader {
 #endif
     }
 
-    // M- or N-contiguous tf32 and i8: ldmatrix transposes 16-bit elements only, so elements are loaded one by one.
-    MEMBER void load_plainly(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
-        UNROLL for (int i = 0; i < COUNT; ++i) {
-            UNROLL for (int r = 0; r < REGISTERS; ++r) {
-                const int unit = REGISTERS == 4 ? 2 * i + (r & 1) : i, k_half = REGISTERS == 4 ? r >> 1 : r;
-                const int at = along(unit) + (step * K_STEP + k_half * (K_STEP / 2)) * Rows::ROW_BYTES;
-                u32 word = 0;
-                UNROLL for (int e = 0; e < 4 / ELEMENT; ++e) {
-                    const Vec<ELEMENT> element = load_shared<ELEMENT>(tile + (at + e * Rows::ROW_BYTES));
-                    word |= element.word[0] << (8 * ELEMENT * e & 31);
-                }
-                fragments[i][r] = word;
+    // Fragment i of A, or of what ldmatrix cannot read, as it is in shared memory.
+    MEMBER void load_one(u32 (&fragment)[REGISTERS], sptr<u8> tile, int step, int i) const {
+        if constexpr (BY_MATRIX)
+            load_matrix<REGISTERS, !Shape::K_CONTIGUOUS>(fragment, tile + place(i, step));
+        else
+            load_plainly(fragment, tile, step, i);
+    }
+
+    // M- or N-contiguous floats and i8: ldmatrix transposes 16-bit elements only, so elements are loaded one by one.
+    MEMBER void load_plainly(u32 (&fragment)[REGISTERS], sptr<u8> tile, int step, int i) const {
+        UNROLL for (int r = 0; r < REGISTERS; ++r) {
+            const int unit = REGISTERS == 4 ? 2 * i + (r & 1) : i, k_half = REGISTERS == 4 ? r >> 1 : r;
+            const int at = along(unit) + (step * K_STEP + k_half * (K_STEP / 2)) * Rows::ROW_BYTES;
+            u32 word = 0;
+            UNROLL for (int e = 0; e < 4 / ELEMENT; ++e) {
+                const Vec<ELEMENT> element = load_shared<ELEMENT>(tile + (at + e * Rows::ROW_BYTES));
+                word |= element.word[0] << (8 * ELEMENT * e & 31);
             }
+            fragment[r] = word;
         }
     }
 };

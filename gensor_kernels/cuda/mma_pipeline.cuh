@@ -76,6 +76,12 @@ struct Pipeline {
 #endif
         barrier();
     }
+    // Until nothing is on its way and nobody reads: shared memory is free.
+    static MEMBER void finish() {
+        if constexpr (ASYNC && STAGES > 2)
+            copy_async_wait<0>();
+        barrier();
+    }
     static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
 };
 
@@ -90,6 +96,9 @@ struct WarpMath {
 
     MEMBER WarpMath(const Params &params, const Tile &tile, int row, int column)
         : load_a(row), load_b(column), accumulators{}, scaling(params, tile, tile.column + column), read(0) {}
+
+    MEMBER void begin() { load(0, 0); }
+    MEMBER void finish(const Params &, const Tile &, int) { scaling.finish(accumulators[0]); }
 
     MEMBER void load(int buffer, int k) {
         load_a.load(fragments[buffer].a, shared_base() + read, k);

@@ -3,6 +3,9 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
+#ifndef MASKED
+#define MASKED 0 // families that read nothing through a window need not name it
+#endif
 #include "packed.cuh"
 #include "prologue.cuh"
 #include "shared_rows.cuh"
@@ -69,7 +72,7 @@ struct MatrixPieces {
 
     // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of its rows of A or columns of B, and
     // at k_begin; this thread at `start` and `k`.
-    MEMBER MatrixPieces(const Params &, gptr<Source> operand, int start, int k, i64 stride, i64 k_stride) {
+    MEMBER MatrixPieces(const Params &, gptr<Source> operand, int start, int, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
@@ -97,11 +100,11 @@ struct WindowPieces {
     static constexpr int PIECE = Shape::LANES * Shape::EACH;
     static constexpr bool ROWS = Shape::K_CONTIGUOUS; // entries run along the passes
     using Walk = WindowWalk<Shape::WINDOW, ROWS ? Shape::PASSES : Shape::COLUMNS, ROWS ? Shape::LINES : PIECE,
-                            ROWS ? Shape::COLUMNS : Shape::PASSES, ROWS ? PIECE : Shape::LINES, BLOCK_K>;
+                            ROWS ? Shape::COLUMNS : Shape::PASSES, ROWS ? PIECE : Shape::LINES, BLOCK_K, MASKED>;
     Walk walk;
 
-    MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int k, i64, i64)
-        : walk(window_of(params), operand, start, k) {}
+    MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int extent, int k, i64, i64)
+        : walk(window_of(params), operand, start, k, extent, depth_of(params).all) {}
     template <class Visit>
     MEMBER void for_each(const Params &params, const Visit &visit) {
         walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {
@@ -142,8 +145,8 @@ struct TileCopy {
     MEMBER TileCopy(const Params &params, const Batch &batch, gptr<Source> operand, int first, int extent, i64 stride,
                     int k_begin, int k_end, i64 k_stride)
         : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
-          pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), k_begin + k_first, stride,
-                 k_stride),
+          pieces(params, operand, first + (Shape::K_CONTIGUOUS ? own_line() : own_column()), extent, k_begin + k_first,
+                 stride, k_stride),
           last(k_end), preparing(params, batch) {
         const int start = first + (Shape::K_CONTIGUOUS ? line : own_column());
         target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
@@ -176,7 +179,9 @@ struct TileCopy {
         pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
             const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
             const int entry = Shape::K_CONTIGUOUS ? pass : column;
-            const bool in_extent = inside >> entry & 1, k_inside = within(k, k_left);
+            // A masked window knows where its entries end.
+            const bool in_extent = (MASKED && Shape::WINDOW != WINDOW_NONE) || (inside >> entry & 1);
+            const bool k_inside = within(k, k_left);
             preparing.request(pass * Shape::COLUMNS + column, run_of(pass, column), entry == 0,
                               Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, k_inside, in_image);
             move(pass, column, from, in_extent && k_inside && in_image);

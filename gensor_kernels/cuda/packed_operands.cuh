@@ -1,5 +1,6 @@
 // Where the tensor-core family finds its operands: in place, or in the workspace, where contraction_pack puts them.
-// They lie behind the partial sums of a split: the image, then the filters, from 16-byte boundaries on.
+// They lie behind the partial sums of a split: the image, then the filters, from 16-byte boundaries on. Filters of one
+// tap whose channels are whole accesses lie as packed ones would: they stay where they are.
 #pragma once
 #include "contraction.cuh"
 #include "widen.cuh"
@@ -20,8 +21,14 @@ DEVICE gptr<IN_TYPE> packed_filters(const Params &params, const Packed &packed) 
     return packed_image(params) + (elements + WIDE - 1) / WIDE * WIDE;
 }
 
+DEVICE bool filters_stay(const Packed &packed) {
+    return FILTERS_ALIGNED && packed.taps == 1 && packed.padded == packed.channels;
+}
+
 // Elements from filter to filter.
 DEVICE i64 filter_stride(const Params &params) {
+    if (filters_stay(Packed(params)))
+        return IMAGE_IS_A ? params.b_n : params.a_m;
     return depth_of(params).all;
 }
 
@@ -31,6 +38,9 @@ DEVICE gptr<IN_TYPE> operand_entry(const Params &params, const Tile &tile) {
     const Packed packed(params);
     if constexpr (IMAGE) {
         return packed_image(params) + tile.entry * packed.images * packed.plane();
+    } else if (filters_stay(packed)) {
+        return gptr<IN_TYPE>(IMAGE_IS_A ? params.b : params.a) +
+               batch_offset(IMAGE_IS_A ? params.b_batch : params.a_batch, tile.batch);
     } else {
         const i64 filters = IMAGE_IS_A ? params.n : params.m;
         return packed_filters(params, packed) + tile.batch.index[2] * filters * filter_stride(params);
@@ -132,8 +142,8 @@ DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block
 }
 
 // Grid: blocks of 256 threads with four accesses each; first those of every image, then those of every group's filters:
-// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group. No shared
-// memory.
+// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group whose filters do
+// not stay where they are. No shared memory.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
     const Packed packed(params);
     if (packed.channels == 0) {
@@ -150,6 +160,8 @@ KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
         cover("one_row");
     if (packed.thin[1])
         cover("one_column");
+    if (filters_stay(packed))
+        cover("filters_stay");
     if (within(block, of_images)) {
         pack_block(ImageAccesses(params, packed, block / of_plane), packed, block % of_plane);
         cover("packed_image");

@@ -10,7 +10,9 @@
 // 2). A thread then walks down the rows of x under its outputs: each row is loaded once, while the one before is
 // used, and serves every output it lies under. With WINDOW 0 the window comes from Params, any dilation included, and
 // SPLIT threads may share it: they deal its cells out among them and meet in shared memory. STAGED: the rows of x under
-// a block are copied to shared memory first, padding included, and threads read theirs from there in vectors.
+// a block are copied to shared memory first, padding included, and threads read theirs from there in vectors. STAGED
+// with WINDOW 0 takes filters of any size, as many as shared memory holds, that move by steps of 1 and have no holes
+// (window_slide.cuh).
 //
 // Legal Programs (element = size of IN_TYPE, word = size of ACC_TYPE, both in bytes):
 //   A_VECTOR = element where CHANNELS_LAST is 0, else 1, 2, 4, 8 or 16 and >= element
@@ -19,11 +21,13 @@
 //   OUTPUTS = THREAD_H * THREAD_W * CHANNELS; OUTPUTS * word <= 512 (accumulators must fit the register file)
 //   WINDOW > 0: OUTPUTS * window rows * window columns <= 2048 (unrolled: 32 KB of code, run through once),
 //     2 * A_VECTOR * columns of x under a thread + (FILTER_HELD ? A_VECTOR * window : 0) <= 768 (registers), SPLIT == 1
-//   WINDOW == 0: FILTER_HELD == 0, STAGED == 0; SPLIT > 1: OUTPUTS <= 16
-//   STAGED == 1: CHANNELS_LAST == 0
+//   WINDOW == 0: FILTER_HELD == 0; SPLIT > 1: OUTPUTS <= 16
+//   STAGED == 1: CHANNELS_LAST == 0, SPLIT == 1; with WINDOW == 0: OPERATION == 0
 //   C_VECTOR >= size of OUT_TYPE
 //
-// Shared bytes = STAGED ? BLOCK_C * rows of x under a block * round_up(its columns * element, 16)
+// Shared bytes = STAGED && WINDOW ? BLOCK_C * rows of x under a block * round_up(its columns * element, 16)
+//   : STAGED ? BLOCK_C * (rows of x under a block * round_up((BLOCK_W + taps) * element, 16)
+//     + window rows * taps * word), taps = round_up(window columns, 4)
 //   : SPLIT > 1 ? THREADS * OUTPUTS * word : 0
 
 #ifndef IN_TYPE
@@ -95,12 +99,14 @@ static_assert(OUTPUTS * sizeof(ACC_TYPE) <= 512, "A thread's accumulators must f
 static_assert(!WINDOW || SPLIT == 1, "Only windows from Params are split.");
 static_assert(!WINDOW || OUTPUTS * (WINDOW / 1000) * (WINDOW / 100 % 10) <= 2048,
               "An unrolled window must not grow without bound.");
-static_assert(!STAGED || (WINDOW && !CHANNELS_LAST), "Planes are staged, under a window whose size is known.");
+static_assert(!STAGED || (SPLIT == 1 && !CHANNELS_LAST), "Planes are staged, and no window over them is split.");
+static_assert(!STAGED || WINDOW || OPERATION == 0, "Filters slide over staged planes; other windows are compiled in.");
 static_assert(WINDOW || !FILTER_HELD, "The filter is held only where its size is known.");
 static_assert(SPLIT == 1 || OUTPUTS <= 16, "Threads that share a window have few outputs.");
 static_assert(C_VECTOR >= sizeof(OUT_TYPE), "A store takes an element at least.");
 
 #include "window_loops.cuh"
+#include "window_slide.cuh"
 #include "window_store.cuh"
 
 KERNEL(window, Params, THREADS, MIN_BLOCKS) {
@@ -111,6 +117,8 @@ KERNEL(window, Params, THREADS, MIN_BLOCKS) {
     UNROLL for (int i = 0; i < OUTPUTS; ++i) sums[i] = initial();
 #if WINDOW
     fixed_window(params, spot, place, sums);
+#elif STAGED
+    slide_window(params, spot, place, sums);
 #else
     any_window(params, spot, part, sums);
 #endif

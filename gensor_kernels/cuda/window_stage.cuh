@@ -3,7 +3,7 @@
 #pragma once
 #include "window_spot.cuh"
 
-#if STAGED
+#if STAGED && WINDOW
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 constexpr int TILE_ROWS = (BLOCK_H - 1) * STEP_H + WINDOW_R, TILE_COLUMNS = (BLOCK_W - 1) * STEP_W + WINDOW_S;
 constexpr int TILE_PITCH = (TILE_COLUMNS + 16 / ELEMENT - 1) / (16 / ELEMENT) * (16 / ELEMENT);

@@ -34,25 +34,54 @@ struct Digits {
     }
 };
 
-// ENTRIES entries ENTRY_PACE apart and, in every step of STEP, KS values of k that are K_PACE apart.
-template <int KIND, int ENTRIES, int ENTRY_PACE, int KS, int K_PACE, int STEP>
+// Bits [from, to) of a word, where 0 <= from and to <= 31.
+DEVICE u32 bit_range(i32 from, i32 to) {
+    return to > from ? (1u << to) - (1u << from) : 0;
+}
+
+// Along one axis: a bit per tap of a filter, set where `first` + tap * dilation lies outside of an image's extent.
+DEVICE u32 taps_outside(i32 first, i32 dilation, i32 extent, i32 taps) {
+    i32 from = first < 0 ? -first : 0, to = extent > first ? extent - first : 0;
+    if (dilation > 1) {
+        from = (i32)(((u32)from + (u32)dilation - 1) / (u32)dilation);
+        to = (i32)(((u32)to + (u32)dilation - 1) / (u32)dilation);
+    }
+    return bit_range(0, taps) & ~bit_range(minimum(from, taps), minimum(to, taps));
+}
+
+// ENTRIES entries ENTRY_PACE apart and, in every step of STEP, KS values of k that are K_PACE apart. BY_MASK: an entry
+// keeps a bit for each row and, behind them, for each column of the filter that leaves the image (31 of them at most).
+template <int KIND, int ENTRIES, int ENTRY_PACE, int KS, int K_PACE, int STEP, bool BY_MASK = false>
 struct WindowWalk {
     static constexpr bool LAST = KIND == WINDOW_CHANNELS_LAST || KIND == WINDOW_TRANSPOSED_LAST;
     static constexpr bool DIVIDED = KIND == WINDOW_TRANSPOSED_LAST || KIND == WINDOW_TRANSPOSED_FIRST;
     static constexpr bool WHOLE = KS * K_PACE == STEP; // a thread's values of k go on evenly from step to step
 
+    static_assert(!BY_MASK || !DIVIDED, "Where a transposed convolution reads is no range of taps.");
+
     gptr<IN_TYPE> operand;
     i64 offset[ENTRIES];
-    i32 h[ENTRIES], w[ENTRIES];
+    i32 h[BY_MASK ? 1 : ENTRIES], w[BY_MASK ? 1 : ENTRIES];
+    u32 outside[BY_MASK ? ENTRIES : 1];
+    i32 rows; // of the filter
     Digits k, pace, step;
 
-    // `from` points at element 0 of the batch entry.
-    MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k)
-        : operand(from + -window.shift) {
+    // `from` points at element 0 of the batch entry; a filter has `depth` values of k, and there are `extent` entries.
+    MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k, i32 extent = 0,
+                      i32 depth = 0)
+        : operand(from + -window.shift), rows(LAST ? depth / (window.ks[0] * window.ks[1]) : window.ks[0]) {
         UNROLL for (int e = 0; e < ENTRIES; ++e) {
             const Digits place = Digits::of(first_entry + e * ENTRY_PACE, window.rows);
-            h[e] = place.middle * window.step[0] - window.pad[0];
-            w[e] = place.inner * window.step[1] - window.pad[1];
+            const i32 down = place.middle * window.step[0] - window.pad[0];
+            const i32 right = place.inner * window.step[1] - window.pad[1];
+            if constexpr (BY_MASK) {
+                outside[e] = taps_outside(down, window.dilation[0], window.extent[0], rows) |
+                             taps_outside(right, window.dilation[1], window.extent[1], window.ks[LAST ? 0 : 1]) << rows;
+                if (!within(first_entry + e * ENTRY_PACE, extent))
+                    outside[e] = ~0u;
+            } else {
+                h[e] = down, w[e] = right;
+            }
             offset[e] = place.outer * window.row_stride[0];
             if (!DIVIDED)
                 offset[e] += place.middle * window.row_stride[1] + place.inner * window.row_stride[2];
@@ -81,6 +110,9 @@ struct WindowWalk {
                     const bool inside = within(row, (u32)window.extent[0]) && within(column, (u32)window.extent[1]);
                     visit(e, c, tap + (offset[e] + row * window.row_stride[1] + column * window.row_stride[2]),
                           whole && inside, LAST ? at.inner : at.outer);
+                } else if constexpr (BY_MASK) {
+                    const u32 tap_bits = 1u << (r & 31) | 1u << ((rows + s) & 31); // past the end of k: any
+                    visit(e, c, tap + offset[e], within(outside[e] & tap_bits, 1u), LAST ? at.inner : at.outer);
                 } else {
                     // What lies before the image is a large number when unsigned.
                     const bool inside = within((u32)(h[e] + down), (u32)window.extent[0]) &&

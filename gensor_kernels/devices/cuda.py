@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..machine.arch import from_attributes
 from ..programs.family import Launch
 from . import borrowed
 from .advice import about_device, about_import
-from .arguments import Arguments
+from .arguments import Arguments, ready
 from .device import Code, Device, Launcher, launcher
 from .sampling import conditions, sampled
 from .switch import FLOAT32, compute_types
@@ -52,6 +53,14 @@ def current_device() -> Callable[[], int]:
     except RuntimeError as error:
         raise ToolMissingError(about_device(error)) from error
     return query
+
+
+def make_current(number: int) -> None:
+    """Makes a device the calling thread's current one; ToolMissingError where CuPy reaches none of that number."""
+    try:
+        import_cupy().cuda.Device(number).use()
+    except RuntimeError as error:
+        raise ToolMissingError(about_device(error)) from error
 
 
 def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
@@ -101,6 +110,7 @@ class CudaDevice(Device):
         self.where = attrgetter("data.device_id") if several else None
         self._handle = lambda address: (CPointer(address),)
         self.local = Arguments(self._handle)
+        self.ready = partial(ready, handle=self._handle)
         self.refusals = (driver.CUDADriverError, BuildError)  # the latter of operands that no tensor map describes
         self.faults = (*self.refusals, runtime.CUDARuntimeError)
         self._driver = driver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,8 @@ class Device:
     #: None where kernels are not supported, for the reason in `unsupported`
     arch: Arch | None
     unsupported: str
+    #: which of the machine's devices it is
+    number: int = 0
     #: the array library: NumPy or CuPy
     xp: Any
     #: True where nothing but kernels may serve a call: tier 4 raises
@@ -84,6 +87,8 @@ class Device:
     integrated = False
     #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
+    #: `ready(template)`: Params of a Plan's own, as 64-bit words, and what launches take them by
+    ready: Callable[[bytes], tuple[array[int], Any]]
     #: what `launch` raises for a launch the device refuses at once
     refusals: tuple[type[Exception], ...]
     #: what a kernel that goes wrong while it runs is reported by: at its launch, or by `synchronize` and all after it

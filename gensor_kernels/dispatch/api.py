@@ -27,37 +27,53 @@ _emulators: dict[tuple[str, ...], Runtime] = {}
 def _short(product: Product) -> Product:
     """A matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the long one.
 
-    It fills in no defaults of keywords and calls nothing but the Plan. The key is that of `Runtime.call`.
+    It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
+    placed its launch at, only that. The key is that of `Runtime.call`, of matrices without the lists' detour.
     """
 
     @wraps(product)
     def short(a: Any, b: Any, /, out: Any = None, **more: Any) -> Any:
         if more:
             return product(a, b, out, **more)
-        runtime, pc = _emulated.get() or _current(), 0
+        runtime = _only or _emulated.get() or _current()
         try:
-            type_a, type_b = a.dtype, b.dtype
+            type_a, type_b, pa, pb = a.dtype, b.dtype, a.data.ptr, b.data.ptr
             if out is None:
                 types: Any = type_a if type_b is type_a else (type_a, type_b)
                 key: Any = (types, *a._shape, *a._strides, None, *b._shape, *b._strides)
-                pa, pb = a.data.ptr, b.data.ptr
+                pc = 0
             else:
-                type_c = out.dtype
+                type_c, pc = out.dtype, out.data.ptr
                 types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
-                key = (types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides)
-                pa, pb, pc = a.data.ptr, b.data.ptr, out.data.ptr
-            if (pa | pb | pc) & 15 or runtime.where is not None:
+                try:  # matrices
+                    m, k = a._shape
+                    am, ak = a._strides
+                    bk, n = b._shape
+                    sk, sn = b._strides
+                    cm, cn = out._shape
+                    om, on = out._strides
+                    key = (types, m, k, am, ak, None, bk, n, sk, sn, None, cm, cn, om, on)
+                except ValueError:
+                    key = types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides
+            if runtime.where is not None:
                 return product(a, b, out)
             plan = runtime.find(key)
         except AttributeError:
             return product(a, b, out)
-        if plan is None:
-            return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
-        try:
-            return plan.run(a, b, out, (), pa, pb, pc)
-        except runtime.troubles as error:
-            plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
-        return plan.run(a, b, out, (), pa, pb, pc)
+        if plan is not None:
+            place_a, place_b, place_c, function, grid, block, params, shared, _memory = plan.placed
+            try:
+                if pa == place_a and pb == place_b and pc == place_c:
+                    function(grid, block, params, shared)
+                    return out
+                if not (pa | pb | pc) & 15:
+                    return plan.run(a, b, out, (), pa, pb, pc)
+            except runtime.troubles as error:
+                plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
+                return plan.run(a, b, out, (), pa, pb, pc)
+        if (pa | pb | pc) & 15:
+            return product(a, b, out)
+        return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
 
     return short  # type: ignore[return-value]
 
@@ -120,13 +136,17 @@ def matmul(
     Raises ValueError for shapes that do not fit and unknown names, TypeError for dtypes that cannot be cast and
     for operands that are no arrays of this device, UnsupportedError for operations that complex numbers lack.
     """
-    runtime = _emulated.get() or _current()
+    runtime = _only or _emulated.get() or _current()
     if prologue is not None:
+        from .prepared import matmul_behind
+
         asked, types = (alpha, bias, add, activation, epilogue), (dtype_a, dtype_b)
-        return _prepared(runtime, a, b, asked, prologue, out, dtype, precision, types)
+        return matmul_behind(runtime, a, b, asked, prologue, out, dtype, precision, types)
     if dtype_a is not None or dtype_b is not None:
+        from .stored_products import typed_product
+
         steps = operations(alpha, bias, add, activation, epilogue)
-        return _stored(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
+        return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
     try:
@@ -138,50 +158,9 @@ def matmul(
     return runtime.call(a, b, out, steps, dtype, precision)
 
 
-def _prepared(
-    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
-) -> Any:
-    """A product with a prologue; `asked` are the arguments of `operations`, `types` those of _stored."""
-    from .prepared import in_front, product
-
-    if types == (None, None):
-        try:
-            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
-        except FusedAsked:
-            pass
-    alpha, bias, add, activation, epilogue = asked
-    return matmul(
-        *(in_front(runtime, a, prologue), b, out),
-        alpha=alpha,
-        bias=bias,
-        add=add,
-        activation=activation,
-        epilogue=epilogue,
-        dtype=dtype,
-        precision=precision,
-        dtype_a=types[0],
-        dtype_b=types[1],
-    )
-
-
-def _stored(runtime: Runtime, inputs: Any, out: Any, steps: Any, dtype: Any, precision: Any, types: Any) -> Any:
-    """A product of operands whose element types are named."""
-    import numpy as np
-
-    from .calls import call
-    from .stored_products import STORED_PRODUCT, Stored, stored_name
-
-    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
-    runtime.check(inputs[0], inputs[1], out, steps, precision)
-    if dtype is None and out is not None:
-        dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))
-    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)
-
-
 def current_runtime() -> Runtime:
     """The Runtime a call made here and now would use."""
-    return _emulated.get() or _current()
+    return _only or _emulated.get() or _current()
 
 
 def _cuda() -> Runtime:
@@ -196,6 +175,7 @@ def _cuda() -> Runtime:
     current_device = cuda.current_device()
 
     def lookup() -> Runtime:
+        global _only
         number = current_device()
         runtime = runtimes.get(number)
         if runtime is None:
@@ -204,6 +184,7 @@ def _cuda() -> Runtime:
                 if runtime is None:
                     device = cuda.CudaDevice(number)
                     runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
+                    _only = runtime if device.where is None and not _emulates else None
         return runtime
 
     _forget_devices.append(runtimes.clear)
@@ -218,12 +199,18 @@ def _after_fork() -> None:
 
 
 _current: Callable[[], Runtime] = _cuda
+#: The one Runtime there can be, so that nobody need ask which device is current: where there is one GPU, and nothing
+#: was ever emulated.
+_only: Runtime | None = None
+_emulates = False
 _forget_devices: list[Callable[[], None]] = []
 
 
 def refresh() -> None:
     """Forgets every plan and what was read from databases and settings: the next call looks again."""
+    global _only
     with _lock:
+        _only = None
         _emulators.clear()
         for forget in _forget_devices:
             forget()
@@ -236,7 +223,11 @@ def emulated(arch: str) -> Iterator[None]:
     Slow, exact in what it executes, and strict: a call that no kernel serves raises UnsupportedError instead of
     going to an array library. Needs g++ (ToolMissingError). bfloat16 arrays have the dtype of `ml_dtypes`.
     """
-    token = _emulated.set(_emulator(arch))
+    global _emulates, _only
+    runtime = _emulator(arch)
+    with _lock:
+        _emulates, _only = True, None
+    token = _emulated.set(runtime)
     try:
         yield
     finally:

@@ -10,10 +10,11 @@ import numpy as np
 
 from .. import config
 from ..errors import BuildError, UnsupportedError
-from . import counting, tally, tiers
+from . import copying, counting, tally, tiers
 from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
+from .copy_trials import CopiedCall
 from .function import Function
 from .keys import about, places
 from .mishaps import instead
@@ -106,18 +107,20 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
     try:
         choice, studied = choose(base, inputs, out, steps, capturing, improving=True)
         reason = choice.reason
+        staged = None if studied is None else _staged(base, studied, choice.tier)
         if choice.kernel is not None and studied is not None:
-            if studied.copied:
-                plan = CopyPlan(base, studied.copies, studied.spread, choice.tier)
-            elif studied.temporary:
-                plan = TemporaryPlan(base, choice.tier)
-            else:
-                plan = KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
+            plan = staged or KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
         plan = plan or LibraryPlan(base, reason)
-        direct = studied is not None and not studied.copied and not studied.temporary
-        if studied is not None and direct and not capturing and may(base.runtime, studied.problem.workload):
-            plan = TrialCall(base, _request(base, studied.problem, steps), plan)
-        return plan, not capturing
+        if studied is None or capturing:
+            return plan, not capturing
+        request = _request(base, studied.problem, steps)
+        if staged is not None:
+            kind = copying.kind(base.runtime, studied.problem, _arrays(inputs, out, steps))
+            if copying.may(base.runtime, kind, copying.is_hopeful(choice)):
+                plan = CopiedCall(base, request, kind, plan, staged)
+        elif may(base.runtime, studied.problem.workload):
+            plan = TrialCall(base, request, plan)
+        return plan, True
     except (UnsupportedError, BuildError) as error:
         reason = str(error)
     except Exception as error:
@@ -126,6 +129,17 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
         config.logger().warning("no kernel could be prepared: %s", error, exc_info=True)
         reason = f"no kernel could be prepared: {error}"
     return LibraryPlan(base, reason), not capturing
+
+
+def _staged(base: Base, studied: Studied, tier: int) -> CopyPlan | TemporaryPlan | None:
+    """The Plan of a call that copies; None of one that does not."""
+    if studied.copied:
+        return CopyPlan(base, studied.copies, studied.spread, tier)
+    return TemporaryPlan(base, tier) if studied.temporary else None
+
+
+def _arrays(inputs: Any, out: Any, steps: Any) -> list[Any]:
+    return [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
 
 
 def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) -> tiers.Request:
@@ -158,8 +172,7 @@ def choose(
         return tiers.Choice(4, "GENSOR_DISABLE is set"), None
     if device.arch is None:
         return tiers.Choice(4, device.unsupported), None
-    arrays = [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
-    if not all(device.is_local(array) for array in arrays):
+    if not all(device.is_local(array) for array in _arrays(inputs, out, steps)):
         return tiers.Choice(4, "an operand is in the memory of another device"), None
     try:
         studied = study(base, inputs, out, steps)
@@ -171,5 +184,8 @@ def choose(
     request = _request(base, problem, steps, capturing)
     choice = tiers.choose(request, runtime.library)
     if improving:
-        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes)
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
+    if studied.staged and not capturing:
+        kind = copying.kind(runtime, problem, _arrays(inputs, out, steps))
+        choice = copying.weighed(runtime, kind, request.one_call, choice)
     return choice, studied

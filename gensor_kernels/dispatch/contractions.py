@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
-from . import planning, tally
-from .arguments import Call
+from . import copying, planning, tally
+from .arguments import Call, resolve
 from .contract import Study, is_staged, stage, staged_form, stand_ins, study, target, views
+from .copy_trials import CopiedContraction
 from .forms import library_call
 from .launching import LaunchPlan
 from .pairs import pair
@@ -181,11 +182,7 @@ def make(
     if found.layout is None:
         return (LibraryPlan(runtime, found, None, found.reason) if found.reason else ZeroPlan(runtime, found)), True
     if is_staged(found):
-        form, dtype = staged_form(found)
-        inner, keep = make(runtime, form, *stand_ins(runtime, found, a, b), None, dtype, racing=False)
-        if isinstance(inner, LibraryPlan):
-            return LibraryPlan(runtime, found, None, inner.reason), keep
-        return StagedContraction(runtime, found, inner.call), keep
+        return _staged(runtime, found, a, b, out, racing)
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
     inside, keep = planning.plan(runtime, x, y, z, (), found.given, None, found)
     if isinstance(inside, FallbackPlan):
@@ -207,6 +204,40 @@ def _on_trial(runtime: Runtime, found: Study, call: Call, windows: tuple[Any, An
     if staging is not None or not may(runtime, problem.workload):
         return plan
     return TrialContraction(runtime, found, call, Request(problem, arch, False, call.one_call), plan)
+
+
+def _staged(runtime: Runtime, found: Study, a: Any, b: Any, out: Any, racing: bool) -> tuple[Plan, bool]:
+    """Of operands that are copied or summed first: by kernels where that is a win as a whole (copying.py)."""
+    form, dtype = staged_form(found)
+    inner, keep = make(runtime, form, *stand_ins(runtime, found, a, b), None, dtype, racing=False)
+    staged, asked = StagedContraction(runtime, found, inner.call), copied_request(runtime, found, a, b, out)
+    reason, hopeful = "", True
+    if isinstance(inner, LibraryPlan):
+        reason, hopeful = inner.reason, inner.runs_to_wait > 0
+    elif asked is not None:
+        reason = copying.against(runtime, asked[1], asked[0].one_call)
+    plan: Plan = LibraryPlan(runtime, found, None, reason) if reason else staged
+    if asked is not None and racing and keep and copying.may(runtime, asked[1], hopeful):
+        plan = CopiedContraction(runtime, found, *asked, plan, staged)
+    return plan, keep
+
+
+def copied_request(runtime: Runtime, found: Study, a: Any, b: Any, out: Any) -> tuple[Request, copying.Kind] | None:
+    """What is asked of kernels once operands are copied, and which kind of call that is; None where kernels could not
+    take the copies either."""
+    arch = runtime.device.arch
+    form, dtype = staged_form(found)
+    first, second = stand_ins(runtime, found, a, b)
+    inner = study(runtime, form, first, second, None, dtype)
+    if arch is None or inner.layout is None or is_staged(inner):
+        return None
+    windows = views(runtime, inner, first, second, target(runtime, inner, None))
+    try:
+        call = inner.call(resolve(*windows, (), inner.given, runtime.precision(None)))
+        problem, _ = problem_of(call, *windows, runtime.pointer)
+    except UnsupportedError:
+        return None
+    return Request(problem, arch, False, call.one_call), copying.kind(runtime, problem, (a, b, out))
 
 
 def refused(runtime: Runtime, plan: Any, reason: str) -> LibraryPlan:

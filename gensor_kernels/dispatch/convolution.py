@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..operators import conv, operator, winograd
+from ..operators import conv, conv_folded, operator, winograd
 from ..operators.conv_product import output_size
 from ..operators.dtypes import ACCUMULATORS, facts
 from ..operators.workload import View, Workload
@@ -23,6 +23,8 @@ class Convolution(Function):
     """A convolution of four-dimensional arrays; `parameters` is a Parameters."""
 
     name = "conv2d"
+    #: whether neighbouring columns may become channels (conv_folded.py)
+    folds = True
 
     def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
         """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
@@ -62,6 +64,8 @@ class Convolution(Function):
             "w": _named(w, p.weights, "krsc"),
             "y": _named(asked.out, images, "nhwc"),
         }
+        if self.folds and not p.transposed:
+            sizes, layouts, named = _folded(sizes, layouts, named, dtype)
         alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
         workload = conv.from_layouts(
             sizes,
@@ -75,18 +79,21 @@ class Convolution(Function):
         k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
 
         def grouped(strides: Sequence[int], extent: int) -> tuple[int, ...]:
-            n, h, width, channel = (strides[axis] for axis in images)
+            n, h, width, channel = strides
             return n, h, width, channel * extent, channel
+
+        def declared(strides: Sequence[int]) -> tuple[int, ...]:
+            return grouped([strides[axis] for axis in images], k)
 
         s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
         group = s["c"] * c if p.transposed else s["k"] * k
         arrays = {
-            "x": grouped(x.strides, c),
+            "x": grouped([stride for _, stride in named["x"][1].values()], c),
             "w": (group, s["k"], s["r"], s["s"], s["c"]),
-            "y": grouped(asked.out.strides, k),
+            "y": declared(asked.out.strides),
         }
         geometry = operator(workload.operator).geometry(workload, arrays)
-        return Understood(workload, geometry, lambda strides: grouped(strides, k))
+        return Understood(workload, geometry, declared)
 
     def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
@@ -135,6 +142,27 @@ Named = tuple[View, Mapping[str, tuple[int, int]]]
 def _named(view: View, axes: Sequence[int], names: str) -> Named:
     """A view with its (extent, stride) by axis."""
     return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
+
+
+def _folded(
+    sizes: dict[str, int], layouts: dict[str, str], named: dict[str, Named], dtype: str
+) -> tuple[dict[str, int], dict[str, str], dict[str, Named]]:
+    """(sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many of them."""
+    by, c = conv_folded.fold(sizes, dtype), sizes["c"]
+    for name, column in (("x", "w"), ("w", "s")):
+        axes = named[name][1]
+        if axes[column][1] != c or (c > 1 and axes["c"][1] != 1):
+            by = 1
+    if by == 1:
+        return sizes, layouts, named
+
+    def wide(name: str, column: str) -> Named:
+        view, axes = named[name]
+        extent, stride = axes[column]
+        return view, {**axes, column: (extent // by, stride * by), "c": (c * by, 1)}
+
+    arranged = {"x": wide("x", "w"), "w": wide("w", "s"), "y": named["y"]}
+    return conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts), arranged
 
 
 def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int:

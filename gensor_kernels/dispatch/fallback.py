@@ -104,5 +104,6 @@ def _activation(device: Any, v: Any, name: str) -> Any:
         return 0.5 * v * (1 + xp.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v)))
     if name == "tanh":
         return xp.tanh(v)
-    sigmoid = 1 / (1 + xp.exp(-v))
+    small = xp.exp(-abs(v))  # which never overflows
+    sigmoid = xp.where(v < 0, small, v.dtype.type(1)) / (1 + small)
     return v * sigmoid if name == "silu" else sigmoid

@@ -1,6 +1,6 @@
 """Plans that launch a kernel: the warm path of a call is a dictionary lookup and one of these.
 
-Each copies 592 bytes, writes addresses and scalars into them, and launches.
+Each writes addresses and scalars into Params and launches: the shortest into its own, others into a copy of 592 bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..programs.params import (
 )
 from .arguments import Call
 from .fallback import conjugated
-from .plan import Steps
+from .plan import NOWHERE, Placed, Steps
 from .staging import clearance
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class LaunchPlan:
     """A kernel bound to one set of shapes, strides and dtypes."""
 
     tier = 3
+    placed = NOWHERE
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         self.runtime, self.device, self.call = runtime, runtime.device, call.without_arrays()
@@ -104,34 +105,55 @@ class LaunchPlan:
 
 
 class PlainPlan(LaunchPlan):
-    """One launch without workspace, and nothing in Params to write but three addresses: the shortest way."""
+    """One launch without workspace, and nothing in Params to write but three addresses: the shortest way.
+
+    Params are the Plan's own: each call takes one of `ready`, or makes another while other threads have them. A call
+    into `out` at the addresses of the one before is likely to come back, as buffers that are reused do: its Params are
+    not written again, and the launch is `placed`, for matmul's short way (api.py).
+    """
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         super().__init__(runtime, call, bound, a, b, out)
         launch = bound.launch
         assert isinstance(launch, OneLaunch)
-        self.function, self.grid, self.block, self.shared = (
-            launch.function,
-            launch.grid,
-            launch.block,
-            launch.shared_bytes,
-        )
         self.shape, self.dtype, self.empty = call.shape, call.dtype, runtime.device.empty
+        self.template, self.last = bound.template, (0, 0, 0)
+        first, second = (1, 0) if bound.swapped else (0, 1)
+        ready: list[tuple[Any, Any]] = []
+        # One tuple: what a call reads of its Plan lies together in memory.
+        self.parts = (
+            *(self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
+            *(launch.function, launch.grid, launch.block, launch.shared_bytes),
+        )
+        self.placed: Placed = NOWHERE
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Writes this call's addresses into Params, and launches."""
+        low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
         if out is None:
-            out = self.empty(self.shape, self.dtype)
-            pc = self.pointer(out)
-        elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
+            result = self.empty(self.shape, self.dtype)
+            pc = self.pointer(result)
+        elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
             return self._through_temporary(a, b, out, steps)
-        buffer, handle = self.local.arguments
-        if self.swapped:
-            write_call(buffer, 0, pb, pa, pc, self.rest)
         else:
-            write_call(buffer, 0, pa, pb, pc, self.rest)
-        self.function(self.grid, self.block, handle, self.shared)
-        return out
+            result = out
+        try:
+            params = ready.pop()
+        except IndexError:
+            params = self.device.ready(self.template)
+        words, handle = params
+        words[first] = pa
+        words[second] = pb
+        words[2] = pc
+        function(grid, block, handle, shared)
+        if out is not None:
+            place = pa, pb, pc
+            if place == self.last:
+                self.placed = pa, pb, pc, function, grid, block, handle, shared, words
+                return out
+            self.last = place
+        ready.append(params)
+        return result
 
 
 def launching(runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any) -> LaunchPlan:

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 Steps = tuple[Operation, ...]
+#: A launch with everything known: the addresses of a, b and out that it is for, a function and its four arguments, and
+#: what holds the memory of these.
+Placed = tuple[int, int, int, Any, Any, Any, Any, int, Any]
+NOWHERE: Placed = (-1, -1, -1, None, None, None, None, 0, None)
 
 
 class Plan(Protocol):
     """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one).
 
-    `tier` is the one that serves it, 0 where there is nothing to compute.
+    `tier` is the one that serves it, 0 where there is nothing to compute. Plans of products also have `placed`: what a
+    call at the addresses it names comes to, NOWHERE where that is not known.
     """
 
     call: Call
@@ -33,6 +38,7 @@ class Plan(Protocol):
 class EmptyPlan:
     """A result without elements."""
 
+    placed = NOWHERE
     tier = 0
 
     def __init__(self, runtime: Runtime, call: Call):
@@ -50,6 +56,7 @@ class FallbackPlan:
     must not pay for. Inside a capture only kernels that are loaded already can stand by.
     """
 
+    placed = NOWHERE
     tier = 4
 
     def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
@@ -92,6 +99,8 @@ class SwitchedPlan:
     The other way round nothing is asked: products that are more precise than allowed are never wrong.
     """
 
+    placed = NOWHERE
+
     def __init__(self, runtime: Runtime, call: Call, plan: Plan):
         self.runtime, self.call, self.plan, self.tier = runtime, call.without_arrays(), plan, plan.tier
 
@@ -105,6 +114,7 @@ class SwitchedPlan:
 class StagedPlan:
     """Operands that kernels cannot take as they lie: converted or compacted, then the call is made again."""
 
+    placed = NOWHERE
     tier = 3  # at worst, as for every kernel; whoever chose it says so
 
     def __init__(self, runtime: Runtime, call: Call, staging: Staging):

@@ -9,8 +9,9 @@ from ..errors import BuildError, UnsupportedError
 from ..operators.geometry import Strides
 from ..programs import params
 from ..programs.families import FAMILIES
-from . import tiers
+from . import copying, tiers
 from .arguments import Call, resolve
+from .copy_trials import CopiedProduct
 from .fallback import integer_steps
 from .launching import Bound, launching
 from .library import Kernel
@@ -68,10 +69,16 @@ def plan_of(
     """The Plan of a call whose result has elements; with `racing` on trial, where its kind is to race."""
     choice, problem, staging = choose(runtime, call, a, b, out, capturing, improving=True)
     made = _chosen(runtime, choice, problem, staging, call, (a, b, out), precision)
-    if not racing or problem is None or staging is not None or capturing or not may(runtime, problem.workload):
+    if not racing or problem is None or capturing:
         return made
     assert runtime.device.arch is not None
-    return TrialPlan(runtime, call, precision, tiers.Request(problem, runtime.device.arch, False, call.one_call), made)
+    request = tiers.Request(problem, runtime.device.arch, False, call.one_call)
+    if staging is not None:
+        kind = copying.kind(runtime, problem, arrays_of(call, a, b, out))
+        if not copying.may(runtime, kind, copying.is_hopeful(choice)):
+            return made
+        return CopiedProduct(runtime, call, precision, staging, request, kind, made)
+    return TrialPlan(runtime, call, precision, request, made) if may(runtime, problem.workload) else made
 
 
 def _chosen(
@@ -128,8 +135,7 @@ def choose(
         return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
     if device.arch is None:
         return tiers.Choice(4, device.unsupported), None, None
-    operands = [step.operand for step in call.operations]
-    if not all(array is None or device.is_local(array) for array in (a, b, out, *operands)):
+    if not all(device.is_local(array) for array in arrays_of(call, a, b, out)):
         return tiers.Choice(4, "an operand is in the memory of another device"), None, None
     try:
         problem, staging = problem_of(call, a, b, out, runtime.pointer)
@@ -145,8 +151,16 @@ def choose(
     )
     choice = tiers.choose(request, runtime.library)
     if improving:
-        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes)
+        choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
+    if staging is not None and not request.captured:
+        kind = copying.kind(runtime, problem, arrays_of(call, a, b, out))
+        choice = copying.weighed(runtime, kind, call.one_call, choice)
     return choice, problem, staging
+
+
+def arrays_of(call: Call, *arrays: Any) -> list[Any]:
+    """The arrays of a call, those of its epilogue included."""
+    return [array for array in (*arrays, *(step.operand for step in call.operations)) if array is not None]
 
 
 def bind(runtime: Runtime, kernel: Kernel, problem: Problem, call: Call, staging: Staging | None, arrays: Any) -> Plan:

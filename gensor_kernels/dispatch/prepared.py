@@ -195,3 +195,29 @@ def wider(a: Any, b: Any, out: Any) -> Any:
     """The dtype that an `out` asks for, as in matmul: a wider one that kernels write; else None."""
     found = resolve(a, b, out, ()).dtype
     return None if found == np.promote_types(a.dtype, b.dtype) else found
+
+
+def matmul_behind(
+    runtime: Runtime, a: Any, b: Any, asked: Any, prologue: Any, out: Any, dtype: Any, precision: Any, types: Any
+) -> Any:
+    """matmul with a prologue; `asked` are the arguments of `operations`, `types` are dtype_a and dtype_b."""
+    from .api import matmul
+
+    if types == (None, None):
+        try:
+            return product(runtime, a, b, prologue, out, operations(*asked), dtype, precision)
+        except FusedAsked:
+            pass
+    alpha, bias, add, activation, epilogue = asked
+    return matmul(
+        *(in_front(runtime, a, prologue), b, out),
+        alpha=alpha,
+        bias=bias,
+        add=add,
+        activation=activation,
+        epilogue=epilogue,
+        dtype=dtype,
+        precision=precision,
+        dtype_a=types[0],
+        dtype_b=types[1],
+    )

@@ -31,6 +31,7 @@ class PreparedConvolution(Convolution):
     """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage."""
 
     name: str = "conv2d with a prologue"
+    folds = False  # the prologue's vectors are per channel
 
     def result(self, inputs: Sequence[Any], parameters: PreparedImage) -> Result:  # type: ignore[override]
         """That of the convolution."""

@@ -12,7 +12,7 @@ from typing import Any
 from .. import config, forking, recording
 from ..devices.device import Device
 from ..operators.workload import Workload
-from . import counting, planning, tally
+from . import copying, counting, planning, tally
 from .arguments import PRECISIONS, Operation, kind, resolve
 from .keys import about, laid, places
 from .library import Library
@@ -33,13 +33,14 @@ class Runtime:
         self.device, self.library = device, library
         self.pointer, self.where = device.pointer, device.where
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        self.find: Callable[[Any], Plan | None] = self.plans.get
+        self.find: Callable[[Any], Any] = self.plans.get
         self.after_fork()
         forking.renew(self)
         self.troubles: tuple[type[Exception], ...] = (MemoryError, *device.refusals)
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
+        self.wholes: dict[copying.Kind, tuple[float, float]] = {}  # microseconds, ours and the library's
         self.notes, self.background = Notes(), Background(self)
         library.conditions = device.conditions()
         tally.runtimes.add(self)
@@ -176,4 +177,5 @@ class Runtime:
         self.library.reload()
         with self.lock:
             self.raced.discard(workload.key())
+            self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
             self.plans.clear()

@@ -11,8 +11,10 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..operators.storage import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
 from ..operators.workload import View
+from .calls import call
 from .function import Asked, Function, Result, Understood
 from .problem import make
+from .runtime import Runtime
 from .shapes import product_shapes
 
 
@@ -95,3 +97,15 @@ def stored_name(argument: str, dtype: Any) -> str | None:
 
 def _typed(view: View, name: str) -> View:
     return View(view.shape, view.strides, name, view.alignment)
+
+
+def typed_product(
+    runtime: Runtime, inputs: tuple[Any, Any], out: Any, steps: Any, dtype: Any, precision: Any, types: tuple[Any, Any]
+) -> Any:
+    """A product of operands whose element types are named."""
+    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
+    runtime.check(inputs[0], inputs[1], out, steps, precision)
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))
+    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)

@@ -42,7 +42,9 @@ MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra sa
 NEAR_BOUND = 1.15
 
 
-def improve(request: Request, choice: Choice, library: Library, tried: set[str], notes: Notes | None = None) -> Choice:
+def improve(
+    request: Request, choice: Choice, library: Library, tried: set[str], notes: Notes | None = None, device: int = 0
+) -> Choice:
     """The choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned already.
 
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
@@ -56,7 +58,7 @@ def improve(request: Request, choice: Choice, library: Library, tried: set[str],
         return choice
     tried.add(key)
     _say(f"tuning {workload.operator} {dict(workload.sizes)} ...")
-    done = tune(workload, request.arch, notes)
+    done = tune(workload, request.arch, notes, device)
     _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
     if not done:
         return choice
@@ -72,10 +74,10 @@ def _say(text: str) -> None:
             print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
 
-def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
+def tune(workload: Workload, arch: Arch, notes: Notes | None = None, device: int = 0) -> bool:
     """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    Why there is none is a warning of the process that tuned.
+    It is measured on the GPU of number `device`. Why there is none is a warning of the process that tuned.
     """
     database = config.own_database()
     if database is None:
@@ -84,7 +86,7 @@ def tune(workload: Workload, arch: Arch, notes: Notes | None = None) -> bool:
         return False
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = _is_stored(database, workload, arch)
-        return stored if stored or not mine else _tuned(database, workload, arch, notes)
+        return stored if stored or not mine else _tuned(database, workload, arch, notes, device)
 
 
 def _can_store(database: Path) -> bool:
@@ -112,12 +114,12 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
     return entry is not None and entry.usable
 
 
-def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None) -> bool:
+def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None, device: int) -> bool:
     """Whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
     """
-    request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database)}
+    request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database), "device": device}
     for _ in range(ATTEMPTS):
         try:
             answer = WORKER.ask(request)
@@ -218,7 +220,7 @@ class Background:
         runtime = self.runtime
         assert runtime.device.arch is not None
         config.logger().info("tuning in the background: %s", workload.key())
-        if tune(workload, runtime.device.arch, runtime.notes):
+        if tune(workload, runtime.device.arch, runtime.notes, runtime.device.number):
             self._failed = 0
             tally.tunes.add()
             runtime.renew(workload)

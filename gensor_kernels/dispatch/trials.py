@@ -12,7 +12,7 @@ from .arguments import Call, Operation
 from .call_plans import Base, KernelPlan, LibraryPlan
 from .contract import Study, target, views
 from .library import Kernel
-from .plan import FallbackPlan, Plan
+from .plan import NOWHERE, FallbackPlan, Plan
 from .racing import Bind, may, race
 from .staging import clearance
 from .tiers import Request
@@ -40,21 +40,27 @@ class Trial:
         self.runs += 1
         return self.runs >= (HOT_RUN if self.raced else RACING_RUN)
 
-    def step(self, bind: Bind, vendor: Callable[[], Any], name: str, replan: Callable[[], Any]) -> Any:
-        """The Plan that serves a run that is due. Another thread's turn is not waited for."""
+    def step(self, race: Callable[[], bool], replan: Callable[[], Any]) -> Any:
+        """The Plan that serves a run that is due. Another thread's turn is not waited for.
+
+        `race` says whether there is anything new to know.
+        """
         if not self._turn.acquire(blocking=False):
             return self.plan
         try:
             if self.raced or self.runtime.device.capturing():
                 return self.leave()
             self.raced = True
-            if may(self.runtime, self.request.problem.workload) and race(
-                self.runtime, self.request, bind, vendor, name
-            ):
+            if race():
                 self._take(replan)
             return self.plan
         finally:
             self._turn.release()
+
+    def race(self, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
+        """Kernels against the library's call, unless another kind of call of this Workload has raced meanwhile."""
+        runtime, request = self.runtime, self.request
+        return may(runtime, request.problem.workload) and race(runtime, request, bind, vendor, name)
 
     def _take(self, replan: Callable[[], Any]) -> None:
         """The Plan that the race's times ask for; where it cannot be made, the one there is goes on serving."""
@@ -75,6 +81,7 @@ class Trial:
 class TrialPlan(Trial):
     """Of a product."""
 
+    placed = NOWHERE
     plan: Plan
 
     def __init__(self, runtime: Runtime, call: Call, precision: str | None, request: Request, plan: Plan):
@@ -99,9 +106,9 @@ class TrialPlan(Trial):
 
         library = FallbackPlan(runtime, call, "", self.precision)
         plan = self.step(
-            bind,
-            lambda: library.run(a, b, out, steps, pa, pb, pc),
-            f"{runtime.device.xp.__name__}.matmul",
+            lambda: self.race(
+                bind, lambda: library.run(a, b, out, steps, pa, pb, pc), f"{runtime.device.xp.__name__}.matmul"
+            ),
             lambda: planning.plan_of(runtime, call, a, b, out, self.precision, False),
         )
         return plan.run(a, b, out, steps, pa, pb, pc)
@@ -132,9 +139,9 @@ class TrialContraction(Trial):
 
         library = contractions.LibraryPlan(runtime, found, None, "")
         plan = self.step(
-            bind,
-            lambda: library.run(a, b, out, steps, pa, pb, pc),
-            f"{runtime.device.xp.__name__}: contraction",
+            lambda: self.race(
+                bind, lambda: library.run(a, b, out, steps, pa, pb, pc), f"{runtime.device.xp.__name__}: contraction"
+            ),
             lambda: contractions.make(runtime, found.form, a, b, out, found.given)[0],
         )
         return plan.run(a, b, out, steps, pa, pb, pc)
@@ -167,7 +174,7 @@ class TrialCall(Trial):
 
         library = LibraryPlan(base, "")
         name = f"{self.runtime.device.xp.__name__}: {base.function.name}"
-        plan = self.step(bind, lambda: library.serve(inputs, out, steps), name, replan)
+        plan = self.step(lambda: self.race(bind, lambda: library.serve(inputs, out, steps), name), replan)
         return plan.serve(inputs, out, steps)
 
 

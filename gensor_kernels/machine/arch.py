@@ -36,6 +36,8 @@ _PEAK = {
 }
 #: FLOPs of the plain sum over those that a math mode does instead.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
+#: Products of bfloat16 parts that stand for one of float32.
+BFLOAT16_PRODUCTS = 6
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
@@ -105,6 +107,13 @@ class Arch:
             names = ("fma_f32",)
         rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
         return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
+
+    def fastest(self, dtype: str, math: str = "ieee") -> float:
+        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32."""
+        best = self.peak(dtype, math)
+        if dtype == "float32" and math == "ieee" and "bf16" in self.features:
+            best = max(best, self.peak("bfloat16") / BFLOAT16_PRODUCTS)
+        return best
 
 
 def _restored(values: dict[str, Any]) -> Arch:

@@ -158,7 +158,7 @@ def bound_us(workload: Workload, arch: Arch) -> float:
     """The least time any kernel could take: max(FLOPs / peak, bytes / bandwidth, launch), microseconds."""
     from ..operators import operator
 
-    peak = arch.peak(operator(workload.operator).multiplied(workload), workload.math)
+    peak = arch.fastest(operator(workload.operator).multiplied(workload), workload.math)
     return max(
         workload.flops() / peak * 1e6,
         workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
+from . import conv_folded, matmul, winograd
 from . import epilogue as epilogues
-from . import matmul, winograd
 from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
 from .dtypes import ACCUMULATORS, facts
 from .matmul import default_output
@@ -97,6 +97,7 @@ def workload(
     math: str = "ieee",
     epilogue: str | Iterable[str] = (),
     transposed: bool = False,
+    fold: bool = True,
     **parameters: int,
 ) -> Workload:
     """The Workload of contiguous operands at 16-byte aligned addresses.
@@ -104,7 +105,8 @@ def workload(
     ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
     groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
     y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
-    where Winograd's algorithm does not fit (winograd.py).  What is a plain matrix product becomes a Workload of
+    where Winograd's algorithm does not fit (winograd.py).  ``fold``: neighbouring columns may become channels
+    (conv_folded.py).  What is a plain matrix product becomes a Workload of
     matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
     for types and layouts not served.
     """
@@ -116,9 +118,13 @@ def workload(
     out = out or default_output(dtype)
     if not transposed and is_product(sizes):
         return _product(sizes, layout, weights, dtype, out, winograd.allowed(sizes, math), epilogue)
+    layouts = {"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"}
+    by = conv_folded.fold(sizes, dtype) if fold and not transposed and conv_folded.foldable(sizes, layouts) else 1
+    if by > 1:
+        sizes, layouts = conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts)
     return from_layouts(
         sizes,
-        layouts={"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"},
+        layouts=layouts,
         dtypes={"x": dtype, "w": dtype, "y": out},
         alignment={"x": 16, "w": 16, "y": 16},
         math=math,

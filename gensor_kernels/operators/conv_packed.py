@@ -37,6 +37,11 @@ def packed(workload: Workload) -> Workload:
     return _arranged(workload, width).with_sizes(**sizes)
 
 
+def filters_aligned(workload: Workload) -> bool:
+    """Whether filters of one tap could be read 16 bytes at a time where they are."""
+    return workload.layouts["w"] != "rsck" and workload.align["w"] == WIDE
+
+
 def widely_packed(workload: Workload) -> Workload:
     """The same with accesses of 16 bytes, whatever its channels are: their class."""
     return _arranged(workload, WIDE)

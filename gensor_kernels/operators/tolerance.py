@@ -32,6 +32,11 @@ model; tests/test_tolerance_float22.py), and 6 v Q is seven standard deviations.
 17 v times the partial sums at 0, 32, 64 and 96 of 128 terms and the block's own, at most 25.5 v |c|, measured 5.4 v
 |c|; 16 v |c| covers both.
 
+*Products of bfloat16 parts* of float32 operands ("ieee", cuda/mma_floats.cuh) leave out u of a term at most, 0.06 u
+typically.  A tensor core cuts the sums of 16 terms, from zero: with blocks of 4 and no extra bit at most 22 u of their
+magnitudes.  Accumulators are rounded to nearest once in 16 terms: (k/16 + 25) u S in all, which is within (k + 16) u S
+from k = 10 on, and the probabilistic bound has sqrt(k)/4 roundings instead of sqrt(k).  Nothing is added for them.
+
 *TF32 products* of float32 operands: rounding both operands to 11 bits changes a term by 0.57 * 2^-11 of itself
 (standard deviation), at most 2 * 2^-11; 4 * 2^-11 Q is seven standard deviations of the sum.
 

@@ -12,13 +12,14 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles, inlining
+from . import default_tiles, inlining, mma_floats
 from . import mma_parts as parts
+from .cases import Case
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
-from .mma_operands import k_contiguous
+from .mma_operands import copy_lines, entries, k_contiguous, matrices
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
@@ -45,12 +46,12 @@ class ContractionMma(ContractionFamily):
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
-        inlining.NAME,
+        *(inlining.NAME, parts.MASKED),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """float16, bfloat16, int8 and TF32 products on parts that have the instruction."""
+        """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
@@ -58,10 +59,10 @@ class ContractionMma(ContractionFamily):
         if kind is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
         if not parts.instructions(kind, arch):
-            return f"{arch.name} has no {kind} tensor-core instruction"
+            return f"{arch.name} has no {kind} tensor-core instruction, or none that is faster"
         if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
             return f"no tensor-core kernel writes {out} from {e.multiplied}"
-        return None
+        return mma_floats.refusal(e) if kind == mma_floats.KIND else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
@@ -81,6 +82,7 @@ class ContractionMma(ContractionFamily):
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
+            *parts.masked_coordinate(workload),
         )
 
     @staticmethod
@@ -118,7 +120,8 @@ class ContractionMma(ContractionFamily):
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
         stage = parts.ring_bytes(one, workload)
-        tiles = default_tiles.default_warp_tiles(e.matrices)[:, m // 16 - 1, n // 16 - 1]
+        halved = parts.kind(workload) == mma_floats.KIND  # the parts of floats take registers of accumulators
+        tiles = default_tiles.default_warp_tiles(2 if halved else e.matrices)[:, m // 16 - 1, n // 16 - 1]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -129,8 +132,9 @@ class ContractionMma(ContractionFamily):
             "warp_n": tiles[1],
             "instruction": like * parts.instructions(parts.kind(workload) or "", arch)[0].code,
             "epilogue_staged": like,
-            **shared.default_epilogue(like),
+            **shared.default_epilogue(like) | {"min_blocks": like * int(halved)},
             inlining.NAME: like * int(asynchronous),
+            parts.MASKED: like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -156,12 +160,12 @@ class ContractionMma(ContractionFamily):
         warps = np.maximum(c["down"] * c["across"], 1.0)
         for operand in ("a", "b"):
             _, passes, pieces = self._copies(c, operand, warps)
-            copies = passes * pieces * _matrices(workload, operand)
+            copies = passes * pieces * matrices(workload, operand)
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
-                held = held + window_registers(*_entries(workload, operand, passes, pieces))
+                held = held + window_registers(*entries(workload, operand, passes, pieces), c[parts.MASKED])
             if operand == extents(workload).prepared:
-                held = held + inlining.registers(c, workload, *_entries(workload, operand, passes, pieces))
+                held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
         held = held + c.get("scale_registers", 0.0)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
@@ -178,29 +182,31 @@ class ContractionMma(ContractionFamily):
         issue, clocks, held, widening = c["step_issue"], 0.0, 0.0, np.zeros_like(warps)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
-            copies = passes * pieces * _matrices(workload, operand)
+            copies = passes * pieces * matrices(workload, operand)
             # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
             issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
             if word_costs(workload, operand, arch):
                 issue = issue + copies * c[f"piece_issue_{operand}"]
                 widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
             # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            scattered = np.maximum(32.0 / lanes, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
+            lines = copy_lines(c, workload, operand, lanes)
+            scattered = np.maximum(lines, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
             clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
-                own = _entries(workload, operand, passes, pieces)
-                issue, held = issue + window_issue(*own), held + window_registers(*own)
+                own = entries(workload, operand, passes, pieces)
+                masked = c[parts.MASKED]
+                issue, held = issue + window_issue(*own, masked), held + window_registers(*own, masked)
             if operand == extents(workload).prepared:
-                own = _entries(workload, operand, passes, pieces)
+                own = entries(workload, operand, passes, pieces)
                 issue = issue + inlining.issue(c, workload, *own)
                 held = held + inlining.registers(c, workload, *own)
         more = c.get("scale_multiplies", np.zeros_like(warps))
         loop = Loop(
             warps=warps,
-            math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening),
+            math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening + c.get("parts_clocks", 0.0)),
             multiplies=c["multiplies"] + more,
-            issue=issue + c.get("scale_issue", 0.0),
+            issue=issue + c.get("scale_issue", 0.0) + c.get("parts_issue", 0.0),
             wavefronts=clocks * warps,
             chain=c["chain"] - doubled * c["chain_saved"],
             in_flight=c["in_flight"],
@@ -216,11 +222,24 @@ class ContractionMma(ContractionFamily):
 
     # ---- one Program
 
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See cases.contraction_cases and mma_floats."""
+        found = super().cases(program, workload, epilogue)
+        return mma_floats.with_lost_sums(found) if program["instruction"] == 5 else found
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of contractions; sums formed again."""
+        return super().branches(program, workload) | (frozenset({"again"}) if program["instruction"] == 5 else set())
+
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
         shared rows as they come are read with bank conflicts."""
         staged = max(1, program["epilogue_staged"])
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
+
+    def shared(self, program: Program) -> Program:
+        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
+        return super().shared(program).replace(min_blocks=int(program["instruction"] == 5))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
@@ -233,7 +252,8 @@ class ContractionMma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
-        return class_constants(program, workload) | own | {"ASYNC": program["copy"]}
+        masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
+        return class_constants(program, workload) | own | {"ASYNC": program["copy"]} | masked
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
@@ -241,13 +261,3 @@ class ContractionMma(ContractionFamily):
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = int(max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps, tile_bytes(p, extents(workload))))
         return class_launches(program, workload, self.name, 32 * warps, memory)
-
-
-def _entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thread's rows of A or columns of B, and its values of k."""
-    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
-
-
-def _matrices(workload: Workload, operand: str) -> int:
-    """Matrices an operand consists of."""
-    return extents(workload).matrices if operand == "b" else 1

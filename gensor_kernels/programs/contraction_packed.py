@@ -15,8 +15,8 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.conv import OPERATORS as CONVOLUTIONS
-from ..operators.conv_packed import WIDE, packed, widely_packed
-from . import packing
+from ..operators.conv_packed import WIDE, filters_aligned, packed, widely_packed
+from . import mma_floats, mma_parts, packing
 from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
 from .extents import extents
@@ -42,6 +42,8 @@ class ContractionPacked(ContractionMma):
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
             return "its operands are read 16 bytes at a time where they are"
+        if mma_parts.kind(packed(workload)) == mma_floats.KIND:
+            return "no tensor-core products of packed float32 operands"
         return super().serves(packed(workload), arch) or packing.too_large(workload)
 
     # ---- those of contraction_mma, of the packed operands
@@ -86,7 +88,11 @@ class ContractionPacked(ContractionMma):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_packed.cu."""
-        own = {"PACKED": extents(workload).order, "FILTERS_LAST": int(workload.layouts["w"] == "rsck")}
+        own = {
+            "PACKED": extents(workload).order,
+            "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
+            "FILTERS_ALIGNED": int(filters_aligned(workload)),
+        }
         return super().constants(program, packed(workload)) | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:

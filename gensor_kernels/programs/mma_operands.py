@@ -10,16 +10,30 @@ import numpy as np
 from ..machine.arch import Arch
 from .banks import wavefronts
 from .extents import extents, power_of_two_in
-from .family import Part, Values
+from .family import Columns, Part, Values
 from .widening import SPREAD_ISSUE, held, spread, stored, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 
+#: Bytes of a line of L1; the order of k under a window with channels last (operators' Product).
+LINE, CHANNELS_LAST = 128.0, 1
+
+
 def k_contiguous(workload: Workload, operand: str) -> bool:
     """Whether an operand's shared rows run along k (also where it has no unit stride)."""
     return extents(workload).unit[operand] in ("k", "s")
+
+
+def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
+
+
+def matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1
 
 
 def copies(workload: Workload, operand: str, arch: Arch) -> Part:
@@ -52,6 +66,23 @@ def copies(workload: Workload, operand: str, arch: Arch) -> Part:
     return Part((*names, "copy") if cost else names, function)
 
 
+def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+    """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
+
+    Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring
+    pixels of one image row, a step's channels apart, so that several lie in one line (wherever it begins), in each of
+    the filter's rows that the lanes reach into.
+    """
+    rows = 32.0 / lanes
+    e, z = extents(workload), workload.size
+    if e.window != operand or e.order != CHANNELS_LAST:
+        return rows
+    apart = float(z["stride_w"] * z["c"] * e.element)
+    run, row = lanes * c[f"vector_{operand}"], float(z["s"] * z["c"] // z["groups"] * e.element)
+    together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
+    return np.minimum(rows, together * (1 + run / row))
+
+
 @lru_cache(maxsize=512)
 def unswizzled_degree(row_bytes: int) -> int:
     """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
@@ -71,7 +102,7 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
     element = e.element
     matrices = e.matrices if operand == "b" else 1
     along_k = k_contiguous(workload, operand)
-    rounding = 8 if element == 4 else 0  # cvt.rna.tf32 of every register, and moves
+    rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
 
     def function(v: Values) -> dict[str, np.ndarray]:
         bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))

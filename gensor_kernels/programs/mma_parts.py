@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..machine.arch import Arch
+from ..machine.arch import BFLOAT16_PRODUCTS, Arch
+from . import mma_floats
 from .contraction_parts import shared_parts
 from .extents import extents, power_of_two_in
-from .family import Part, Values
+from .family import Coordinate, Part, Values
 from .inlining import inline_parts
 from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
@@ -27,18 +28,22 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
+#: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
+MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
 #: fragment's load to its use, and of an iteration's barrier.
 MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 
 
 class Instruction(NamedTuple):
-    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate."""
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
+    its products stand for one."""
 
     code: int
     needed: int
     feature: str
     rate: str
+    products: int = 1
 
 
 INSTRUCTIONS = {
@@ -52,21 +57,26 @@ INSTRUCTIONS = {
         Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
         Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
     ),
+    mma_floats.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }
 
 
 def kind(workload: Workload) -> str | None:
     """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    dtype = extents(workload).multiplied
+    e = extents(workload)
+    dtype = e.multiplied
     if dtype == "float32" and workload.math == "tf32":
         return "tf32"
+    if e.dtype["a"] == e.dtype["b"] == "float32":
+        return mma_floats.KIND
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
 
 
 @lru_cache(maxsize=256)
 def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
-    """The instructions of a kind that the Arch has, in the order of their codes."""
-    return tuple(i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    """The instructions of a kind that the Arch has and gains by, in the order of their codes."""
+    own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    return tuple(i for i in own if mma_floats.pays(i.products, arch.rate(i.rate), arch))
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
@@ -79,6 +89,16 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 def slab_bytes(v: Mapping[str, Any]) -> Any:
     """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 64
+
+
+def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
+    """How a window's padding is found, where there is a choice: a filter's rows and columns are bits of a word."""
+    e, z = extents(workload), workload.size
+    if not e.window:
+        return ()
+    fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
+    doc = "padding: 0 rows and columns are compared, 1 they are looked up"
+    return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -162,7 +182,8 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     e = extents(workload)
     element, narrow, matrices = e.element, min(e.bytes_a, e.bytes_b), e.matrices
     counts = {choice.code: choice.needed for choice in choices}
-    clocks = 32 / element * 4 / arch.rate(choices[0].rate)
+    clocks = 32 / element * 4 / arch.rate(choices[0].rate) * choices[0].products
+    in_parts = choices[0].products > 1
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
@@ -180,7 +201,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         # steps come in pairs; with one set every k step waits for its own.
         paired = (reads % 2 == 0) & (v["copy"] == 1)
         double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
-        return {
+        outputs_of = {
             "math": math,
             "chain": latency + BARRIER + READ_LATENCY * reads,
             "chain_saved": BARRIER + READ_LATENCY * reads - double,
@@ -194,5 +215,10 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "k_steps": steps,
             "fits_warp": sums <= MOST_WARP_OUTPUTS,
         }
+        if in_parts:  # one set of fragments, of 64 bytes of k
+            never = np.full_like(sums, 1e6, dtype=np.float64)
+            own = mma_floats.costs(v, arch) | {"base_registers": mma_floats.registers(v), "double_needs": never}
+            outputs_of |= own | {"fits_warp": (sums <= mma_floats.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
+        return outputs_of
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..operators.conv_packed import WIDE
+from ..operators.conv_packed import WIDE, filters_aligned
 from ..operators.conv_product import output_size
 from ..operators.dtypes import facts
 from .cases import Case
@@ -21,7 +21,7 @@ SMALL = "batch"
 def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
     """The cases of a packed product as those of ``workload``'s class, a channel short of whole accesses in every other
     one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for; and filters of one tap along an
-    axis."""
+    axis, which stay where they are if they can."""
     made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
@@ -30,13 +30,16 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     if not _transposed(workload):
         for axes in ("h", "hw"):
             made.append(replace(small, name=f"one tap along {axes}", workload=_thin(small.workload, axes)))
+    if filters_aligned(workload):
+        made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
     return made
 
 
 def packed_branches(workload: Workload) -> frozenset[str]:
     """Coverage names of the first launch."""
     thin = () if _transposed(workload) else ("one_row", "one_column")
-    return frozenset({"packed_image", "packed_filters", "no_channels", *thin})
+    stay = ("filters_stay",) if filters_aligned(workload) else ()
+    return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
 
 
 def _transposed(workload: Workload) -> bool:
@@ -51,6 +54,17 @@ def _unpacked(case: Case, workload: Workload, *, short: bool) -> Case:
 
 def _with_channels(workload: Workload, channels: int) -> Workload:
     return workload.with_sizes(c=channels * workload.size["groups"])
+
+
+def _one_tap(workload: Workload) -> Workload:
+    """The same outputs and about the same depth by a filter of one tap and channels of whole accesses."""
+    z, whole = workload.size, WIDE // facts(workload.dtype["x"]).itemsize
+    depth = -(-(z["c"] // z["groups"] * z["r"] * z["s"]) // whole) * whole
+    sizes = {side: output_size(z, side, _transposed(workload)) for side in ("h", "w")}
+    sizes |= dict.fromkeys(("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    others = ("pad_top", "pad_bottom", "pad_left", "pad_right", "output_padding_h", "output_padding_w")
+    sizes |= {name: 0 for name in others if name in z}
+    return _with_channels(workload.with_sizes(**sizes), max(depth, whole))
 
 
 def _thin(workload: Workload, axes: str) -> Workload:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
-from ..operators.conv_packed import WIDE, packed
+from ..operators.conv_packed import WIDE, filters_aligned, packed
+from ..operators.conv_product import output_size
 from ..operators.dtypes import facts
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
+SECTOR = 32
 #: Instructions of a thread beside its loads, and those that each load of an element comes with: of the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
 #: Accesses of a plane, and of a group's filters, are counted in 32 bits.
@@ -24,8 +26,9 @@ MOST_ACCESSES = 2**31
 
 
 class Packing(NamedTuple):
-    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
-    ``source`` bytes before; elements have ``size`` bytes."""
+    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps; 0 where filters stay where they
+    are): ``line`` bytes each when packed, ``source`` bytes before; elements have ``size`` bytes. ``fetched`` are the
+    bytes of the image that come from DRAM."""
 
     planes: int
     pixels: int
@@ -34,6 +37,7 @@ class Packing(NamedTuple):
     line: int
     source: int
     size: int
+    fetched: int
 
     @property
     def image_bytes(self) -> int:
@@ -50,16 +54,35 @@ class Packing(NamedTuple):
 def packing(workload: Workload) -> Packing:
     """The Packing of a Workload of a convolution."""
     z, own, size = packed(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
-    groups = z["groups"]
+    groups, taps = z["groups"], z["r"] * z["s"]
+    stay = filters_aligned(workload) and taps == 1 and z["c"] == own["c"]
     return Packing(
         planes=z["n"] * groups,
         pixels=z["h"] * z["w"],
         groups=groups,
-        lines=z["k_out"] // groups * z["r"] * z["s"],
+        lines=0 if stay else z["k_out"] // groups * taps,
         line=z["c"] // groups * size,
         source=own["c"] // groups * size,
         size=size,
+        fetched=_fetched(workload, size),
     )
+
+
+def _fetched(workload: Workload, size: int) -> int:
+    """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
+    skip, those in a sector with others come along."""
+    z, dense = workload.size, workload.layouts["x"] == "nhwc"
+    taken = []
+    for side, taps, before in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
+        extent, step = z[side], 1
+        if z[taps] == 1 and "output_padding_h" not in z:
+            step = z[f"stride_{side}"]
+            reached = range(-z[before], -z[before] + output_size(z, side, False) * step, step)
+            extent = sum(0 <= place < z[side] for place in reached)
+        taken.append((extent, step))
+    (rows, _), (columns, step) = taken
+    together = 1 if dense else min(step, SECTOR // size)
+    return z["n"] * z["c"] * size * rows * min(columns * together, z["w"])
 
 
 def too_large(workload: Workload) -> str | None:
@@ -87,7 +110,7 @@ def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
     """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2)."""
     p = packing(workload)
     written = p.image_bytes + p.filter_bytes
-    read = p.source * (p.planes * p.pixels + p.groups * p.lines)
+    read = p.fetched + p.source * p.groups * p.lines
     # As partial sums do: see contraction_parts.reduction.
     spilled = float(np.clip(written / (arch.l2_mb * 2**20) - 0.5, 0, 1))
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3

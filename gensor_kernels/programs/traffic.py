@@ -46,15 +46,16 @@ class Loop:
     behind: np.ndarray | float = 0.0
 
 
-def window_issue(entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+def window_issue(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:
     """Instructions of a thread's step beside its loads where the operand is read through a window: the digits of each
-    k, and address and predicates of each piece. Fitted to the SASS of 56 Programs."""
-    return ks * (26.0 + 9.0 * entries)
+    k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
+    look up a bit where others compare a row and a column."""
+    return ks * (26.0 + 4.0 * masked + (9.0 - 8.0 * masked) * entries)
 
 
-def window_registers(entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """Registers for it: an entry's offset and place, the digits of k and their steps."""
-    return 5.0 + 4.0 * entries + 3.0 * ks
+def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:
+    """Registers for it: an entry's offset and place (or its bits), the digits of k and their steps."""
+    return 5.0 + (4.0 - masked) * entries + 3.0 * ks
 
 
 def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):

@@ -74,7 +74,7 @@ class Window(Family):
             ),
             Coordinate(
                 "staged",
-                (0, 1) if call.code and not call.channels_last else (0,),
+                (0, 1) if (call.code or call.slides) and not call.channels_last else (0,),
                 1,
                 "layout",
                 "1: x passes through shared memory",
@@ -235,7 +235,12 @@ def _widths(element: int, most: int) -> tuple[int, ...]:
 def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Some values of every coordinate, all combinations: what starters are chosen from."""
     wanted = {
-        **{"level": (2,), "block_c": (1, 4, 16, 32, 64, 128), "block_h": (1, 4, 8, 14), "block_w": (1, 7, 8, 16, 32)},
+        **{
+            "level": (2,),
+            "block_c": (1, 4, 16, 32, 64, 128),
+            "block_h": (1, 4, 8, 14),
+            "block_w": (1, 7, 8, 16, 32, 64),
+        },
         **{"split": (1, 4, 32), "thread_h": (1, 2, 4, 7), "thread_w": (1, 2, 4), "epilogue_fixed": (0,)},
         # Promised one block per SM, compilers do not spill to make room for more.
         **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (1,)},

@@ -27,12 +27,14 @@ class Shape:
 
     r: int
     s: int
-    stride_h: int
-    stride_w: int
+    stride_h: int = 1
+    stride_w: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
 
 
+#: Windows for Programs whose threads slide: fewer columns than are taken at once, as many, more.
+SLIDING = (Shape(11, 6), Shape(2, 3), Shape(1, 8), Shape(5, 4), Shape(3, 13))
 #: Windows for Programs that take any.
 SHAPES = (Shape(3, 3, 2, 1), Shape(2, 5, 1, 2), Shape(5, 1, 3, 1), Shape(3, 2, 1, 1, 2, 3), Shape(1, 4, 1, 3))
 
@@ -60,6 +62,8 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
     ):
         if step % block:
             names.add(name)
+    if program["staged"] and not program["window"]:
+        names.add("last_taps")
     if program["split"] > 1:
         names.add("split_reduce")
     return frozenset(names)
@@ -135,6 +139,8 @@ def _shape(workload: Workload, program: Program, number: int) -> Shape:
     """The window of a case: the compiled one, else one after the other, without holes where there are none."""
     if program["window"]:
         return Shape(*map(int, str(program["window"])))
+    if program["staged"]:
+        return SLIDING[number % len(SLIDING)]
     shape = SHAPES[number % len(SHAPES)]
     if "dilation_h" in workload.size:
         return shape

@@ -28,6 +28,8 @@ MOST_UNROLLED, MOST_SUMS, MOST_HELD = 2048, 512, 768
 MOST_SPLIT_OUTPUTS = 16
 #: Positions of a window that a rolled loop takes at once.
 UNROLLED = 4
+#: Columns of the window that a thread takes at once where it slides over staged planes.
+TAPS = 4
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,17 @@ class Call:
     def positions(self) -> int:
         """Positions of the window."""
         return self.high.window * self.wide.window
+
+    @property
+    def slides(self) -> bool:
+        """Whether a thread can walk along the window over staged planes: a filter that moves by steps of 1."""
+        steps = (side.stride * side.dilation for side in (self.high, self.wide))
+        return self.kind == "multiply" and not self.channels_last and max(steps) == 1
+
+    @property
+    def taps_pitch(self) -> int:
+        """Columns of a staged filter, as whole reads."""
+        return -(-self.wide.window // TAPS) * TAPS
 
     @property
     def planes(self) -> int:
@@ -115,7 +128,7 @@ class Tiles:
     columns; ``outputs`` of a thread; ``rows`` and ``columns`` of x under it where the window is fixed; ``loads`` of x
     and ``taps`` of the filter by a thread; ``multiplies`` of a thread; ``across``, ``down``, ``deep``: tiles along w, h
     and channels; ``staged_rows`` and ``pitch``: rows of a plane's tile in shared memory, and elements of a row,
-    ``staged_columns`` of which are used.
+    ``staged_columns`` of which are copied.
     """
 
     fixed: np.ndarray
@@ -138,6 +151,11 @@ class Tiles:
     pitch: np.ndarray
 
     @property
+    def sliding(self) -> np.ndarray:
+        """Whether threads walk along a window of any size over staged planes."""
+        return self.staged & ~self.fixed
+
+    @property
     def plane_threads(self) -> np.ndarray:
         """Threads that share a plane's tile."""
         return np.maximum(self.threads // np.maximum(self.lanes_c, 1), 1)
@@ -145,7 +163,7 @@ class Tiles:
 
 def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
     """The Tiles of Programs by coordinate values."""
-    fixed = c["window"] > 0
+    fixed, staged = c["window"] > 0, c["staged"] == 1
     channels = np.maximum(c["vector_a"] // call.bytes_x, 1)
     lanes_c, lanes_w = c["block_c"] // channels, c["block_w"] // c["thread_w"]
     pixels = c["thread_h"] * c["thread_w"]
@@ -155,10 +173,11 @@ def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
     held_taps = np.where(c["filter_held"] == 1, call.positions, c["thread_h"] * call.positions)
     taps = np.where(fixed, held_taps, shared) if call.kind == "multiply" else 0.0 * shared
     grain = 16 // call.bytes_x
-    staged_columns = (c["block_w"] - 1) * call.wide.stride + call.wide.window
+    under = (c["block_w"] - 1) * call.wide.stride + call.wide.window
+    whole = -(-(c["block_w"] + call.taps_pitch) // grain) * grain
     return Tiles(
         fixed=fixed,
-        staged=c["staged"] == 1,
+        staged=staged,
         threads=lanes_c * lanes_w * (c["block_h"] // c["thread_h"]) * c["split"],
         channels=channels,
         lanes_c=lanes_c,
@@ -173,8 +192,8 @@ def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
         down=-(-call.high.output // c["block_h"]),
         deep=-(-call.planes // c["block_c"]),
         staged_rows=(c["block_h"] - 1) * call.high.stride + call.high.window,
-        staged_columns=staged_columns,
-        pitch=-(-staged_columns // grain) * grain,
+        staged_columns=np.where(fixed, under, whole),
+        pitch=np.where(fixed, -(-under // grain) * grain, whole),
     )
 
 
@@ -192,12 +211,14 @@ def legal(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     held = c["vector_a"] * (2 * t.columns + c["filter_held"] * call.positions)
     fits = (t.outputs * call.positions <= MOST_UNROLLED) & (held <= MOST_HELD) & (c["split"] == 1)
     shared = (c["split"] == 1) | (t.outputs <= MOST_SPLIT_OUTPUTS)
-    return ok & np.where(t.fixed, fits, shared & (c["filter_held"] == 0) & ~t.staged)
+    slides = ~t.staged | ((c["split"] == 1) & call.slides)
+    return ok & np.where(t.fixed, fits, shared & (c["filter_held"] == 0) & slides)
 
 
 def shared_bytes(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
-    """Dynamic shared bytes of a block: the tile of x, or where parts of a window meet."""
-    tile = c["block_c"] * t.staged_rows * t.pitch * call.bytes_x
+    """Dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts meet."""
+    filters = np.where(t.fixed, 0, call.high.window * call.taps_pitch * call.word)
+    tile = c["block_c"] * (t.staged_rows * t.pitch * call.bytes_x + filters)
     return np.where(t.staged, tile, np.where(c["split"] > 1, t.threads * t.outputs * call.word, 0))
 
 
@@ -220,4 +241,5 @@ def registers(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     direct = 30.0 + 1.1 * sums + 2.2 * t.columns * words
     staged = 34.0 + sums + 0.5 * t.columns * words
     rolled = 34.0 + 1.6 * sums
-    return np.where(t.fixed, np.where(t.staged, staged, direct), rolled) + filters
+    sliding = 30.0 + sums + (c["thread_w"] + 2.0 * TAPS) * (call.word / 4.0)
+    return np.where(t.sliding, sliding, np.where(t.fixed, np.where(t.staged, staged, direct), rolled) + filters)

@@ -11,11 +11,14 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms, residency
 from .family import Facts
 from .traffic import BLOCK_START, L2_USABLE
-from .window_parts import UNROLLED, Call, Tiles, grid, shared_bytes
+from .window_parts import TAPS, UNROLLED, Call, Tiles, grid, shared_bytes
 
 F = np.float32
 #: Instructions of a thread before its loop (which output is mine), counted in SASS of sm_87: three run-time divisions.
 START_ISSUE = 130.0
+#: Instructions of a thread that slides beside its reads: per row of x, per step along it, per row of outputs in a step;
+#: counted in the SASS of sm_87 for tiles of 4 and 8 rows.
+SLIDE_ROW, SLIDE_STEP, SLIDE_TAPS = 12.0, 6.0, 3.0
 SECTOR, LINE = 32.0, 128.0
 RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 
@@ -25,7 +28,7 @@ def terms(
 ) -> Terms:
     """The Terms of legal Programs; ``wanted`` registers before any limit.
 
-    An iteration is a row of x where the window is fixed, else UNROLLED positions of the window.
+    An iteration is a row of x where the window is fixed or threads slide, else UNROLLED positions of the window.
     """
     warps = (t.threads / 32).astype(F)
     limit = np.minimum(arch.regs_per_sm // 8 / (np.maximum(c["min_blocks"], 1) * t.threads) // 1 * 8, 255)
@@ -33,7 +36,7 @@ def terms(
     memory = shared_bytes(c, t, call).astype(F)
     residents = np.maximum(residency(warps, used.astype(F), memory, arch), 1.0)
     blocks = grid(t, call)
-    iterations = np.where(t.fixed, t.rows, np.ceil(call.positions / c["split"] / UNROLLED))
+    iterations = np.where(t.fixed | t.sliding, t.rows, np.ceil(call.positions / c["split"] / UNROLLED))
     requested, unique = l2_bytes(c, t, call, arch, residents, memory)
     finish, busy, stores = _ending(c, t, call, warps)
     start = (START_ISSUE + copy_issue(t, call)) / iterations
@@ -99,7 +102,7 @@ def math_clocks(call: Call, arch: Arch, accumulator: str) -> float:
 
 def copies(t: Tiles) -> np.ndarray:
     """Elements a thread copies into the staged tile, ragged last ones included."""
-    columns = np.minimum(t.staged_columns, t.plane_threads)
+    columns = np.minimum(np.where(t.sliding, 32, t.staged_columns), t.plane_threads)
     rows = np.maximum(t.plane_threads // np.maximum(columns, 1), 1)
     return np.ceil(t.staged_columns / np.maximum(columns, 1)) * np.ceil(t.staged_rows / rows)
 
@@ -113,7 +116,8 @@ def copy_issue(t: Tiles, call: Call) -> np.ndarray:
 def read_elements(c: Mapping[str, Any], call: Call) -> np.ndarray:
     """Elements of one read of the staged tile: what is adjacent and aligned for every thread."""
     step = c["thread_w"] * call.wide.stride
-    return np.minimum(step & -step, 16 // call.bytes_x)
+    most = np.where(c["window"] > 0, 16, TAPS)
+    return np.minimum(np.minimum(step & -step, 16 // call.bytes_x), most)
 
 
 def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
@@ -129,7 +133,25 @@ def issue(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     each = np.where(t.staged, convert + 1.0 / read_elements(c, call), each)
     taps = 1.2 + t.channels * convert + (3.0 if call.channels_last else 0.0)
     rolled = np.where(t.fixed, np.where(t.staged, 1.0, 5.0) * t.rows, 10.0 * call.positions / c["split"])
-    return t.loads * each + t.taps * taps + rolled
+    return np.where(t.sliding, _slide(c, t, call, convert)[0], t.loads * each + t.taps * taps + rolled)
+
+
+def _slide(c: Mapping[str, Any], t: Tiles, call: Call, convert: float) -> tuple[np.ndarray, np.ndarray]:
+    """(instructions beside multiply-adds, passes through shared memory) of a thread that slides along its rows of x.
+
+    Of every row it reads the columns under its outputs, and TAPS more for as many columns of the window; these take a
+    row of the filter for each row of outputs above them.
+    """
+    chunks, read = call.taps_pitch // TAPS, read_elements(c, call)
+    reads = t.rows * (c["thread_w"] + chunks * TAPS) / read
+    taps = c["thread_h"] * call.high.window * chunks
+    moves = t.rows * (SLIDE_ROW + chunks * (SLIDE_STEP + c["thread_w"]))
+    cells = reads * (1.0 + read * convert)
+    loads = -(-TAPS * call.word // 16)
+    # Quarter warps read 16 bytes each: lanes that lie farther apart meet in banks.
+    passes = np.maximum(32.0 * c["thread_w"] * call.bytes_x / LINE, 1.0)
+    planes = np.maximum(32.0 / t.plane_threads, 1.0)
+    return moves + cells + taps * (loads + SLIDE_TAPS), reads * passes + taps * loads * planes
 
 
 def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
@@ -148,9 +170,10 @@ def wavefronts(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     lines = np.maximum(np.ceil(32.0 / run) * (run * step / LINE + 0.25), 1.0)
     read = read_elements(c, call)
     passes = np.maximum(32.0 * step / LINE, 1.0) * t.rows * np.ceil(t.columns / read)
-    copied = np.minimum(t.staged_columns, t.plane_threads)
+    copied = np.minimum(np.where(t.sliding, 32, t.staged_columns), t.plane_threads)
     copying = copies(t) * (1.0 + np.ceil(32.0 / np.minimum(copied, 32)) * 1.25)
-    return np.where(t.staged, passes + copying, t.loads * lines) + t.taps
+    staged = np.where(t.sliding, _slide(c, t, call, 0.0)[1], passes + t.taps)
+    return np.where(t.staged, staged + copying, t.loads * lines + t.taps)
 
 
 def l2_bytes(

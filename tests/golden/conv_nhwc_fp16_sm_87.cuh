@@ -20,6 +20,7 @@
 #define EPILOGUE_STAGED 1
 #define INSTRUCTION 0
 #define IN_TYPE half_t
+#define MASKED 1
 #define MATH_TF32 0
 #define MIN_BLOCKS 0
 #define OUT_TYPE half_t

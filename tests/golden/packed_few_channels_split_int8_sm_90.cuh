@@ -20,6 +20,7 @@
 #define C_VECTOR 16
 #define EPILOGUE_CODES 0
 #define EPILOGUE_STAGED 1
+#define FILTERS_ALIGNED 0
 #define FILTERS_LAST 0
 #define INSTRUCTION 3
 #define IN_TYPE i8

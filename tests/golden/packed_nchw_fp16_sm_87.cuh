@@ -19,9 +19,11 @@
 #define C_VECTOR 16
 #define EPILOGUE_CODES 0
 #define EPILOGUE_STAGED 1
+#define FILTERS_ALIGNED 1
 #define FILTERS_LAST 0
 #define INSTRUCTION 0
 #define IN_TYPE half_t
+#define MASKED 1
 #define MATH_TF32 0
 #define MIN_BLOCKS 0
 #define OUT_TYPE half_t

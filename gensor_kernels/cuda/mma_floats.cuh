@@ -1,0 +1,156 @@
+// Products of float operands on the bfloat16 tensor cores (INSTRUCTION 5), as accurate as multiply-adds of floats.
+//
+// x * 2^16 is the sum of three bfloat16 numbers, exactly: the nearest one, the nearest one to the rest, and what is
+// then left. 2^16 lifts the last bit of every float, subnormals too, into bfloat16's range. Of the nine products of two
+// such numbers six are formed; the others are 2^-24 of the whole at most. The large product of 16 neighbours along k,
+// and the five small ones, are summed by the tensor core, from zero; the accumulators, which hold sums * 2^32, are
+// added to by ordinary additions, which round to nearest where a tensor core cuts.
+//
+// An infinity or NaN among the operands, or a sum that leaves the range (which, lifted by 2^32, it does early), leaves
+// infinities or NaN in the accumulators, whatever follows. A block that finds one walks through k once more, and sums
+// by multiply-adds.
+#pragma once
+#include "mma_pipeline.cuh"
+
+#if INSTRUCTION == 5
+constexpr int PARTS = 3, SMALL_PRODUCTS = 5, K_MULTIPLIED = 16;
+constexpr float LIFT = 65536.0f, LOWER = 1.0f / LIFT / LIFT;
+static_assert(BLOCK_K % K_MULTIPLIED == 0, "A step of k of floats is whole fragments of 64 bytes.");
+
+// The parts of a fragment of 16 values of k, read as two of 8. Register r of a part holds elements that lie 16 bytes
+// apart: the order of k is another than that in memory, the same for both operands.
+template <int REGISTERS>
+DEVICE void split_floats(u32 (&parts)[PARTS][REGISTERS], const u32 (&words)[2][REGISTERS]) {
+    constexpr int LINES = REGISTERS / 2; // rows of A or columns of B that a lane has
+    UNROLL for (int r = 0; r < REGISTERS; ++r) {
+        const u32(&read)[REGISTERS] = words[r / LINES];
+        float x = bit_cast<float>(read[r % LINES]) * LIFT, y = bit_cast<float>(read[r % LINES + LINES]) * LIFT;
+        UNROLL for (int p = 0; p < PARTS; ++p) {
+            const u32 pair = pack_pair(x, y, bfloat16_t{});
+            x = x - bit_cast<float>(pair << 16), y = y - bit_cast<float>(pair & 0xffff0000u);
+            parts[p][r] = pair;
+        }
+    }
+}
+
+// One warp's share of the math: in the place of WarpMath.
+struct FloatMath {
+    // Tiles of a row of fragments that take turns: a product waits for the one before on the same tile.
+    static constexpr int TOGETHER = minimum(FRAGMENTS_M * FRAGMENTS_N > 16 ? 2 : 4, FRAGMENTS_N);
+    FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
+    FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
+    Accumulators accumulators[MATRICES];
+    int row, column, read; // the warp's place in the tile; byte offset of the stage being computed
+
+    MEMBER FloatMath(const Params &, const Tile &, int row, int column)
+        : load_a(row), load_b(column), accumulators{}, row(row), column(column), read(0) {}
+
+    MEMBER void begin() {}
+    MEMBER sptr<u8> tile_a() const { return shared_base() + read; }
+    MEMBER sptr<u8> tile_b(int matrix) const { return shared_base() + (read + TileA::BYTES + matrix * TileB::BYTES); }
+
+    // Multiplies a stage, and waits for the next one.
+    MEMBER void compute(Pipeline &pipeline) {
+        unrolled<BLOCK_K / K_MULTIPLIED>(
+            [&](int k) { UNROLL for (int x = 0; x < MATRICES; ++x) multiply_matrix(accumulators[x], tile_b(x), k); });
+        pipeline.receive();
+        read = Pipeline::next_stage(read);
+    }
+    MEMBER void multiply_matrix(Accumulators &sums, sptr<u8> tile, int k) const {
+        u32 words[2][FRAGMENTS_N][2], right[FRAGMENTS_N][PARTS][2];
+        UNROLL for (int half = 0; half < 2; ++half) load_b.load(words[half], tile, 2 * k + half);
+        UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+            const u32 own[2][2] = {{words[0][j][0], words[0][j][1]}, {words[1][j][0], words[1][j][1]}};
+            split_floats(right[j], own);
+        }
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
+            u32 own[2][4], left[PARTS][4];
+            UNROLL for (int half = 0; half < 2; ++half) load_a.load_one(own[half], tile_a(), 2 * k + half, i);
+            split_floats(left, own);
+            UNROLL for (int first = 0; first < FRAGMENTS_N; first += TOGETHER)
+                multiply_tiles(sums[i], left, right, first, minimum(TOGETHER, FRAGMENTS_N - first));
+        }
+    }
+    // Adds the products of a row of fragments and `count` columns of them from `first` on.
+    static MEMBER void multiply_tiles(float (&sums)[FRAGMENTS_N][4], const u32 (&left)[PARTS][4],
+                                      const u32 (&right)[FRAGMENTS_N][PARTS][2], int first, int count) {
+        constexpr int OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}, OF_B[SMALL_PRODUCTS] = {0, 2, 1, 0, 1};
+        float small[TOGETHER][4] = {}, large[TOGETHER][4] = {};
+        UNROLL for (int t = 0; t < count; ++t) multiply(large[t], left[0], right[first + t][0]);
+        UNROLL for (int p = 0; p < SMALL_PRODUCTS; ++p) UNROLL for (int t = 0; t < count; ++t)
+            multiply(small[t], left[OF_A[p]], right[first + t][OF_B[p]]);
+        UNROLL for (int t = 0; t < count; ++t) UNROLL for (int r = 0; r < 4; ++r) sums[first + t][r] =
+            sums[first + t][r] + (large[t][r] + small[t][r]);
+    }
+
+    // Finite sums are lowered, others formed again.
+    MEMBER void finish(const Params &params, const Tile &tile, int steps) {
+        if (any_lost()) {
+            cover("again");
+            sum_again(params, tile, steps);
+        } else {
+            for_each_sum([](float &sum) { sum = sum * LOWER; });
+        }
+    }
+    template <class Visit>
+    MEMBER void for_each_sum(const Visit &visit) {
+        UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < FRAGMENTS_M; ++i)
+            UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r)
+                visit(accumulators[x][i][j][r]);
+    }
+    // Whether a sum of any warp of the block is infinite or NaN. Every thread gets the same answer.
+    MEMBER bool any_lost() {
+        const sptr<float> found = shared_base().as<float>();
+        float trace = 0.0f; // zero times what is not finite is NaN
+        for_each_sum([&](float &sum) { trace = fma_(sum, 0.0f, trace); });
+        UNROLL for (int mask = 1; mask < 32; mask *= 2) trace = trace + shuffle_xor(trace, mask);
+        Pipeline::finish();
+        if ((thread_index() & 31) == 0) {
+            Vec<4> own;
+            own.set(0, trace);
+            store_shared(found + (thread_index() >> 5), own);
+        }
+        barrier();
+        UNROLL for (int warp = 0; warp < THREADS / 32; ++warp) trace =
+            trace + load_shared<4>(found + warp).template get<float>(0);
+        barrier();
+        return trace != 0.0f;
+    }
+    // The sums by multiply-adds in the order of k, without overlap of copies and math.
+    MEMBER void sum_again(const Params &params, const Tile &tile, int steps) {
+        for_each_sum([](float &sum) { sum = 0.0f; });
+        Pipeline pipeline(params, tile);
+        read = 0;
+        ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
+        pipeline.receive();
+        ROLLED for (int step = 0; within(step, steps); ++step) {
+            pipeline.request(params);
+            UNROLL for (int x = 0; x < MATRICES; ++x) add_plainly(accumulators[x], tile_b(x));
+            pipeline.receive();
+            read = Pipeline::next_stage(read);
+        }
+    }
+    MEMBER void add_plainly(Accumulators &sums, sptr<u8> tile) const {
+        const int g = (thread_index() & 31) >> 2, t = thread_index() & 3;
+        ROLLED for (int k = 0; k < BLOCK_K; ++k) {
+            float a[FRAGMENTS_M][2], b[FRAGMENTS_N][2];
+            UNROLL for (int half = 0; half < 2; ++half) {
+                UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) a[i][half] =
+                    element<TileA>(tile_a(), row + i * 16 + half * 8 + g, k);
+                UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) b[j][half] =
+                    element<TileB>(tile, column + j * 8 + t * 2 + half, k);
+            }
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
+                UNROLL for (int r = 0; r < 4; ++r) sums[i][j][r] = fma_(a[i][r / 2], b[j][r % 2], sums[i][j][r]);
+        }
+    }
+    template <class Shape>
+    static MEMBER float element(sptr<u8> tile, int entry, int k) {
+        const int at = Shape::K_CONTIGUOUS ? Shape::Rows::offset(entry, k * 4) : Shape::Rows::offset(k, entry * 4);
+        return load_shared<4>(tile + at).template get<float>(0);
+    }
+};
+using Math = FloatMath;
+#else
+using Math = WarpMath;
+#endif

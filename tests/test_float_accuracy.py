@@ -1,0 +1,139 @@
+"""float32 of bfloat16 parts (contraction_mma, INSTRUCTION 5) is no less exact than float32 multiply-adds.
+
+Both kernels run on the emulator, whose tensor core cuts as the coarsest one published does, over hostile inputs; a
+BLAS, which sums in an order of its own, stands beside them. An error is measured in 2^-24 of the sum of the terms'
+magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s tests/test_float_accuracy.py` runs all
+lengths of k and prints the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.programs.mma_floats import LEAST_K
+from tests.campaigns.size import FULL
+from tests.contraction_harness import Case, Kernel, Problem, mma, simt
+
+ROWS, COLUMNS = 64, 64
+LENGTHS = (LEAST_K, 512, 1000, 4096) if FULL else (LEAST_K, 520)
+PARTS = mma("float32", INSTRUCTION=5, BLOCK_K=32, EPILOGUE_CODES=31)
+MULTIPLY_ADDS = simt("float32", EPILOGUE_CODES=31)
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def normal(rng: np.random.Generator, k: int, a: int = 0, b: int = 0) -> Pair:
+    """Standard normal times powers of two."""
+    return np.ldexp(rng.standard_normal((ROWS, k)), a), np.ldexp(rng.standard_normal((k, COLUMNS)), b)
+
+
+def wide(rng: np.random.Generator, k: int, a: tuple[int, int], b: tuple[int, int]) -> Pair:
+    """Exponents spread evenly over ranges."""
+    left, right = normal(rng, k)
+    return np.ldexp(left, rng.integers(*a, left.shape)), np.ldexp(right, rng.integers(*b, right.shape))
+
+
+def cancelling(rng: np.random.Generator, k: int, apart: int) -> Pair:
+    """Terms that have a neighbour `apart` along k of nearly the same magnitude and the other sign."""
+    a, b = (x.astype(np.float32).astype(np.float64) for x in normal(rng, k))
+    first = np.arange(k) // apart % 2 == 0
+    first[k // (2 * apart) * 2 * apart :] = False
+    second = np.flatnonzero(first) + apart
+    a[:, second] = a[:, first]
+    b[second] = -b[first] * (1 + 2.0**-18 * rng.standard_normal(b[first].shape))
+    return a, b
+
+
+HOSTILE: dict[str, Callable[[np.random.Generator, int], Pair]] = {
+    "normal": normal,
+    "one sign": lambda rng, k: tuple(np.abs(x) for x in normal(rng, k)),  # type: ignore[return-value]
+    "exponents within 2^20": lambda rng, k: wide(rng, k, (-10, 11), (-10, 11)),
+    "exponents within 2^60": lambda rng, k: wide(rng, k, (-30, 31), (-30, 31)),
+    "one sign, exponents within 2^12": lambda rng, k: tuple(np.abs(x) for x in wide(rng, k, (-6, 7), (-6, 7))),  # type: ignore[return-value]
+    "neighbours cancel": lambda rng, k: cancelling(rng, k, 1),
+    "fragments cancel": lambda rng, k: cancelling(rng, k, 16),
+    "halves cancel": lambda rng, k: cancelling(rng, k, k // 2),
+    "low parts underflow": lambda rng, k: wide(rng, k, (-126, -108), (60, 90)),
+    "subnormal inputs": lambda rng, k: wide(rng, k, (-146, -126), (60, 100)),
+    "both small": lambda rng, k: wide(rng, k, (-70, -50), (-70, -50)),
+    "large": lambda rng, k: normal(rng, k, 60, 60),
+}
+
+
+class Error(NamedTuple):
+    """Root mean square and largest error, in 2^-24 of the sum of magnitudes."""
+
+    typical: float
+    largest: float
+
+
+@cache
+def library(kernel: Kernel) -> Path:
+    return build(kernel.source())
+
+
+def product(kernel: Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a kernel stores for float32 operands."""
+    problem = Problem(kernel, Case(a.shape[0], b.shape[1], a.shape[1]))
+    for name, values in (("a", a), ("b", b)):
+        problem.arrays[name].view()[...] = values
+    problem.run(library(kernel), races=False)
+    return problem.arrays["c"].view()[0, 0, 0].copy()
+
+
+def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    # What one rounding to a subnormal costs is not the sum's doing.
+    scale = 2.0**-24 * (np.abs(x) @ np.abs(y)) + 2.0**-150
+    error = np.abs(found - x @ y) / scale
+    return Error(float(np.sqrt(np.mean(error**2))), float(error.max()))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_errors_are_no_larger_than_those_of_multiply_adds(name):
+    for k in LENGTHS:
+        rng = np.random.default_rng([k, *name.encode()])
+        with np.errstate(under="ignore"):
+            a, b = (x.astype(np.float32) for x in HOSTILE[name](rng, k))
+        parts, plain = (measured(product(kernel, a, b), a, b) for kernel in (PARTS, MULTIPLY_ADDS))
+        blas = measured(a @ b, a, b)
+        print(f"{name:32} k {k:5} " + " ".join(f"{e.typical:7.3f} {e.largest:7.2f}" for e in (parts, plain, blas)))
+        assert parts.typical <= plain.typical, (k, parts, plain, blas)
+        assert parts.largest <= max(plain.largest, blas.largest), (k, parts, plain, blas)
+
+
+def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Operands with infinities, NaN, and sums that leave the range or nearly do."""
+    most = np.finfo(np.float32).max
+    for word, value in (("infinity", np.inf), ("NaN", np.nan), ("the largest float", most)):
+        a, b = (x.astype(np.float32) for x in normal(rng, k))
+        a[3, 5], b[k // 2, 9] = value, -value
+        yield word, a, b
+    a, b = (x.astype(np.float32) for x in normal(rng, k))
+    a[3, 5], b[5] = np.inf, 0
+    yield "infinity times zero", a, b
+    a, b = (x.astype(np.float32) for x in normal(rng, k, 62, 59))
+    yield "sums around the largest float", a, b
+    a, b = np.zeros((ROWS, k), np.float32), np.zeros((k, COLUMNS), np.float32)
+    a[:, 7], b[7] = most, 1.0
+    yield "one product, the largest float", a, b
+
+
+def test_what_is_not_finite_is_what_multiply_adds_make_of_it():
+    rng = np.random.default_rng(8)
+    for word, a, b in special(rng, LEAST_K):
+        found, plain = product(PARTS, a, b), product(MULTIPLY_ADDS, a, b)
+        assert np.array_equal(np.isnan(found), np.isnan(plain)), word
+        assert np.array_equal(np.isinf(found), np.isinf(plain)), word
+        assert np.array_equal(found[np.isinf(found)], plain[np.isinf(plain)]), word
+        finite = np.isfinite(plain)
+        assert finite.any() or word == "NaN", word
+        with np.errstate(all="ignore"):
+            near = (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))[finite]
+        assert (np.abs(found[finite].astype(np.float64) - plain[finite]) <= 2.0**-16 * near).all(), word
