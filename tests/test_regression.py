@@ -235,7 +235,8 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path):
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin"]
     command += ["bench_it.py", "--benchmark-json=run.json", "--benchmark-max-time=0.01", "--benchmark-min-rounds=3"]
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # no worker of xdist
+    alone["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env=alone)
     (run,) = read(tmp_path / "run.json")
     assert set(run.samples) == {"bench_it.py::test_ours"} and run.when > 1_700_000_000

@@ -142,8 +142,8 @@ DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block
 }
 
 // Grid: blocks of 256 threads with four accesses each; first those of every image, then those of every group's filters:
-// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group whose filters do
-// not stay where they are. No shared memory.
+// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group, though its
+// filters may stay where they are: whether they do is the kernel's class's to say, not the call's. No shared memory.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
     const Packed packed(params);
     if (packed.channels == 0) {
@@ -160,11 +160,11 @@ KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
         cover("one_row");
     if (packed.thin[1])
         cover("one_column");
-    if (filters_stay(packed))
-        cover("filters_stay");
     if (within(block, of_images)) {
         pack_block(ImageAccesses(params, packed, block / of_plane), packed, block % of_plane);
         cover("packed_image");
+    } else if (filters_stay(packed)) {
+        cover("filters_stay");
     } else {
         const u32 other = block - of_images;
         pack_block(FilterAccesses(params, packed, other / of_group), packed, other % of_group);

@@ -26,9 +26,9 @@ MOST_ACCESSES = 2**31
 
 
 class Packing(NamedTuple):
-    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps; 0 where filters stay where they
-    are): ``line`` bytes each when packed, ``source`` bytes before; elements have ``size`` bytes. ``fetched`` are the
-    bytes of the image that come from DRAM."""
+    """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
+    ``source`` bytes before; elements have ``size`` bytes. ``fetched`` are the bytes of the image that come from DRAM.
+    Filters ``stay`` where they are in kernels of the Workload's own class; those of a less aligned one pack them."""
 
     planes: int
     pixels: int
@@ -38,6 +38,7 @@ class Packing(NamedTuple):
     source: int
     size: int
     fetched: int
+    stay: bool
 
     @property
     def image_bytes(self) -> int:
@@ -55,16 +56,16 @@ def packing(workload: Workload) -> Packing:
     """The Packing of a Workload of a convolution."""
     z, own, size = packed(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
     groups, taps = z["groups"], z["r"] * z["s"]
-    stay = filters_aligned(workload) and taps == 1 and z["c"] == own["c"]
     return Packing(
         planes=z["n"] * groups,
         pixels=z["h"] * z["w"],
         groups=groups,
-        lines=0 if stay else z["k_out"] // groups * taps,
+        lines=z["k_out"] // groups * taps,
         line=z["c"] // groups * size,
         source=own["c"] // groups * size,
         size=size,
         fetched=_fetched(workload, size),
+        stay=filters_aligned(workload) and taps == 1 and z["c"] == own["c"],
     )
 
 
@@ -109,8 +110,9 @@ def workspace(workload: Workload) -> int:
 def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
     """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2)."""
     p = packing(workload)
-    written = p.image_bytes + p.filter_bytes
-    read = p.fetched + p.source * p.groups * p.lines
+    lines = 0 if p.stay else p.groups * p.lines
+    written = p.image_bytes + lines * p.line
+    read = p.fetched + lines * p.source
     # As partial sums do: see contraction_parts.reduction.
     spilled = float(np.clip(written / (arch.l2_mb * 2**20) - 0.5, 0, 1))
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3

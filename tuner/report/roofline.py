@@ -91,7 +91,7 @@ def _rate(line: Line) -> float:
 
 def _peak(line: Line, arch: Arch) -> float:
     assert line.workload is not None
-    return arch.peak(operator(line.workload.operator).multiplied(line.workload), line.workload.math)
+    return arch.fastest(operator(line.workload.operator).multiplied(line.workload), line.workload.math)
 
 
 def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
