@@ -48,6 +48,9 @@ def test_terms_are_finite_float32():
     space = configurations()
     terms = clblast_terms.terms(space, arch)
     for name, values in vars(terms).items():
+        if name in ("ahead", "behind"):  # a block has one tile
+            assert values == 0.0
+            continue
         assert values.shape == space["MWG"].shape and values.dtype == np.float32 and np.isfinite(values).all(), name
     assert (terms.residents >= 1).all()
     assert (terms.blocks * terms.iterations * terms.multiplies * terms.warps * 32 == 4096.0**3).all()

@@ -84,9 +84,9 @@ def outcomes(path: Path, report: Path, accelerated: bool = False) -> tuple[dict[
 
 def run(path: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """pytest on one file, without configuration of anybody's."""
+    around = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "pytest", str(path), "-q", "-c", os.devnull, "--rootdir", str(path.parent)]
     command += ["-p", "no:cacheprovider", "-W", "ignore", *options]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": paths, **environment}
-    )
+    around |= {"PYTHONPATH": paths, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=around)
