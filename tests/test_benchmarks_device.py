@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCH = lookup("sm_87")
 #: PyTorch's side is tested in this process: importing it in every worker takes longer than all the rest.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy")
-STEPS = ("facts", "families", "shipped", "timing", "models", "compiled", "public", "plants", "sanitizer")
+STEPS = ("facts", "families", "shipped", "timing", "models", "compiled", "public", "suite", "plants", "sanitizer")
 
 
 def device(out, *arguments, check=None):

@@ -118,7 +118,8 @@ def test_it_says_why_it_does_not_serve():
     assert "does not allow" in str(WINOGRAD.serves(direct, arch))
     assert "3 x 3 taps" in str(WINOGRAD.serves(SERVED[0][1].with_sizes(stride_h=2), arch))
     for name, workload in SERVED:
-        assert {each.family.name for each in Space(workload, lookup(name)).families} == {"contraction_simt", "winograd"}
+        others = {each.family.name for each in Space(workload, lookup(name)).families} - {"contraction_mma"}
+        assert others == {"contraction_simt", "winograd"}  # beside float32 in parts, where that is fast
 
 
 def test_a_compile_time_epilogue_binds_its_codes():

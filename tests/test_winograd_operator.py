@@ -39,7 +39,8 @@ def test_the_bound_counts_the_saving():
     large = convolution(56, 256, 256, n=32, **padded())
     direct = conv.workload(**{**large.size, "math": "ieee"})
     assert large.flops() == direct.flops()
-    assert bound_us(direct, lookup("h200")) == pytest.approx(bound_us(large, lookup("h200")) * 9 / 4)
+    part = lookup("rtx-3090")  # where multiply-adds are the fastest float32 products
+    assert bound_us(direct, part) == pytest.approx(bound_us(large, part) * 9 / 4)
 
 
 def test_shapes_files_name_it(tmp_path):
