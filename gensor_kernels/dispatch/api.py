@@ -58,7 +58,7 @@ def _short(product: Product) -> Product:
             if runtime.where is not None:
                 return product(a, b, out)
             plan = runtime.find(key)
-        except AttributeError:
+        except (AttributeError, ValueError):  # other arrays; NumPy has no buffer of bfloat16
             return product(a, b, out)
         if plan is not None:
             place_a, place_b, place_c, function, grid, block, params, shared, _memory = plan.placed
