@@ -1,5 +1,7 @@
 """The packed family: its Programs compile, compute what they should, and are what the terms say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,7 @@ def test_channels_are_padded_to_whole_accesses():
 def test_what_is_packed():
     """The first launch's blocks and bytes, and the product that is left."""
     first = SERVED[1][1]  # 2 x 32 x 32 x 3 by 7 x 7, in accesses of 4 channels
-    assert packing.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2, 2 * 32 * 32 * 3 * 2)
+    assert packing.packing(first) == (2, 1024, 1, 64 * 49, 8, 6, 2, 2 * 32 * 32 * 3 * 2, False)
     assert packing.workspace(first) == (2 * 1024 + 64 * 49) * 8
     assert packing.grid(first, 8, 4) == 2 * 1 + 7
     e = extents(packed(first))
@@ -77,7 +79,12 @@ def test_an_axis_of_one_tap_keeps_what_outputs_read():
     own = packing.packing(strided)
     assert own.pixels == 49
     assert own.fetched == 2 * 128 * 7 * 14 * 2  # every other row, with the columns between those that outputs read
-    assert own.lines == 0 and packing.workspace(strided) == 2 * 49 * 256  # its filters stay where they are
+    # Its filters stay where they are, but kernels of a less aligned class serve it too, and pack them.
+    unaligned = replace(strided, alignment=tuple((name, min(width, 2)) for name, width in strided.alignment))
+    assert own.stay and not packing.packing(unaligned).stay
+    assert packing.workspace(strided) == packing.workspace(unaligned) == (2 * 49 + 64) * 256
+    assert packing.grid(strided, 16, 16) == packing.grid(unaligned, 16, 16)
+    assert packing.cost(strided, lookup("sm_87"))[0] < packing.cost(unaligned, lookup("sm_87"))[0]
     both = packed(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
     assert (both["h"], both["stride_h"]) == (14, 2)
 
