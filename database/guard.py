@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 #: Seconds of this thread's CPU between two looks at the clock by our own code; of time spent waiting for locks or for
@@ -54,6 +55,52 @@ _SWITCHES = {
     "TRUSTED_SCHEMA": False,
 }
 
+#: How sqlite3's errors begin where a callback ended a statement, and what the callback says if it meant to.
+_REFUSALS = {"interrupted": "overdue", "not authorized": "denied", "prohibited": "denied"}
+
+
+class Cursor(sqlite3.Cursor):
+    """Where a statement of a Guarded connection ended because of a signal, the signal's exception is raised.
+
+    sqlite3 drops what a callback raises, and while a statement computes, the callbacks are the only code of Python's
+    that runs: Ctrl-C would be taken for a damaged file.
+    """
+
+    connection: Guarded
+
+    def execute(self, *arguments: Any) -> Cursor:
+        """As always."""
+        return self._tried(super().execute, *arguments)
+
+    def executemany(self, *arguments: Any) -> Cursor:
+        """As always."""
+        return self._tried(super().executemany, *arguments)
+
+    def fetchone(self) -> Any:
+        """As always."""
+        return self._tried(super().fetchone)
+
+    def fetchmany(self, *arguments: Any) -> list[Any]:
+        """As always."""
+        return self._tried(super().fetchmany, *arguments)
+
+    def fetchall(self) -> list[Any]:
+        """As always."""
+        return self._tried(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self._tried(super().__next__)
+
+    def _tried(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        verdicts = self.connection.verdicts
+        verdicts.clear()
+        try:
+            return action(*arguments)
+        except sqlite3.DatabaseError as error:
+            if any(text in str(error) and verdict not in verdicts for text, verdict in _REFUSALS.items()):
+                raise KeyboardInterrupt from error  # what it was in truth, sqlite3 does not tell
+            raise
+
 
 class Guarded(sqlite3.Connection):
     """A connection whose statements end with OperationalError ("interrupted") where they compute for too long."""
@@ -63,12 +110,14 @@ class Guarded(sqlite3.Connection):
     #: whether its tables are known to be ours: before that a large file is given no more time than a small one
     pinned = False
     _path: str | None = None
+    #: what its callbacks said of the statement at hand
+    verdicts: set[str]
 
     def guard(self, path: str | None) -> None:
         """Takes up authorizer, limits and progress handler; `path` is the file, None for a new
         database in memory."""
-        self._path = path
-        self.set_authorizer(_authorized)
+        self._path, self.verdicts = path, set()
+        self.set_authorizer(self._authorized)
         self.set_progress_handler(self._overdue, _INSTRUCTIONS)
         if sys.version_info >= (3, 11):
             for name, limit in _LIMITS.items():
@@ -77,10 +126,15 @@ class Guarded(sqlite3.Connection):
             for name, switch in _SWITCHES.items():
                 self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
 
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+    def execute(self, *arguments: Any) -> Cursor:
         """As always; the time of a step begins anew."""
         self.renew()
-        return super().execute(*arguments)
+        return self.cursor(Cursor).execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> Cursor:
+        """As always; the time of a step begins anew."""
+        self.renew()
+        return self.cursor(Cursor).executemany(*arguments)
 
     def renew(self) -> None:
         """The time of a step begins anew: for the next rows of a long result."""
@@ -95,9 +149,16 @@ class Guarded(sqlite3.Connection):
         if self._spent is None:
             self._spent = now
         spent = STEP_SECONDS / 2 + now - self._spent
-        if not self.pinned or spent <= STEP_SECONDS:
-            return spent > STEP_SECONDS
-        return spent > STEP_SECONDS + self.bytes() / SLOWEST_SCAN
+        over = spent > STEP_SECONDS and (not self.pinned or spent > STEP_SECONDS + self.bytes() / SLOWEST_SCAN)
+        if over:
+            self.verdicts.add("overdue")
+        return over
+
+    def _authorized(self, *request: Any) -> int:
+        if _is_ours(*request):
+            return sqlite3.SQLITE_OK
+        self.verdicts.add("denied")
+        return sqlite3.SQLITE_DENY
 
     def bytes(self) -> float:
         """Bytes of the file and of the log beside it; infinite for a new database in memory."""
@@ -112,13 +173,12 @@ class Guarded(sqlite3.Connection):
         return total
 
 
-def _authorized(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> int:
-    """Only what this package's own statements do; nothing at all from inside a view or a trigger."""
-    allowed = (
+def _is_ours(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> bool:
+    """Whether this package's own statements do this; nothing is ours inside a view or a trigger."""
+    return inside is None and (
         action in _ALLOWED
         or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
         or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
         or (action == sqlite3.SQLITE_UPDATE and first == "sqlite_master")  # as part of CREATE and DROP
         or (action == sqlite3.SQLITE_ATTACH and first == "")  # as part of VACUUM
     )
-    return sqlite3.SQLITE_OK if allowed and inside is None else sqlite3.SQLITE_DENY

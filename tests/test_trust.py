@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import warnings
 from pathlib import Path
 
 import pytest
 
-from gensor_database import PRETUNED, Store, StoreWarning, open_layers, trust
+from gensor_database import PRETUNED, Store, StoreWarning, guard, open_layers, trust
 from gensor_database import connection as sql
+from gensor_database.errors import translated
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
 from gensor_kernels.dispatch import untrusted
@@ -181,6 +183,31 @@ def test_a_statement_that_computes_without_end_is_interrupted(monkeypatch):
     connection.executemany("INSERT INTO kernel VALUES (?)", [(1,)] * 400)
     with pytest.raises(sql.sqlite3.OperationalError, match="interrupted"):
         connection.execute("SELECT count(*) FROM kernel a, kernel b, kernel c, kernel d")
+
+
+@posix
+def test_ctrl_c_while_sqlite_computes_is_no_damaged_file(tmp_path):
+    """sqlite3 drops what its callbacks raise, and while it computes they are where Python hears of a signal."""
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with Store.open(tmp_path / "k.db") as store, pytest.raises(KeyboardInterrupt), translated(store.path):
+            store.connection.executemany("INSERT INTO source VALUES (?, '')", [(str(n),) for n in range(400)])
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            store.connection.execute("SELECT count(*) FROM source a, source b, source c, source d").fetchone()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatch):
+    with Store.open(tmp_path / "k.db") as store, translated(store.path), monkeypatch.context() as only:
+        only.setattr(guard, "_is_ours", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.connection.execute("SELECT count(*) FROM source")
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 # ---- what no text of a file or a command reaches
