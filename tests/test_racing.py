@@ -1,6 +1,7 @@
 """Races: who enters, who wins, when none is held, and what is remembered of it."""
 
 import threading
+import time
 from contextvars import ContextVar
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 
 import gensor_kernels
 from gensor_database import Store, Timing
-from gensor_kernels.dispatch import api, library, predicting, racing, trials
+from gensor_kernels.dispatch import api, library, predicting, racing, trials, watching
 from gensor_kernels.dispatch.arguments import Operation
 from gensor_kernels.dispatch.contractions import LibraryPlan
 from gensor_kernels.dispatch.pairs import pair
@@ -121,6 +122,36 @@ def test_other_conditions_are_another_race():
     later.device.under = later.library.conditions = '{"driver":2}'
     assert products(later, 3) == [55, 0, 0] and len(later.device.races) == 1
     assert not later.library.reload() and products(later, 1) == [0]
+
+
+def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
+    """The kernel wins in one mode and loses in the other; a program that calls on and on is served by what wins."""
+    runtime = racer()
+    device = runtime.device
+    device.under = '{"power_mode":"0"}'
+    runtime.adapt(device.under)
+    assert products(runtime, 3) == [0, 55, 55]
+    thread = watching.watch(runtime, seconds=0.01)
+    device.ours, device.under = 30.0, '{"power_mode":"1"}'
+    assert wait_for(lambda: not runtime.plans)
+    assert products(runtime, 3) == [55, 0, 0] and len(device.races) == 2
+    device.under = '{"power_mode":"0"}'
+    assert wait_for(lambda: not runtime.plans)
+    assert products(runtime, 3) == [55] * 3 and len(device.races) == 2
+    device.conditions = lambda: 1 // 0
+    thread.join(5)
+    assert not thread.is_alive() and products(runtime, 1) == [55]
+
+
+def test_where_there_are_no_power_modes_nobody_looks():
+    assert watching.watch(racer()) is None
+
+
+def wait_for(truth):
+    deadline = time.monotonic() + 10
+    while not truth() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return truth()
 
 
 def test_threads_hold_one_race():

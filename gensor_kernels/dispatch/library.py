@@ -192,6 +192,11 @@ class Library:
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
 
+    def adapt(self, conditions: str) -> None:
+        """Other conditions from now on: other timings count, and the residual of another power mode."""
+        with self._taking:
+            self.conditions, self.residuals = conditions, {}
+
     @property
     def learnt(self) -> Learnt | None:
         """What timings taught beside the potential, under the conditions there are now."""

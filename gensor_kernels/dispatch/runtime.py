@@ -21,6 +21,7 @@ from .notes import Notes
 from .plan import FallbackPlan, Plan
 from .tierup import Background
 from .trials import Trial
+from .watching import watch
 
 #: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
 MOST_PLANS = 65536
@@ -45,6 +46,7 @@ class Runtime:
         library.conditions = device.conditions()
         tally.runtimes.add(self)
         recording.attach(self)
+        watch(self)
 
     def after_fork(self) -> None:
         """A lock that nobody holds, and no trials: a race may have been held by a thread of the parent."""
@@ -178,4 +180,12 @@ class Runtime:
         with self.lock:
             self.raced.discard(workload.key())
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
+            self.plans.clear()
+
+    def adapt(self, conditions: str) -> None:
+        """Under other conditions (see Device.conditions) kinds of calls are planned anew, and may race again."""
+        self.library.adapt(conditions)
+        with self.lock:
+            self.raced.clear()
+            self.wholes.clear()
             self.plans.clear()
