@@ -1,5 +1,6 @@
 """Calls whose arrays are copied first race as a whole: copies and kernel against the library's call."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from gensor_kernels.dispatch import api, library, tally
 from gensor_kernels.dispatch.copy_trials import CopyTrial
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.dispatch.trials import HOT_RUN, RACING_RUN
+from gensor_kernels.operators.workload import Workload
 
 from .numpy_device import aligned, workload
 from .racing import RacingDevice, kernels
@@ -71,8 +73,9 @@ def settings(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
 
 
-def made(monkeypatch, device, **keywords):
-    found = Runtime(device, library.Library(library.Contents(kernels(workload(64, 64, 64, **keywords)))))
+def made(monkeypatch, device, wanted=None, **keywords):
+    wanted = wanted or workload(64, 64, 64, **keywords)
+    found = Runtime(device, library.Library(library.Contents(kernels(wanted))))
     monkeypatch.setattr(api, "_only", found)
     return found
 
@@ -146,6 +149,26 @@ def test_contractions_of_sums(monkeypatch, copy, kernel):
     why = gensor_kernels.explain(gensor_kernels.einsum, *arguments)
     assert why.staged == "the first operand is summed over j" and (why.tier == 1) == kernel
     assert kernel or "timed with its copies" in why.reason
+
+
+@pytest.mark.parametrize("launch, kernel", [(100.0, True), (1110.0, False)])
+def test_other_functions(monkeypatch, launch, kernel):
+    """An image that is converted: a copy and a launch against the library's nine products, one per tap, and copies.
+
+    The library needs several calls: until the timing what is predicted to be faster serves.
+    """
+    device, arguments = Ticking(launch, copy=50.0), (aligned((1, 8, 8, 64)), aligned((64, 3, 3, 64), np.float64))
+    conv2d = partial(gensor_kernels.conv2d, layout="NHWC", padding=1)
+    monkeypatch.setattr(api, "_only", Runtime(device, library.Library()))
+    why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
+    made(monkeypatch, device, wanted=Workload.from_json(why.workload))
+    results = served([conv2d(*arguments) for _ in range(5)])
+    assert results == [55.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
+    alone, whole = device.timed
+    assert set(alone[1:]) == {launch} and alone[0] == 1170.0 and whole == [1170.0, launch + 50.0]
+    why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
+    assert why.staged == "operands are copied" and (why.tier == 1) == kernel
+    assert kernel or "timed with its copies: 1160.0 us, the library 1170.0 us" in why.reason
 
 
 def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
