@@ -22,19 +22,17 @@ from .exchange import export, merge
 from .layers import PRETUNED, Layers, open_layers
 from .pruning import Pruned, prune
 from .record import (
-    METHODS,
-    OUTCOMES,
     TABLES,
     Binary,
     Kernel,
     Portfolio,
     Record,
     Residual,
-    Row,
     Source,
     Timing,
     Verification,
 )
+from .row import METHODS, OUTCOMES, Row
 from .store import Store
 from .timings import TIE_BAND, Winner, winner
 from .union import Conflict, conflicts, union

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .entry import Entry, StoredKernel, counting, newest_first, serves, verdict
-from .record import Kernel, Portfolio, Record, Residual, Row, RowType, Timing, Verification
+from .record import Kernel, Portfolio, Record, Residual, Timing, Verification
+from .row import Row, RowType
 from .store import Store
 
 

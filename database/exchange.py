@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from .entry import counting
 from .errors import translated
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
+from .row import Row
 
 if TYPE_CHECKING:
     from .store import Store

@@ -14,7 +14,8 @@ from typing import Any
 from .connection import SCHEMA, SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
 from .guard import Guarded
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
+from .row import Row
 from .rows import insert, select
 
 #: From a table's name and an old row's values by column to those of the new row, or None to leave it out.

@@ -12,7 +12,8 @@ from . import connection as sql
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError, translated
 from .guard import Guarded
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Row, RowType, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
+from .row import Row, RowType
 from .rows import select
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from .guard import Guarded
-from .record import Row, RowType
+from .row import Row, RowType
 
 #: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
 #: to take long.

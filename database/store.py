@@ -19,7 +19,8 @@ from . import connection as sql
 from .entry import Entry, StoredKernel, newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, first_told, translated
 from .opening import open_readonly, open_writable, rollback
-from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
+from .row import Row, RowType
 from .rows import insert, select
 from .trust import is_trusted
 from .turns import turn

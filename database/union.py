@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
-from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
+from .record import TABLES, Kernel, Portfolio, Record, Timing, Verification
+from .row import Row
 from .timings import winner
 
 if TYPE_CHECKING:

@@ -69,11 +69,11 @@ class DeviceWithoutGpu(cuda.CudaDevice):
         self.arch, self.unsupported = lookup(part), ""
         self._prepare(several)
         self.refusals = (Refused,)
-        self._driver = FakeDriver
+        self.driver = FakeDriver
         self.is_capturing = False
 
     def capturing(self):
         return self.is_capturing
 
-    def _current(self):
+    def current(self):
         return nullcontext()

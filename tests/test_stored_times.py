@@ -294,7 +294,7 @@ def test_a_cuda_device_that_must_not_compile_does_not(monkeypatch):
     def refuse(image):
         raise Refused("no binary for GPU")
 
-    monkeypatch.setattr(device, "_load_image", refuse)
+    monkeypatch.setattr(device._modules, "_load_image", refuse)
     for image, words in ((b"", "no cubin is stored"), (cubin(0), "the driver refused the stored cubin: no binary")):
         with pytest.raises(BuildError, match=words):
             device.load(Code(f"d{image!r}", "int x;", (), "sm_87", image), ())

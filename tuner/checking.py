@@ -14,7 +14,8 @@ from typing import Any, TextIO
 
 from gensor_database import Store, StoreWarning
 from gensor_database.errors import translated
-from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
+from gensor_database.row import Row
 from gensor_database.rows import select
 
 from .recheck import BAD, Finding, check

@@ -21,11 +21,11 @@ from gensor_database.record import (
     Portfolio,
     Record,
     Residual,
-    Row,
     Source,
     Timing,
     Verification,
 )
+from gensor_database.row import Row
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual
 from gensor_kernels.programs.grammar import class_of, program_of, workload_of

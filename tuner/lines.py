@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from gensor_database.exchange import merge
-from gensor_database.record import TABLES, Binary, Kernel, Row, Source, Verification
+from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
+from gensor_database.row import Row
 from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError
 

@@ -10,7 +10,8 @@ from importlib import metadata
 
 from gensor_database.digest import canonical
 from gensor_database.entry import Entry
-from gensor_database.record import Binary, Kernel, Record, Row, Source, Timing, Verification
+from gensor_database.record import Binary, Kernel, Record, Source, Timing, Verification
+from gensor_database.row import Row
 from gensor_database.store import Store
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary as Compiled

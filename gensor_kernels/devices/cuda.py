@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from .. import forking
-from ..build import nvrtc
-from ..config import logger
 from ..errors import BuildError, ToolMissingError, UnknownArchError
 from ..machine.arch import from_attributes
 from ..programs.family import Launch
@@ -26,12 +24,11 @@ from . import borrowed
 from .advice import about_device, about_import
 from .arguments import Arguments, ready
 from .device import Code, Device, Launcher, launcher
+from .modules import Modules
 from .sampling import conditions, sampled
 from .switch import FLOAT32, compute_types
 from .tensor_maps import Mapped
 
-#: Dynamic shared memory a kernel may use without asking for more, bytes.
-PLAIN_SHARED_BYTES = 48 * 1024
 Handle = Callable[[int], Any]
 SINGLE = (FLOAT32, np.dtype(np.complex64))  # what the TF32 switch is about
 
@@ -113,10 +110,9 @@ class CudaDevice(Device):
         self.ready = partial(ready, handle=self._handle)
         self.refusals = (driver.CUDADriverError, BuildError)  # the latter of operands that no tensor map describes
         self.faults = (*self.refusals, runtime.CUDARuntimeError)
-        self._driver = driver
+        self.driver = driver
         self._array = cupy.ndarray
-        self._functions: dict[tuple[str, str], Any] = {}
-        self._modules: dict[str, Any] = {}
+        self._modules = Modules(self)
         self.after_fork()
         forking.renew(self)
         self._switch, self._tf32, self._set_switch = compute_types(_core, _routines_linalg)
@@ -202,57 +198,14 @@ class CudaDevice(Device):
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""
-        with self._lock, self._current():
-            if code.digest not in self._modules:
-                self._modules[code.digest] = self._module(code)
-            pairs = [(self._function(code, each), each) for each in launches]
-            if self.arch is None or not any(each.maps or each.per_sm for each in launches):
-                return launcher(pairs)
-            return _mapped(pairs, self._handle, self.arch.sms)
+        pairs = list(zip(self._modules.functions(code, launches), launches, strict=True))
+        if self.arch is None or not any(each.maps or each.per_sm for each in launches):
+            return launcher(pairs)
+        return _mapped(pairs, self._handle, self.arch.sms)
 
-    def _current(self) -> Any:
+    def current(self) -> Any:
         """A context in which this device is the current one: modules belong to a device."""
         return self.cupy.cuda.Device(self.number)
-
-    def _module(self, code: Code) -> Any:
-        if code.cubin:
-            try:
-                return self._load_image(code.cubin)
-            except self.refusals as error:
-                if not self.compiles:
-                    raise BuildError(f"the driver refused the stored cubin: {error}") from error
-                logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
-        if not self.compiles:
-            raise BuildError("no cubin is stored, and nothing is compiled here")
-        try:
-            binary = nvrtc.compile_cubin(code.source, self.arch.target if self.arch else code.target)
-        except ToolMissingError as error:
-            raise BuildError(f"the driver refused the stored cubin, and {error}") from error
-        if binary.error is not None:
-            raise BuildError("NVRTC refused the kernel", binary.error)
-        try:
-            return self._load_image(binary.cubin)
-        except self.refusals as error:
-            raise BuildError(f"the driver refused a cubin by {binary.toolchain}: {error}") from error
-
-    def _load_image(self, image: bytes) -> Any:
-        module = self.cupy.cuda.function.Module()
-        module.load(image)
-        return module
-
-    def _function(self, code: Code, launch: Launch) -> Any:
-        """The entry of a loaded module, allowed the shared memory of `launch`."""
-        found = self._functions.get((code.digest, launch.entry))
-        try:
-            function, allowed = found or (self._modules[code.digest].get_function(launch.entry), PLAIN_SHARED_BYTES)
-            if launch.shared_bytes > allowed:
-                attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._driver.funcSetAttribute(function.ptr, attribute, launch.shared_bytes)
-                allowed = launch.shared_bytes
-        except self.refusals as error:
-            raise BuildError(f"the driver refused {launch.entry}: {error}") from error
-        self._functions[code.digest, launch.entry] = function, allowed
-        return function
 
     # ---- the library's own operations
 
