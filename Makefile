@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/gensor-tune --arch sm_87 --shapes examples/shapes.csv
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=4
 
 # The shipped database of one architecture; see CONTRIBUTING.md before committing its result.
 ARCH ?= sm_87
