@@ -192,3 +192,15 @@ def test_warnings_as_errors_are_the_callers_wish(monkeypatch):
         warnings.simplefilter("error", StoreWarning)
         with pytest.warns(RuntimeWarning, match="sideways"):
             assert products(runtime(), 1) == [0]
+
+
+def test_a_database_that_stays_locked_is_left_out_after_a_while(monkeypatch, tmp_path):
+    """By a rollback journal's exclusive lock: in WAL mode readers wait for nobody."""
+    monkeypatch.setattr(stored, "PATIENCE", 0.1)
+    path = tmp_path / "kernels.db"
+    monkeypatch.setenv("GENSOR_DB", str(path))
+    with Store.open(path) as store:
+        store.connection.execute("PRAGMA journal_mode=delete")
+        store.connection.execute("BEGIN EXCLUSIVE")
+        with pytest.warns(StoreWarning, match="is locked by another process"):
+            stored.library(ARCH)

@@ -27,6 +27,9 @@ from ..programs.program import Program
 from . import untrusted
 from .library import Contents, Kernel, Library, code
 
+#: Seconds that a call waits for a database which another process has locked, before it goes on without.
+PATIENCE = 5.0
+
 
 def library(arch: Arch) -> Library:
     """Everything stored for `arch`: packaged, site's and user's. What cannot be read is a warning."""
@@ -35,7 +38,7 @@ def library(arch: Arch) -> Library:
 
 def read(arch: Arch) -> Contents:
     """The contents of the three layers now."""
-    layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database))
+    layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database), PATIENCE)
     abis = {name: family.abi for name, family in FAMILIES.items()}
     return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
 
