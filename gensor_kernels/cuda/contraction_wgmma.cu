@@ -5,6 +5,8 @@
 // say when a buffer is full or empty (wgmma_ring.cuh). The requesting warpgroup hands its registers to the others
 // (setmaxnreg). Past the edges of A and B copies bring zeros; C is stored through the epilogue of the tensor-core
 // families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh).
+// With A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
+// (wgmma_requests.cuh).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
 //   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
@@ -18,6 +20,7 @@
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
 //     least 32 fewer, with PERSISTENT 64
+//   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
@@ -48,6 +51,9 @@
 #endif
 #ifndef B_LAYOUT
 #define B_LAYOUT 1 // contiguous axis of B: 0 = K, 1 = N
+#endif
+#ifndef A_WINDOW
+#define A_WINDOW 0 // 1: A is an image under a window whose k is (filter row, filter column, channel)
 #endif
 #ifndef C_UNIT
 #define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
@@ -103,6 +109,8 @@ static_assert(BLOCK_K * ELEMENT == 128 || (BLOCK_K * ELEMENT == 256 && !PROMOTED
               "A step of k is one or two rows of 128 bytes, one of 8-bit floats.");
 static_assert(ELEMENT == 2 || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS), "Only 16-bit rows of k are multiplied.");
 static_assert(ELEMENT == sizeof(B_STORED), "Both operands have elements of one size.");
+static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && TileA::K_CONTIGUOUS),
+              "An image's channels are contiguous.");
 static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");

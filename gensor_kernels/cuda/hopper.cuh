@@ -13,6 +13,10 @@
 //   copy_tensor(sptr<u8>, TensorMap, i32[5], sptr<u64>)   a box from these coordinates on, the first along the unit
 //                                                    stride; zeros outside the tensor. Rows of 128 bytes, the 16-byte
 //                                                    chunks of row r at chunk ^ r % 8; to a multiple of 1024 bytes
+//   copy_pixels(sptr<u8>, TensorMap, i32[4], i32[2], sptr<u64>)   the same of an im2col map: rows are pixels of an
+//                                                    image, from (channel, column, row, image) on, which lies in the
+//                                                    map's pixel box, column by column, row by row, image by image;
+//                                                    read so many columns and rows further on
 //   wgmma_fence()                                    before the first product of a group
 //   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
 //   bytes
@@ -71,6 +75,15 @@ DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], s
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to.address),
                  "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+                 : "memory");
+}
+
+DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2],
+                        sptr<u64> barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to.address),
+                 "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"((u16)moved[0]),
+                 "h"((u16)moved[1])
                  : "memory");
 }
 

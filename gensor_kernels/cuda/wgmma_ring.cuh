@@ -98,30 +98,6 @@ DEVICE void make_ring() {
     mbarrier_fence();
 }
 
-// Where the first tile of an operand lies: along the unit stride, across it, and in the batch, where an axis whose
-// stride is 0 has one entry only.
-DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const Batch &batch, const i64 (&stride)[3]) {
-    at[0] = k_contiguous ? k : first;
-    at[1] = k_contiguous ? first : k;
-    UNROLL for (int i = 0; i < 3; ++i) at[2 + i] = stride[2 - i] == 0 ? 0 : batch.index[2 - i];
-}
-
-// One thread requests every step's tiles as buffers become free.
-DEVICE void produce(const MappedParams &params, const Tile &tile, int steps, Turn &turn) {
-    i32 a_at[5], b_at[5];
-    first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
-    first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
-    for (int step = 0; within(step, steps); ++step) {
-        if (step >= STAGES)
-            cover("refill");
-        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
-        mbarrier_expect(full(turn.slot), SLOT_BYTES);
-        TileA::request(tiles(turn.slot), params.a_map, a_at, full(turn.slot));
-        TileB::request(tiles(turn.slot) + TileA::BYTES, params.b_map, b_at, full(turn.slot));
-        turn.next();
-    }
-}
-
 // Sums of a thread: TILES_M tiles of 64 rows by BLOCK_N columns per warpgroup.
 typedef ACC_TYPE TileSums[BLOCK_N / 2];
 typedef TileSums Sums[TILES_M];

@@ -1,11 +1,8 @@
 // Which tiles of C a block computes: one, or with PERSISTENT every grid_size()-th from its own number on. The ring goes
 // on from tile to tile, so tiles of A and B are on their way while results leave.
 #pragma once
+#include "wgmma_requests.cuh"
 #include "wgmma_store.cuh"
-
-DEVICE int steps_of(const Tile &tile) {
-    return divide_up(tile.k_end - tile.k_begin, BLOCK_K);
-}
 
 // act(tile, how many came before) for each of the block's tiles.
 template <class Act>
@@ -26,7 +23,7 @@ DEVICE void each_tile(const Params &params, Act act) {
 // One thread requests the steps of all tiles.
 DEVICE void produce_tiles(const MappedParams &params) {
     Turn turn;
-    each_tile(params, [&](const Tile &tile, int) { produce(params, tile, steps_of(tile), turn); });
+    each_tile(params, [&](const Tile &tile, int) { produce(params, tile, turn); });
 }
 
 // A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
@@ -35,7 +32,7 @@ DEVICE void multiply_tiles(const Params &params) {
     const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
     Turn turn;
     each_tile(params, [&](const Tile &tile, int before) {
-        const int steps = steps_of(tile);
+        const int steps = steps_of(params, tile).count;
         if (ALTERNATING && before % CONSUMERS != group) {
             cover("another_group");
             turn.skip(steps);

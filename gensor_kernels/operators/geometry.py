@@ -59,6 +59,13 @@ class Window:
         pairs = (self.rows, self.ks, self.extent, self.step, self.dilation, self.pad, self.divisor)
         return _WINDOW.pack(*self.row_strides, *self.k_strides, self.shift, *(x for pair in pairs for x in pair), 0, 0)
 
+    @staticmethod
+    def unpack(packed: bytes | bytearray, offset: int = 0) -> Window:
+        """The Window whose bytes begin at ``offset``."""
+        v = _WINDOW.unpack_from(packed, offset)
+        rows, ks, extent, step, dilation, pad, divisor = (v[i : i + 2] for i in range(7, 21, 2))
+        return Window(v[:3], v[3:6], rows, ks, extent, step, dilation, pad, divisor, v[6])
+
 
 _ROWS = struct.Struct("<d 2q 2i")
 

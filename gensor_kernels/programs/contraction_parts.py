@@ -10,16 +10,17 @@ from .extents import Extents
 from .family import Part, Values
 
 
-def shared_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """What depends on the coordinates both families have."""
+def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
+    """What depends on the coordinates both families have; each of ``taps`` parts of k has whole steps."""
 
     def steps(v: Values) -> dict[str, np.ndarray]:
-        count = -(-e.k // v["block_k"])
+        count = taps * -(-(e.k // taps) // v["block_k"])
+        moved = v["block_k"] if taps == 1 else e.k / count  # zeros behind a tap come from nowhere
         return {
             "iterations": -(-count // v["split_k"]),
-            "fits_split": (v["split_k"] - 1) * v["block_k"] < e.k,
-            "step_a": v["block_k"] * e.bytes_a,
-            "step_b": v["block_k"] * e.moved_b * e.matrices,
+            "fits_split": v["split_k"] - 1 < count,
+            "step_a": moved * e.bytes_a,
+            "step_b": moved * e.moved_b * e.matrices,
         }
 
     def splits(v: Values) -> dict[str, np.ndarray]:

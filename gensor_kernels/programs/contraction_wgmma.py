@@ -15,6 +15,7 @@ from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
 from . import wgmma_parts as parts
+from . import wgmma_windows as windows
 from .cases import Case
 from .contraction import ContractionFamily
 from .contraction_kernel import class_launches, common_constants, stored_constants
@@ -41,7 +42,7 @@ class ContractionWgmma(ContractionFamily):
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Products of plain matrices that tensor copies can read, of the types in wgmma_parts.KINDS."""
+        """Products of plain matrices, and of images, that tensor copies can read, of the types in wgmma_parts.KINDS."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
@@ -51,17 +52,19 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        if e.window or e.gate or e.rows or e.norm or e.scaled or e.prologue:
+        if e.gate or e.rows or e.norm or e.scaled or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
-        return None
+        return windows.unreadable(workload) if e.window else None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
+        if extents(workload).window:
+            return windows.reads(workload, geometry)
         e, sizes = extents(workload), operand_extents(geometry)
         return all(
             readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
@@ -155,7 +158,8 @@ class ContractionWgmma(ContractionFamily):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
         walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
-        return super().branches(program, workload) | {"refill"} | (walking if program["persistent"] else set())
+        own = {"refill"} | (walking if program["persistent"] else set())
+        return super().branches(program, workload) | own | windows.branches(workload)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
@@ -165,6 +169,8 @@ class ContractionWgmma(ContractionFamily):
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Those of every contraction, summed as the hardware does."""
         found = super().cases(program, workload, epilogue)
+        if extents(workload).window:
+            found = windows.cases(found, self.tile(program))
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
@@ -173,9 +179,11 @@ class ContractionWgmma(ContractionFamily):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
-        own = common_constants(program, workload) | stored_constants(extents(workload))
+        e = extents(workload)
+        own = common_constants(program, workload) | stored_constants(e)
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
-        return own | walking | {"CONSUMERS": program["consumers"]}
+        window = {"A_WINDOW": e.order} if e.window else {}
+        return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
@@ -199,4 +207,5 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
     e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    return TensorMap(operand, e.unit[operand] == ROW_AXIS[operand], e.bytes_a, rows, workload.math == "tf32")
+    along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
+    return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, bool(e.window))

@@ -8,11 +8,12 @@ appends them to Params: `MappedParams` in cuda/wgmma_ring.cuh.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import BuildError
-from ..operators.geometry import BATCH_AXES, Geometry, Strides
-from .params import D_OFFSET, SIZE
+from ..operators.geometry import BATCH_AXES, Geometry, Strides, Window
+from .params import D_OFFSET, SIZE, TAIL_OFFSET
 
 #: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
@@ -22,14 +23,16 @@ MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
 ROW_BYTES = 128
 #: What the hardware can address: extents below 2**32 elements, strides in 16 bytes below 2**40.
 STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
+#: Of an image (im2col, four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
+MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
 _POINTERS = struct.Struct("<2Q")
 _STRIDES = struct.Struct("<10q")
 _SIZES = struct.Struct("<4i2i")
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
-#: Where in Params the first byte behind all that maps are made of lies; pointers come first, then those of other
-#: operands, which no map depends on.
+#: Where in Params the first byte behind strides and sizes lies; pointers come first, then those of other operands,
+#: which no map depends on; a window is in the tail.
 KEY_END = _SIZES_OFFSET + _SIZES.size
 
 
@@ -39,7 +42,8 @@ class TensorMap:
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
-    Hopper kernels for float32 ask for the same, says that they do).
+    Hopper kernels for float32 ask for the same, says that they do).  ``window``: a convolution's operand, of which a
+    row of k is one tap's channels: of a the pixels of an image, of b the filters.
     """
 
     operand: str
@@ -47,12 +51,38 @@ class TensorMap:
     element: int
     rows: int
     rounded: bool = field(default=False, repr=False)
+    window: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How copies walk an image (im2col): along columns and rows, the corners of the pixel box, counted from the first
+    and the last column and row, and the steps from pixel to pixel."""
+
+    lower: tuple[int, int]
+    upper: tuple[int, int]
+    step: tuple[int, int]
+
+    @staticmethod
+    def under(window: Window) -> Pixels:
+        """The pixels under a filter's first tap."""
+        axes = list(zip(window.rows, window.step, window.pad, window.extent, strict=True))[::-1]
+        lower = tuple(-pad for _, _, pad, _ in axes)
+        upper = tuple((out - 1) * step - pad - (extent - 1) for out, step, pad, extent in axes)
+        return Pixels(lower, upper, tuple(step for _, step, _, _ in axes))  # type: ignore[arg-type]
+
+    @property
+    def possible(self) -> bool:
+        """Whether a map can say so (cuTensorMapEncodeIm2col, of four axes)."""
+        corners = (*self.lower, *self.upper)
+        return all(-MOST_CORNER <= x < MOST_CORNER for x in corners) and all(0 < x <= MOST_PIXEL_STEP for x in self.step)
 
 
 @dataclass(frozen=True)
 class Described:
-    """A map's numbers: the address of the first element, five extents from the unit stride outwards, the strides of
-    the last four in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded."""
+    """A map's numbers: the address of the first element, extents from the unit stride outwards, the strides of all
+    but the first in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded.  With
+    ``pixels`` the axes are those of an image (channel, column, row, image), else there are five."""
 
     address: int
     extents: tuple[int, ...]
@@ -60,6 +90,7 @@ class Described:
     box: tuple[int, int]
     element: int
     rounded: bool
+    pixels: Pixels | None = None
 
 
 def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -68,6 +99,8 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
+    if wanted.window and wanted.operand == "a":
+        return _checked(_image(packed, wanted), wanted)
     pointers = _POINTERS.unpack_from(packed)
     strides = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)
     m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
@@ -75,17 +108,42 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     own = strides[5:] if second else strides[:5]
     rows, columns = (k, n) if second else (m, k)
     entries = (batch // max(1, inner[0] * inner[1]), *inner)
+    if wanted.window:  # filters: k is taps of channels, and the taps are the innermost axis of a batch
+        rows = Window.unpack(packed, TAIL_OFFSET).ks[1]
+        entries, own = (1, 1, k // rows), (0, 0, rows * own[3], *own[3:])
     unit, across = (rows, columns) if wanted.along_rows else (columns, rows)
     step = own[4] if wanted.along_rows else own[3]
     axes = [(across, step), *((entries[i] if own[i] else 1, own[i]) for i in reversed(range(BATCH_AXES)))]
-    found = Described(
-        pointers[second],
+    return _checked(_map(pointers[second], unit, axes, wanted), wanted)
+
+
+def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of an image whose pixels are rows of a."""
+    address, _ = _POINTERS.unpack_from(packed)
+    *_, row, column = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[:5]
+    window, (m, _, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
+    axes = [(width, column), (height, row), (images, window.row_strides[0])]
+    return _map(address, window.ks[1] if k else 0, axes, wanted, Pixels.under(window))
+
+
+def _map(
+    address: int, unit: int, axes: Sequence[tuple[int, int]], wanted: TensorMap, pixels: Pixels | None = None
+) -> Described:
+    """The numbers of a map of ``unit`` adjacent elements and further (extent, stride in elements); nobody reads one of
+    nothing."""
+    return Described(
+        address,
         tuple(max(1, extent) for extent in (unit, *(extent for extent, _ in axes))),
-        tuple(STEP if extent <= 1 else stride * wanted.element for extent, stride in axes),
+        tuple(STEP if extent <= 1 or not unit else stride * wanted.element for extent, stride in axes),
         (ROW_BYTES // wanted.element, wanted.rows),
         wanted.element,
         wanted.rounded,
+        pixels,
     )
+
+
+def _checked(found: Described, wanted: TensorMap) -> Described:
     if not _possible(found):
         raise BuildError(f"no tensor copy reads {wanted.operand} with strides of {found.strides} bytes")
     return found
@@ -97,6 +155,7 @@ def _possible(found: Described) -> bool:
         all(each % STEP == 0 for each in steps)
         and all(0 < stride < MOST_STRIDE for stride in found.strides)
         and all(extent < MOST_EXTENT for extent in found.extents)
+        and (found.pixels is None or found.pixels.possible)
     )
 
 
@@ -116,7 +175,7 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
 
 def key(packed: bytes | bytearray) -> bytes:
     """What maps depend on: equal keys, equal maps."""
-    return bytes(packed[: _POINTERS.size]) + bytes(packed[_STRIDES_OFFSET:KEY_END])
+    return bytes(packed[: _POINTERS.size]) + bytes(packed[_STRIDES_OFFSET:KEY_END]) + bytes(packed[TAIL_OFFSET:SIZE])
 
 
 def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:

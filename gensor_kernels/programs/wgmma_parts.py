@@ -12,6 +12,7 @@ from ..operators.storage import EIGHT_BIT_FLOATS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
+from .wgmma_windows import taps
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -143,7 +144,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         }
 
     return (
-        *shared_parts(e, arch),
+        *shared_parts(e, arch, taps(workload)),
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
         _products(own, arch),

@@ -26,6 +26,7 @@ struct TensorCopy {
     u32 to;
     const void *map;
     int at[5];
+    int moved[2]; // of pixels: columns and rows
     u32 barrier;
     const char *file;
     int line;

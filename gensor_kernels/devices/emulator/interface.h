@@ -51,6 +51,7 @@ void mbarrier_arrive(u32 address, const char *file, int line);
 void mbarrier_expect(u32 address, int bytes, const char *file, int line);
 void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char *file, int line);
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, const char *file, int line);
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);

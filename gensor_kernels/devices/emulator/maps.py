@@ -5,16 +5,21 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from ...programs.tensor_maps import ALIGNMENT, MAP_BYTES, Described, TensorMap, described, with_maps
+from ...programs.tensor_maps import ALIGNMENT, MAP_BYTES, STEP, Described, TensorMap, described, with_maps
 
-_MAP = struct.Struct("<Q 4Q 5I 5I 3I")
-_MAGIC = 0x70616D74
+_MAP = struct.Struct("<Q 4Q 5I 5I 3I 6h")
+_MAGIC, _MAGIC_OF_PIXELS = 0x70616D74, 0x6C657870
 
 
 def encode(wanted: Described) -> bytes:
     """The 128 bytes of a map."""
-    box = (*wanted.box, 1, 1, 1)
-    body = (wanted.address, *wanted.strides, *wanted.extents, *box, wanted.element, wanted.rounded, _MAGIC)
+    missing = 5 - len(wanted.extents)
+    box, extents = (*wanted.box, 1, 1, 1), (*wanted.extents, *(1 for _ in range(missing)))
+    strides = (*wanted.strides, *(STEP for _ in range(missing)))
+    corners, magic = (0,) * 6, _MAGIC
+    if wanted.pixels:
+        corners, magic = (*wanted.pixels.lower, *wanted.pixels.upper, *wanted.pixels.step), _MAGIC_OF_PIXELS
+    body = (wanted.address, *strides, *extents, *box, wanted.element, wanted.rounded, magic, *corners)
     return _MAP.pack(*body).ljust(MAP_BYTES, b"\0")
 
 

@@ -4,15 +4,21 @@
 
 namespace emulator {
 
-// What the host's encoding of a tensor map says (tensor_maps.py packs it): element [0, 0, 0, 0, 0] at `base`, bytes
-// from element to element along each axis but the first, extents, the box that one copy moves, and whether floats are
-// rounded to tf32 on their way.
+// What the host's encoding of a tensor map says (maps.py packs it): element [0, 0, 0, 0, 0] at `base`, bytes from
+// element to element along each axis but the first, extents, the box that one copy moves, and whether floats are
+// rounded to tf32 on their way. A map of an image, with the axes (channel, column, row, image), has the corners of its
+// pixel box too, counted from the first and the last column and row, and the steps between its pixels.
 struct TensorMap {
     u64 base, stride[4];
     u32 extent[5], box[5];
     u32 element, rounded, magic;
+    short lower[2], upper[2], step[2];
 };
-constexpr u32 TENSOR_MAP_MAGIC = 0x70616d74;
+constexpr u32 TENSOR_MAP_MAGIC = 0x70616d74, PIXEL_MAP_MAGIC = 0x6c657870;
+
+static bool is_of_pixels(const TensorMap &map) {
+    return map.magic == PIXEL_MAP_MAGIC;
+}
 
 static Atom &atom_at(u32 address) {
     return async_state().atoms[(address - SHARED_BASE) / ATOM];
@@ -23,10 +29,9 @@ static u32 swizzled(u32 address) {
     return address ^ (address >> 7 & 7) << 4;
 }
 
-// Where `count` elements from box position (column, row) on lie in global memory; null where one lies outside.
-static const unsigned char *source(const TensorCopy &copy, u32 column, u32 row, u32 count) {
+// Where `count` elements from element `at` on lie in global memory; null where one lies outside.
+static const unsigned char *source(const TensorCopy &copy, const int *at, u32 count) {
     const TensorMap &map = *(const TensorMap *)copy.map;
-    const int at[5] = {copy.at[0] + (int)column, copy.at[1] + (int)row, copy.at[2], copy.at[3], copy.at[4]};
     u64 address = map.base + (u64)at[0] * map.element;
     bool inside = at[0] >= 0 && (u32)at[0] + count <= map.extent[0];
     for (int i = 1; i < 5; ++i) {
@@ -34,6 +39,25 @@ static const unsigned char *source(const TensorCopy &copy, u32 column, u32 row, 
         address += (u64)at[i] * map.stride[i - 1];
     }
     return inside ? check_global(address, (int)(count * map.element), false, copy.file, copy.line) : nullptr;
+}
+
+static int last_of_box(const TensorMap &map, int axis) {
+    return (int)map.extent[1 + axis] - 1 + map.upper[axis];
+}
+
+// From the first element of a row of a copy to that of the next one.
+static void next_row(const TensorMap &map, int *at) {
+    if (!is_of_pixels(map)) {
+        ++at[1];
+        return;
+    }
+    for (int axis = 0; axis < 2; ++axis) {
+        at[1 + axis] += map.step[axis];
+        if (at[1 + axis] <= last_of_box(map, axis))
+            return;
+        at[1 + axis] = map.lower[axis];
+    }
+    ++at[3];
 }
 
 // To the nearest, ties to even; infinities and NaNs are kept.
@@ -55,21 +79,27 @@ static void place(unsigned char *to, const unsigned char *from, u32 bytes) {
         memset(to, 0, bytes);
 }
 
-static void deliver(Block &block, const TensorCopy &copy) {
+static void deliver_row(Block &block, const TensorCopy &copy, u32 row, const int *first) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     const u32 each = 16 / map.element;
-    for (u32 row = 0; row < map.box[1]; ++row)
-        for (u32 column = 0; column < map.box[0]; column += each) {
-            const u32 at = swizzled(copy.to + row * 128 + column * map.element);
-            unsigned char *to = block.shared + (at - SHARED_BASE);
-            if (copy.at[0] + (int)(column + each) <= (int)map.extent[0])
-                place(to, source(copy, column, row, each), 16);
-            else
-                for (u32 i = 0; i < each; ++i)
-                    place(to + i * map.element, source(copy, column + i, row, 1), map.element);
-            if (map.rounded)
-                round_to_tf32(to, 16);
-        }
+    for (u32 column = 0; column < map.box[0]; column += each) {
+        const u32 where = swizzled(copy.to + row * 128 + column * map.element);
+        unsigned char *to = block.shared + (where - SHARED_BASE);
+        int at[5] = {first[0] + (int)column, first[1] + copy.moved[0], first[2] + copy.moved[1], first[3], first[4]};
+        if (at[0] + (int)each <= (int)map.extent[0])
+            place(to, source(copy, at, each), 16);
+        else
+            for (u32 i = 0; i < each; ++i, ++at[0]) place(to + i * map.element, source(copy, at, 1), map.element);
+        if (map.rounded)
+            round_to_tf32(to, 16);
+    }
+}
+
+static void deliver(Block &block, const TensorCopy &copy) {
+    const TensorMap &map = *(const TensorMap *)copy.map;
+    int at[5];
+    memcpy(at, copy.at, sizeof at);
+    for (u32 row = 0; row < map.box[1]; ++row, next_row(map, at)) deliver_row(block, copy, row, at);
     MBarrier &barrier = block.async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + map.box[1] * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
@@ -98,7 +128,7 @@ static bool deliver_one() {
 static void check_map(const TensorMap &map, const TensorCopy &copy) {
     const char *file = copy.file;
     int line = copy.line;
-    if ((u64)&map % 64 || map.magic != TENSOR_MAP_MAGIC)
+    if ((u64)&map % 64 || (map.magic != TENSOR_MAP_MAGIC && !is_of_pixels(map)))
         invalid("no tensor map", file, line);
     if (copy.to % ATOM || map.box[1] % 8)
         fault(MISALIGNED,
@@ -135,19 +165,44 @@ static void claim(TensorCopy &copy, u32 bytes) {
     }
 }
 
-void copy_tensor(u32 to, const void *map, u32 address, const int *at, const char *file, int line) {
-    tick();
-    const MBarrier &barrier = find_mbarrier(address, true, file, line);
-    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, 0, file, line};
+// The first pixel is one of the box, and taps lie behind it: the instruction has 8 bits for each distance.
+static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
+    for (int axis = 0; axis < 2; ++axis) {
+        const int at = copy.at[1 + axis], from = map.lower[axis], moved = copy.moved[axis];
+        if (at < from || at > last_of_box(map, axis) || (at - from) % map.step[axis])
+            invalid("a tensor copy from a pixel outside of its box", copy.file, copy.line);
+        if (moved < 0 || moved > 255)
+            invalid("a tensor copy of pixels that are moved by less than 0 or more than 255", copy.file, copy.line);
+    }
+}
+
+static void request(TensorCopy &copy, u32 address, bool pixels) {
+    const MBarrier &barrier = find_mbarrier(address, true, copy.file, copy.line);
     copy.barrier = (u32)(&barrier - async_state().barriers.data());
-    const TensorMap &facts = *(const TensorMap *)map;
-    check_map(facts, copy);
-    claim(copy, facts.box[1] * 128);
-    count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += facts.box[1] * 8;
+    const TensorMap &map = *(const TensorMap *)copy.map;
+    check_map(map, copy);
+    if (is_of_pixels(map) != pixels)
+        invalid("a tensor copy by a map of the other kind", copy.file, copy.line);
+    if (pixels)
+        check_pixels(map, copy);
+    claim(copy, map.box[1] * 128);
+    count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += map.box[1] * 8;
     if (machine.request->early)
         deliver(*current->block, copy);
     else
         async_state().copies.push_back(copy);
+}
+
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char *file, int line) {
+    tick();
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, file, line};
+    request(copy, barrier, false);
+}
+
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, const char *file, int line) {
+    tick();
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, file, line};
+    request(copy, barrier, true);
 }
 
 } // namespace emulator

@@ -1,0 +1,110 @@
+// Which boxes of A and B the steps of a tile take: those of plain matrices, or with A_WINDOW pixels of an image, each moved
+// by one tap of a filter, and what the filters hold of that tap. A tap has whole steps: behind its last channel copies
+// bring zeros of both.
+#pragma once
+#include "shared_rows.cuh"
+#include "wgmma_ring.cuh"
+
+// A tile's part of k.
+struct Steps {
+    i32 first, count;
+};
+
+#if A_WINDOW
+DEVICE i32 steps_per_tap(const Params &params) {
+    return divide_up(params.window.ks[1], BLOCK_K);
+}
+
+DEVICE Steps steps_of(const Params &params, const Tile &tile) {
+    // Without channels the digit that counts them is 1, and k is 0.
+    const i32 all = params.k / params.window.ks[1] * steps_per_tap(params);
+    const i32 part = divide_up(all, params.split), first = tile.part * part;
+    return Steps{first, minimum(part, all - first)};
+}
+
+struct Requests {
+    const MappedParams &params;
+    i32 pixel[4];   // channel; column, row and image of the first pixel under the first tap
+    i32 moved[2];   // columns and rows from there to the tap of this step
+    i32 filters[5]; // in the order of their map's axes: channel and filter, tap
+    i32 column;     // of the tap
+
+    static constexpr int CHANNEL = TileB::K_CONTIGUOUS ? 0 : 1;
+
+    MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first) : params(given) {
+        const Window &window = params.window;
+        const i32 tap = first / steps_per_tap(params), channel = first % steps_per_tap(params) * BLOCK_K;
+        const Digits at = Digits::of(tile.row, window.rows);
+        column = tap % window.ks[0];
+        pixel[0] = channel, pixel[3] = at.outer;
+        pixel[1] = at.inner * window.step[1] - window.pad[1], pixel[2] = at.middle * window.step[0] - window.pad[0];
+        moved[0] = column * window.dilation[1], moved[1] = tap / window.ks[0] * window.dilation[0];
+        filters[CHANNEL] = channel, filters[1 - CHANNEL] = tile.column, filters[2] = tap;
+        filters[3] = filters[4] = 0;
+    }
+
+    MEMBER void request(sptr<u8> slot, sptr<u64> full) {
+        const Window &window = params.window;
+        if (pixel[0] + BLOCK_K > window.ks[1])
+            cover("partial_tap");
+        UNROLL for (int box = 0; box < TileA::BOXES; ++box) {
+            copy_pixels(slot + box * TileA::BOX_BYTES, params.a_map, pixel, moved, full);
+            pixel[0] += UNIT;
+        }
+        TileB::request(slot + TileA::BYTES, params.b_map, filters, full);
+        if (!within(pixel[0], window.ks[1]))
+            next_tap(window);
+    }
+
+    MEMBER void next_tap(const Window &window) {
+        pixel[0] = filters[CHANNEL] = 0;
+        ++filters[2], ++column, moved[0] += window.dilation[1];
+        if (!within(column, window.ks[0])) {
+            cover("next_filter_row");
+            column = moved[0] = 0;
+            moved[1] += window.dilation[0];
+        }
+    }
+};
+
+#else
+DEVICE Steps steps_of(const Params &, const Tile &tile) {
+    return Steps{tile.k_begin / BLOCK_K, divide_up(tile.k_end - tile.k_begin, BLOCK_K)};
+}
+
+// Where the first tile of an operand lies: along the unit stride, across it, and in the batch, where an axis whose
+// stride is 0 has one entry only.
+DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const Batch &batch, const i64 (&stride)[3]) {
+    at[0] = k_contiguous ? k : first;
+    at[1] = k_contiguous ? first : k;
+    UNROLL for (int i = 0; i < 3; ++i) at[2 + i] = stride[2 - i] == 0 ? 0 : batch.index[2 - i];
+}
+
+struct Requests {
+    const MappedParams &params;
+    i32 a_at[5], b_at[5];
+
+    MEMBER Requests(const MappedParams &given, const Tile &tile, i32) : params(given) {
+        first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
+        first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
+    }
+    MEMBER void request(sptr<u8> slot, sptr<u64> full) {
+        TileA::request(slot, params.a_map, a_at, full);
+        TileB::request(slot + TileA::BYTES, params.b_map, b_at, full);
+    }
+};
+#endif
+
+// One thread requests every step's tiles as buffers become free.
+DEVICE void produce(const MappedParams &params, const Tile &tile, Turn &turn) {
+    const Steps steps = steps_of(params, tile);
+    Requests requests(params, tile, steps.first);
+    for (int step = 0; within(step, steps.count); ++step) {
+        if (step >= STAGES)
+            cover("refill");
+        mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
+        mbarrier_expect(full(turn.slot), SLOT_BYTES);
+        requests.request(tiles(turn.slot), full(turn.slot));
+        turn.next();
+    }
+}
