@@ -18,8 +18,9 @@ INTRINSICS = (
 # Calls that order memory, copies or products, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 HOPPER = (
-    *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_expect", "mbarrier_wait", "copy_tensor"),
-    *("wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers", "take_registers"),
+    *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_expect", "mbarrier_wait"),
+    *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
+    "take_registers",
 )
 WAITS = ("copy_async_wait", "wgmma_wait")
 # Calls that say where something lies or when: each argument is off by one of its units.

@@ -49,6 +49,10 @@ _UNUSED_STRIDE = (
     "Of a K-contiguous tile with a 128-byte swizzle, products do not read the leading offset (PTX ISA, strides of "
     "matrix descriptors: not used, assumed to be 1)."
 )
+_WHOLE_CHANNELS = (
+    "Channels of an image that copies read are multiples of 16 bytes, and so are those of a step: no step begins at the "
+    "last channel."
+)
 _FEWER_REGISTERS = (
     "Registers that are not taken are not used: the compiler then allocates no more than there are at entry. Sums are "
     "the same, spills cost time only, and tests of the machine code look for the exchange."
@@ -62,6 +66,7 @@ EQUIVALENT = {
     "contraction_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
     "mma_floats.cuh within(step, steps) -> bound + 1": _EXTRA_STEP,
     "wgmma_ring.cuh matrix_descriptor(tile + first * 128, 16, ATOM) -> leading * 2": _UNUSED_STRIDE,
+    "wgmma_requests.cuh within(pixel[0], window.ks[1]) -> bound - 1": _WHOLE_CHANNELS,
     "contraction_wgmma.cu take_registers<ENTRY, TAKEN>() -> deleted": _FEWER_REGISTERS,
     "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "winograd_tile.cuh within(entry() + e * ENTRY_PACE, EXTENT) -> bound + 1": _PADDED_ROW,

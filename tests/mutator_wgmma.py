@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.workload import Workload
 
@@ -9,12 +10,13 @@ from gensor_kernels.operators.workload import Workload
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, both
     store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
-    tiles, and warpgroups that take these in turn."""
+    tiles, warpgroups that take these in turn, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd = matmul(255, 255, 256, trans_b=True)
     fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
     eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
+    image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
     return [
         _made("k-contiguous", nt, block_m=128, block_n=16, stages=2, raster=2),
         _made("two warpgroups", nt, block_m=128, block_n=32, consumers=2, block_k=128, stages=2),
@@ -25,6 +27,7 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _made("compiled epilogue", fused, block_n=16, stages=2),
+        _made("pixels", image, block_n=16, stages=2),
         _made("any epilogue, single columns", odd, block_n=16, stages=2, epilogue_fixed=0, vector_c=2),
     ]
 

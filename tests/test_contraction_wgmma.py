@@ -144,6 +144,8 @@ def test_faults_of_walking_blocks_are_named(name):
         (TALL | {"STAGES": 4, "BLOCK_K": 128, "dtype": "int8"}, 13),
         (PAIR | {"BLOCK_M": 128, "BLOCK_N": 160, "STAGES": 4, "PERSISTENT": 2}, 17),
         (PLAIN | {"BLOCK_M": 256, "BLOCK_N": 160, "CONSUMERS": 2, "STAGES": 3, "PERSISTENT": 1}, 13),
+        (TALL | PLAIN | {"STAGES": 4, "A_WINDOW": 1}, 13),
+        (PAIR | {"BLOCK_M": 128, "STAGES": 4, "PERSISTENT": 1, "A_WINDOW": 1, "B_LAYOUT": 1}, 22),
         # 64 sums of each of two tiles are added.
         (TALL | {"STAGES": 4, "dtype": "float8_e4m3fn"}, 13 + 16),
     ],

@@ -83,7 +83,7 @@ def named(group: str, name: str) -> Configuration:
         ("packed", ("packed first",)),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
-        ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns")),
+        ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels")),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),

@@ -74,7 +74,7 @@ def test_the_driver_is_told_rank_box_and_swizzle(monkeypatch):
         ctypes.memset(place, 7, 128)
         return len(asked) - 2
 
-    monkeypatch.setattr(device_maps, "_driver_function", lambda: function)
+    monkeypatch.setattr(device_maps, "_driver_function", {"cuTensorMapEncodeTiled": function}.get)
     assert device_maps.encode(described(packed(), A)) == b"\7" * 128
     # cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT16 1, INTERLEAVE_NONE 0, SWIZZLE_128B 3, L2_PROMOTION_L2_256B 3, fill NONE 0
     assert asked[0] == (1, 5, 1 << 20, [64, 8, 5, 1, 2], [128, 1024, 16, 8192], [64, 128, 1, 1, 1], [1] * 5)

@@ -1,6 +1,6 @@
-// Which boxes of A and B the steps of a tile take: those of plain matrices, or with A_WINDOW pixels of an image, each moved
-// by one tap of a filter, and what the filters hold of that tap. A tap has whole steps: behind its last channel copies
-// bring zeros of both.
+// Which boxes of A and B the steps of a tile take: those of plain matrices, or with A_WINDOW pixels of an image, each
+// moved by one tap of a filter, and what the filters hold of that tap. A tap has whole steps: behind its last channel
+// copies bring zeros of both.
 #pragma once
 #include "shared_rows.cuh"
 #include "wgmma_ring.cuh"

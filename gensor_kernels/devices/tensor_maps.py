@@ -25,11 +25,11 @@ Encode = Callable[[Described], bytes]
 
 
 @cache
-def _driver_function() -> Any:
-    """cuTensorMapEncodeTiled; BuildError where the driver has none (older than CUDA 12)."""
+def _driver_function(name: str) -> Any:
+    """A function of the driver library; BuildError where it has none of this name (older than CUDA 12)."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        function = library.cuTensorMapEncodeTiled
+        function = getattr(library, name)
     except (OSError, AttributeError) as error:
         raise BuildError(f"this driver encodes no tensor maps: {error}") from error
     function.restype = ctypes.c_int
@@ -41,21 +41,29 @@ def encode(wanted: Described) -> bytes:
     rank = len(wanted.extents)
     buffer = (ctypes.c_char * (MAP_BYTES + ALIGNMENT))()
     address = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
-    box = (*wanted.box, *(1 for _ in range(rank - 2)))
-    status = _driver_function()(
+    status = _driver_function("cuTensorMapEncodeIm2col" if wanted.pixels else "cuTensorMapEncodeTiled")(
         ctypes.c_void_p(address),
         ctypes.c_int(_TF32 if wanted.rounded else _TYPES[wanted.element]),
         ctypes.c_uint32(rank),
         ctypes.c_void_p(wanted.address),
         (ctypes.c_uint64 * rank)(*wanted.extents),
         (ctypes.c_uint64 * (rank - 1))(*wanted.strides),
-        (ctypes.c_uint32 * rank)(*box),
-        (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
+        *_box(wanted, rank),
         *(ctypes.c_int(each) for each in (_NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS)),
     )
     if status:
         raise BuildError(f"the driver refused a tensor map (CUresult {status}): {wanted}")
     return ctypes.string_at(address, MAP_BYTES)
+
+
+def _box(wanted: Described, rank: int) -> tuple[Any, ...]:
+    """What one copy moves: a box and steps through it; of an image the corners, channels, pixels, and steps."""
+    steps, pixels = ctypes.c_uint32 * rank, wanted.pixels
+    if pixels is None:
+        return steps(*wanted.box, *(1 for _ in range(rank - 2))), steps(*(1 for _ in range(rank)))
+    corner = ctypes.c_int * (rank - 2)
+    channels, count = (ctypes.c_uint32(each) for each in wanted.box)
+    return corner(*pixels.lower), corner(*pixels.upper), channels, count, steps(1, *pixels.step, 1)
 
 
 class Mapped:

@@ -74,8 +74,8 @@ class Pixels:
     @property
     def possible(self) -> bool:
         """Whether a map can say so (cuTensorMapEncodeIm2col, of four axes)."""
-        corners = (*self.lower, *self.upper)
-        return all(-MOST_CORNER <= x < MOST_CORNER for x in corners) and all(0 < x <= MOST_PIXEL_STEP for x in self.step)
+        near = all(-MOST_CORNER <= corner < MOST_CORNER for corner in (*self.lower, *self.upper))
+        return near and all(0 < step <= MOST_PIXEL_STEP for step in self.step)
 
 
 @dataclass(frozen=True)

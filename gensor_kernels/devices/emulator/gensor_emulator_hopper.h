@@ -20,8 +20,8 @@ DEVICE void mbarrier_wait(sptr<u64> barrier, u32 parity, CALLER) {
 DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, file, line);
 }
-DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2],
-                        sptr<u64> barrier, CALLER) {
+DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
+                        CALLER) {
     emulator::copy_pixels(to.address, &map, barrier.address, at, moved, file, line);
 }
 DEVICE void wgmma_fence(CALLER) {

@@ -89,7 +89,8 @@ static void deliver_row(Block &block, const TensorCopy &copy, u32 row, const int
         if (at[0] + (int)each <= (int)map.extent[0])
             place(to, source(copy, at, each), 16);
         else
-            for (u32 i = 0; i < each; ++i, ++at[0]) place(to + i * map.element, source(copy, at, 1), map.element);
+            for (u32 i = 0; i < each; ++i, ++at[0])
+                place(to + i * map.element, source(copy, at, 1), map.element);
         if (map.rounded)
             round_to_tf32(to, 16);
     }
@@ -99,7 +100,8 @@ static void deliver(Block &block, const TensorCopy &copy) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     int at[5];
     memcpy(at, copy.at, sizeof at);
-    for (u32 row = 0; row < map.box[1]; ++row, next_row(map, at)) deliver_row(block, copy, row, at);
+    for (u32 row = 0; row < map.box[1]; ++row, next_row(map, at))
+        deliver_row(block, copy, row, at);
     MBarrier &barrier = block.async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + map.box[1] * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
