@@ -50,7 +50,7 @@ _UNUSED_STRIDE = (
     "matrix descriptors: not used, assumed to be 1)."
 )
 _WHOLE_CHANNELS = (
-    "Channels of an image that copies read are multiples of 16 bytes, and so are those of a step: no step begins at the "
+    "Channels of an image that copies read are multiples of 16 bytes, and so are those of a step: none begins at the "
     "last channel."
 )
 _FEWER_REGISTERS = (
