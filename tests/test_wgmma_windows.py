@@ -4,6 +4,7 @@
 """
 
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import gensor_kernels
 from gensor_database.store import Store
 from gensor_kernels import conv2d, explain
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.resources import find_nvdisasm
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
@@ -48,6 +51,18 @@ def made(workload, **values):
 def test_convolutions_match_float64(workload, values):
     verdict = verify(made(workload, **values), workload, use_cache=False)
     assert verdict.outcome == "ok", verdict.detail
+
+
+def test_the_machine_code_copies_pixels(tmp_path):
+    workload = conv.workload(**SIZES, dtype="float16")
+    binary = compile_cubin(made(workload, block_m=128, consumers=2).source(), "sm_90a")
+    assert binary.error is None and binary.spill_bytes == 0, binary.log
+    tool, cubin = find_nvdisasm(), tmp_path / "pixels.cubin"
+    if tool is None:
+        pytest.skip("nvdisasm is not installed")
+    cubin.write_bytes(binary.cubin)
+    listing = subprocess.run([tool, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    assert listing.count("UTMALDG.4D.IM2COL") == listing.count("UTMALDG.5D") == 1
 
 
 def test_a_tap_has_whole_steps():

@@ -47,6 +47,7 @@ OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.c
 REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_packed", "conv2d bfloat16 nchw "),
+    ("contraction_wgmma", "conv2d float16 nhwc krsc "),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("gemv", "matmul bfloat16 k k "),
     ("winograd", "conv2d float32 winograd nchw "),
