@@ -17,7 +17,7 @@ from gensor_kernels.operators.workload import Workload
 from .mutator_configuration import Configuration
 from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
-from .mutator_wgmma import wgmma_programs
+from .mutator_wgmma import aligned_programs, wgmma_programs
 from .packeds import packed_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED
@@ -65,7 +65,7 @@ def configurations() -> list[Configuration]:
         *convolution_configurations(),
         *packed_configurations(),
         *_rows_configurations(),
-        *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs())),
+        *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs(), *aligned_programs())),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),

@@ -32,9 +32,25 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     ]
 
 
-def _made(name: str, workload: Workload, **values: int) -> tuple[str, str, str, Workload, dict[str, int]]:
+def aligned_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
+    """Operands that are copied first: along their lines and across, one element at a time and several, split, one
+    operand of two, batches."""
+    odd = matmul(77, 93, 75, batch=2)
+    turned = matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
+    even = matmul(77, 96, 76)
+    plain = {"block_n": 64, "stages": 2}
+    return [
+        _made("odd, split", odd, **plain, split_k=2, vector_c=2, group="aligned"),
+        _made("turned", turned, **plain, block_k=128, group="aligned"),
+        _made("one of two", even, **plain, group="aligned"),
+    ]
+
+
+def _made(
+    name: str, workload: Workload, *, group: str = "wgmma", **values: int
+) -> tuple[str, str, str, Workload, dict[str, int]]:
     base = {
         "block_m": 64, "block_n": 64, "block_k": 64, "persistent": 0, "stages": 3, "consumers": 1, "split_k": 1,
         "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1,
     }  # fmt: skip
-    return name, "wgmma", "sm_90", workload, base | values
+    return name, group, "sm_90", workload, base | values

@@ -53,6 +53,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
     known["gemv.cu"] = {"barrier"}
     known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES}
+    known["contraction_aligned.cu"] = known["contraction_wgmma.cu"]
     known["winograd.cu"] = ALL - {"warp_barrier"}
     known["contraction_packed.cu"] = ALL
     for family, orderings in known.items():

@@ -129,7 +129,7 @@ constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS
 static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT ? 64 : 32) <= (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 
-KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+DEVICE void compute_tiles(const MappedParams &params) {
     if (thread_index() == 0)
         make_ring();
     barrier();
@@ -145,3 +145,9 @@ KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
         multiply_tiles(params);
     }
 }
+
+#ifndef ALIGNED
+KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+    compute_tiles(params);
+}
+#endif

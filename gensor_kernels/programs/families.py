@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .attention import Attention
+from .contraction_aligned import ContractionAligned
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
 from .contraction_simt import ContractionSimt
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Family] = {
         ContractionPacked(),
         ContractionSimt(),
         ContractionWgmma(),
+        ContractionAligned(),
         Gemv(),
         RowsFamily(),
         Window(),

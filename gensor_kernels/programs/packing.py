@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
 from ..operators.conv_packed import WIDE, filters_aligned, packed
 from ..operators.conv_product import output_size
 from ..operators.dtypes import facts
+from .front import cost_of_front
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -113,13 +111,6 @@ def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
     lines = 0 if p.stay else p.groups * p.lines
     written = p.image_bytes + lines * p.line
     read = p.fetched + lines * p.source
-    # As partial sums do: see contraction_parts.reduction.
-    spilled = float(np.clip(written / (arch.l2_mb * 2**20) - 0.5, 0, 1))
-    dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
-    l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
-    moved = (read + spilled * written) / dram + (1 - spilled) * written / l2
     access = min(max(p.line, p.size), WIDE)
     issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
-    busy = issue / (SUBCORES * arch.sms * arch.clock_ghz * 1e3)
-    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
-    return max(moved, busy) + fixed, (1 - spilled) * written
+    return cost_of_front(read, written, issue, arch)

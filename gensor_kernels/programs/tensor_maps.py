@@ -10,10 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
 from ..errors import BuildError
 from ..operators.geometry import BATCH_AXES, Geometry, Strides, Window
-from .params import D_OFFSET, SIZE, TAIL_OFFSET
+from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
 
 #: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
@@ -26,7 +28,7 @@ STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
 #: Of an image (im2col, four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
 MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
-_POINTERS = struct.Struct("<2Q")
+_POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<2Q")
 _STRIDES = struct.Struct("<10q")
 _SIZES = struct.Struct("<4i2i")
 _STRIDES_OFFSET = D_OFFSET + 8
@@ -43,7 +45,8 @@ class TensorMap:
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
     Hopper kernels for float32 ask for the same, says that they do).  ``window``: a convolution's operand, of which a
-    row of k is one tap's channels: of a the pixels of an image, of b the filters.
+    row of k is one tap's channels: of a the pixels of an image, of b the filters.  ``copied_at``: a launch in front has
+    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs.
     """
 
     operand: str
@@ -52,6 +55,7 @@ class TensorMap:
     rows: int
     rounded: bool = field(default=False, repr=False)
     window: bool = field(default=False, repr=False)
+    copied_at: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,21 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
         rows = Window.unpack(packed, TAIL_OFFSET).ks[1]
         entries, own = (1, 1, k // rows), (0, 0, rows * own[3], *own[3:])
     unit, across = (rows, columns) if wanted.along_rows else (columns, rows)
+    apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
+    if wanted.copied_at is not None:
+        return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
     step = own[4] if wanted.along_rows else own[3]
-    axes = [(across, step), *((entries[i] if own[i] else 1, own[i]) for i in reversed(range(BATCH_AXES)))]
+    axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
     return _checked(_map(pointers[second], unit, axes, wanted), wanted)
+
+
+def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
+    """The map of a copy in the workspace, whose axes follow each other."""
+    (workspace,) = _POINTER.unpack_from(packed, WORKSPACE_OFFSET)
+    whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
+    strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
+    assert wanted.copied_at is not None
+    return _map(workspace + wanted.copied_at, unit, list(zip(extents, strides, strict=True)), wanted)
 
 
 def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -173,9 +189,10 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
     return {"a": (m, k), "b": (k, n)}
 
 
-def key(packed: bytes | bytearray) -> bytes:
-    """What maps depend on: equal keys, equal maps."""
-    return bytes(packed[: _POINTERS.size]) + bytes(packed[_STRIDES_OFFSET:KEY_END]) + bytes(packed[TAIL_OFFSET:SIZE])
+def key(packed: bytes | bytearray, copied: bool) -> bytes:
+    """What maps depend on, of an operand that is ``copied`` among them: equal keys, equal maps."""
+    own = bytes(packed[: _POINTERS.size]) + bytes(packed[_STRIDES_OFFSET:KEY_END]) + bytes(packed[TAIL_OFFSET:SIZE])
+    return own + bytes(packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size]) if copied else own
 
 
 def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:

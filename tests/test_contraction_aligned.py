@@ -1,0 +1,118 @@
+"""Hopper's products of operands that tensor copies cannot read: copied first, right under every order of events."""
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import matmul
+from gensor_kernels.operators.geometry import Geometry, Strides
+from gensor_kernels.programs import aligning, params
+from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.tensor_maps import TensorMap, described, key
+from gensor_tuner.pool import candidate
+from gensor_tuner.verify import verify
+
+from .emulated_store import isolate, rows
+from .lattices import ALIGNED, MMA, WGMMA
+
+ARCH = lookup("sm_90")
+PLAIN = {"block_m": 64, "block_n": 64, "block_k": 64, "persistent": 0, "stages": 2, "consumers": 1, "split_k": 1}
+ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1}
+
+
+def made(workload, **values):
+    program = ALIGNED.starters(workload, ARCH)[0].replace(**PLAIN | ENDS | values)
+    return candidate(ALIGNED, program, workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "values"),
+    [
+        (matmul.workload(512, 511, 587), {"split_k": 2}),
+        (matmul.workload(512, 512, 588, dtype="bfloat16", trans_a=True, trans_b=True), {"persistent": 1}),
+        (matmul.workload(512, 516, 588, dtype="int8"), {"block_k": 128, "vector_c": 16}),
+        (matmul.workload(512, 516, 588, dtype="float32", math="tf32", trans_a=True), {"block_k": 32, "vector_c": 16}),
+        (
+            matmul.workload(512, 516, 588, dtype="float8_e4m3fn", dtype_b="float8_e5m2"),
+            {"block_k": 128, "vector_c": 16},
+        ),
+    ],
+    ids=["both, split", "one of two, walking", "int8 turned", "tf32 turned", "8-bit floats"],
+)
+def test_products_match_float64(workload, values):
+    verdict = verify(made(workload, **values), workload, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+
+
+def test_what_is_copied_and_how():
+    """Along the operand's own unit stride where products can be formed so, else along k."""
+
+    def told(*sizes, **keywords):
+        found = aligning.copies(matmul.workload(*sizes, **keywords))
+        return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in found}
+
+    assert told(512, 512, 512) == {}
+    assert told(512, 512, 588) == {"a": ("k", 8, False)}
+    assert told(512, 511, 587) == {"a": ("k", 2, False), "b": ("n", 2, False)}
+    assert told(512, 512, 512, dtype="int8") == {"b": ("k", 1, True)}
+    assert told(510, 512, 512, dtype="float32", math="tf32", trans_a=True, trans_b=True) == {"a": ("k", 4, True)}
+    assert told(512, 511, 587, dtype="float32") == {}
+
+
+def test_families_share_the_workloads():
+    """What tensor copies read is contraction_wgmma's, the rest of its types contraction_aligned's."""
+    for sizes, dtype in (((512, 512, 512), "float16"), ((512, 512, 516), "float16"), ((8, 8, 8), "int8")):
+        workload = matmul.workload(*sizes, dtype=dtype)
+        assert [family.serves(workload, ARCH) for family in (WGMMA, ALIGNED)].count(None) == 1
+    assert "no warpgroup products" in ALIGNED.serves(matmul.workload(512, 512, 516), lookup("sm_89"))
+    assert ALIGNED.serves(matmul.workload(512, 512, 516, dtype="float32"), ARCH)
+
+
+def test_large_products_repay_the_copies_and_small_ones_do_not():
+    def best(family, *sizes):
+        space = FamilySpace(family, matmul.workload(*sizes), ARCH)
+        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
+
+    assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
+    assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
+
+
+def test_maps_of_copies_lie_in_the_workspace():
+    """Lines of whole 16 bytes, an entry only along axes of the batch that are not broadcast."""
+    strides = {"a": Strides((70_000, 0, 7_000), 99, 1), "b": Strides((1, 1, 1), 64, 1), "c": Strides((1, 1, 1), 64, 1)}
+    geometry = Geometry(sizes=(70, 64, 99), batch=(2, 3, 5), **strides)
+    packed = bytearray(
+        params.pack(geometry, params.tiling({"m": 64, "n": 64, "k": 64, "split": 1, "raster": 1}, geometry))
+    )
+    struct.pack_into("<Q", packed, params.WORKSPACE_OFFSET, 1 << 20)
+    wanted = TensorMap("a", False, 2, 64, copied_at=4096)
+    found, pitch = described(packed, wanted), 104 * 2
+    assert found.address == (1 << 20) + 4096 and found.extents == (99, 70, 5, 1, 2)
+    assert found.strides == (pitch, 70 * pitch, 16, 5 * 70 * pitch)
+    before = key(packed, True), key(packed, False)
+    struct.pack_into("<Q", packed, params.WORKSPACE_OFFSET, 1 << 21)
+    assert key(packed, True) != before[0] and key(packed, False) == before[1]
+
+
+def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+    """Steps of two, rows back to front, a batch that is broadcast, elements off whole accesses."""
+    isolate(monkeypatch, tmp_path)
+    workload = matmul.workload(512, 511, 587, batch=2)
+    strided = replace(workload, layout=(*workload.layout[:1], ("b", "s"), ("c", "n")))
+    with Store.open(tmp_path / "none.db") as store:
+        for each in (workload, strided):
+            store.add(*rows(made(each).program, each, ARCH, flatten(ALIGNED.source)))
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((3, 1, 70, 33)).astype(np.float16)
+    b = rng.standard_normal((4, 33, 90)).astype(np.float16)
+    with gensor_kernels.emulated("sm_90"):
+        for left, right in ((a, b[:, :, :45]), (a[:, :, ::-1], b[..., ::2]), (a[0, 0], b[0, :, 1:])):
+            assert gensor_kernels.explain(gensor_kernels.matmul, left, right).family == ALIGNED.name
+            wanted = left.astype(float) @ right.astype(float)
+            np.testing.assert_allclose(gensor_kernels.matmul(left, right), wanted, rtol=2e-3, atol=0.02)
