@@ -38,8 +38,6 @@ SERVED = [
     (WGMMA, "sm_90", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
     (WGMMA, "sm_90", workload(512, 512, 512, dtype="int8", trans_b=True)),
     (WGMMA, "sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
-    (ALIGNED, "sm_90", workload(1000, 1001, 517, dtype="bfloat16", epilogue=("bias", "gelu"))),
-    (ALIGNED, "sm_90", workload(512, 512, 512, dtype="int8")),
     (WGMMA, "sm_90", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]
