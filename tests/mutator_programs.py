@@ -158,6 +158,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
         _mma(f"mma {copies}", "sm_87", "floats", matmul(512, 512, 512, dtype="float32"), instruction=5, block_k=32),
+        _mma(f"mma {copies}", "sm_80", "doubles", matmul(255, 255, 255, dtype="float64"), instruction=8, block_k=8),
         mma(
             "norm, whole rows",
             normed("layernorm", matmul(256, 32, 256), 2),

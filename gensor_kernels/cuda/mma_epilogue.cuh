@@ -40,7 +40,7 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
         shared_base().as<ACC_TYPE>() + ((row + (lane >> 2)) * NORM_ROW + column + (lane & 3) * 2);
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
         UNROLL for (int half = 0; half < 2; ++half) {
-            Vec<8> pair;
+            Vec<2 * NORM_WORD> pair;
             pair.set(0, accumulators[i][j][2 * half]);
             pair.set(1, accumulators[i][j][2 * half + 1]);
             store_shared(own + ((i * 16 + half * 8) * NORM_ROW + j * 8), pair);

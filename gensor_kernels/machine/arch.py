@@ -19,11 +19,11 @@ else:
 
 #: Rate names, multiply-accumulates per clock per SM (see archs.toml).
 RATES = (
-    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8 peak_f64".split()  # noqa: SIM905
+    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_f64 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8".split()  # noqa: SIM905
 )
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
-    "float64": ("peak_f64", "fma_f64"),
+    "float64": ("mma_f64", "fma_f64"),
     "float32": ("fma_f32",),
     "tf32": ("peak_tf32", "mma_tf32", "fma_f32"),
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
@@ -32,7 +32,7 @@ _PEAK = {
     "int8": ("peak_s8", "mma_s8", "imad"),
     "int32": ("imad",),
     "complex64": ("fma_f32",),
-    "complex128": ("peak_f64", "fma_f64"),
+    "complex128": ("mma_f64", "fma_f64"),
 }
 #: FLOPs of the plain sum over those that a math mode does instead.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
