@@ -1,4 +1,4 @@
-"""float64 on tensor cores: the instructions' model, where the family serves them, and what they are predicted to win."""
+"""float64 on tensor cores: the instructions' model, where the family serves them, what they are predicted to win."""
 
 from __future__ import annotations
 

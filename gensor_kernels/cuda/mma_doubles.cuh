@@ -15,6 +15,9 @@ constexpr int FOURS = 2;
 constexpr int FOURS = 1;
 #endif
 constexpr bool DOUBLES = ELEMENT == 8;
+#ifndef SUM_TYPE
+#define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
+#endif
 
 #if INSTRUCTION >= 6
 template <int COUNT, int WORDS>

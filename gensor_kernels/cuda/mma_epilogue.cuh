@@ -50,7 +50,8 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
 #endif
 
 #if EPILOGUE_STAGED
-DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column,
+                        const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
     const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
         UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
@@ -68,7 +69,8 @@ DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int col
 }
 
 #else
-DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column,
+                        const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
     constexpr int BATCHES = FRAGMENTS_N / BATCH_FRAGMENTS;
     ROLLED for (int i = 0; i < FRAGMENTS_M * BATCHES; ++i) {
         ACC_TYPE values[BATCH_FRAGMENTS * 4];

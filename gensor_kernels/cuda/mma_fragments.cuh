@@ -13,7 +13,7 @@ static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 #if INSTRUCTION < 6
-DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if INSTRUCTION == 0
     mma_m16n8k16(d, a, b, IN_TYPE{});
 #elif INSTRUCTION == 1

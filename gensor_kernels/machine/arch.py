@@ -38,6 +38,8 @@ _PEAK = {
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Products of bfloat16 parts that stand for one of float32.
 BFLOAT16_PRODUCTS = 6
+#: Products of 8-bit slices that stand for one of float64, one of leading bits among them.
+SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
@@ -109,10 +111,13 @@ class Arch:
         return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
 
     def fastest(self, dtype: str, math: str = "ieee") -> float:
-        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32."""
+        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32, or,
+        where ``math`` allows it, those of 8-bit slices for one of float64."""
         best = self.peak(dtype, math)
         if dtype == "float32" and "bf16" in self.features:  # whatever else ``math`` allows
             best = max(best, self.peak("bfloat16") / BFLOAT16_PRODUCTS)
+        if dtype == "float64" and math == "ozaki" and "mma_m16n8k32_s8" in self.features:
+            best = max(best, self.peak("int8") / SLICE_PRODUCTS)
         return best
 
 

@@ -28,7 +28,7 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
-MOST_DOUBLES = 2048
+MOST_DOUBLES, MOST_SLICED = 2048, 1536
 #: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
 MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
@@ -93,8 +93,8 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 
 
 def words(e: Extents) -> int:
-    """Registers of an accumulator."""
-    return e.bytes_acc // 4
+    """Registers of an accumulator; sums of slices have one of integers beside it (slicing.py)."""
+    return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
 
 
 def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
@@ -202,7 +202,8 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate) * choices[0].products
     in_parts = choices[0].products > 1
-    most = MOST_DOUBLES if words(e) == 2 else MOST_WARP_OUTPUTS
+    beside = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
+    most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
@@ -230,7 +231,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
             "double_needs": held / 32 + 2 * fragments + 48,
-            "base_registers": held / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0) + widened,
+            "base_registers": held / 32 + 0.5 * fragments + 36 + beside + widened,
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
