@@ -17,9 +17,10 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
-from gensor_kernels.machine.arch import archs, lookup
+from gensor_kernels.machine.arch import SLICE_PRODUCTS, archs, lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.matmul import workload
+from gensor_kernels.operators.tolerance_sliced import LEAST_LEADING, SLICE_BITS, SLICES, loss
 from gensor_kernels.programs import params, slicing
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
@@ -171,6 +172,14 @@ def test_results_beyond_the_range_are_infinite_and_empty_sums_zero():
     assert np.array_equal(found, np.where(np.arange(16) == 3, -np.inf, np.inf)[None, :].repeat(16, 0))
     assert not counters.branches.get("again")
     assert not product("contraction_sliced", np.zeros((16, 0)), np.zeros((0, 16)))[0].any()
+
+
+def test_the_kernel_has_the_constants_that_the_bound_was_derived_with():
+    text = flatten("contraction_sliced.cu")
+    assert f"constexpr int SLICES = {SLICES}," in text and f"SLICE_BITS = {SLICE_BITS}," in text
+    assert f"constexpr i32 LEAST_LEADING = {LEAST_LEADING};" in text
+    assert loss(LEAST_LEADING) <= 0.9 and SLICE_PRODUCTS == 1 + SLICES * (SLICES + 1) // 2
+    assert slicing.MOST_K * SLICES * 64 * 64 < 2**31
 
 
 def test_parts_that_multiply_doubles_faster_are_refused():

@@ -5,7 +5,8 @@
 #include "slices.cuh"
 
 // Leading bits of a row times those of a column, summed, from which on what is left out, at most 1.52 * 2^-60 of a term
-// of the largest elements, and the roundings of sums stay within DGEMM's bound (operators/tolerance_sliced.py).
+// of the largest elements, and the roundings of sums stay within the bound of double sums
+// (operators/tolerance_sliced.py).
 constexpr i32 LEAST_LEADING = 512;
 
 using DoubleSums = double[FRAGMENTS_M][FRAGMENTS_N][4];

@@ -12,14 +12,15 @@ import numpy as np
 
 from ..machine.arch import SLICE_PRODUCTS, Arch
 from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
+from ..operators.tolerance_sliced import SLICES
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 #: The math mode that allows it.
 MATH = "ozaki"
-#: slices.cuh: digits of an element, and what is written of it.
-SLICES, WRITTEN_SLICES = 9, 10
+#: What slices.cuh writes of an element: its digits, and its leading bits.
+WRITTEN_SLICES = SLICES + 1
 #: Longest sums: SLICES products of digits of at most 64 each are added in 32 bits.
 MOST_K = (2**31 - 1) // (SLICES * 64 * 64)
 SLICE_THREADS, LINES_PER_BLOCK = 256, 8
