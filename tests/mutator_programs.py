@@ -183,7 +183,7 @@ def _sliced_configurations() -> list[Configuration]:
     ends = {"epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "vector_c": 8}
     odd, wide = (matmul(size, size, size, dtype="float64", math="ozaki") for size in (255, 256))
     return [
-        Configuration("slices", "sliced", "sm_87", odd, base | ends | {"raster": 2}),
+        Configuration("slices", "sliced", "sm_87", odd, base | ends | {"raster": 2, "warp_m": 32}),
         Configuration("slices, direct", "sliced", "sm_87", wide, base | ends | {"epilogue_staged": 0, "vector_c": 16}),
     ]
 

@@ -42,7 +42,7 @@ def sliced(workload: Workload) -> Workload:
     k = SLICE_PRODUCTS * pitch(workload.size["k"])
     return Workload(
         operator=workload.operator,
-        sizes=tuple((workload.size | {"k": k}).items()),
+        sizes=tuple({**workload.size, "k": k}.items()),
         dtypes=(("a", "int8"), ("b", "int8"), ("c", "float64")),
         accumulator="float64",
         math="ieee",
