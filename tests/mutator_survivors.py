@@ -34,12 +34,12 @@ _EMPTY_GROUPS = (
     "nothing."
 )
 _SUMMED_PLAINLY = (
-    "Sums of leading bits are then too small, and the block sums by multiply-adds: right, and slower. That a block does "
-    "not where slices suffice is asserted in test_sliced_products.py."
+    "Sums of leading bits are then too small, and the block sums by multiply-adds: right, and slower. That it does not "
+    "where slices suffice is asserted in test_sliced_products.py."
 )
 _NEXT_SLICE = (
-    "Behind the last row of a slice lies the next slice, and exponents behind the last one. What is read of them belongs "
-    "to outputs past the edge, which are not stored, and whose sums nobody looks at."
+    "Behind the last row of a slice lies the next slice, and exponents behind the last one. What is read of them goes "
+    "into outputs past the edge, which are not stored, and whose sums nobody looks at."
 )
 _WHOLE_ROWS_OF_SLICES = "Rows of slices are multiples of 16 bytes: no access begins at the last byte."
 _ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
