@@ -67,7 +67,6 @@ def configurations() -> list[Configuration]:
         *_rows_configurations(),
         *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs(), *aligned_programs())),
         *_sliced_configurations(),
-        *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs())),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),
