@@ -43,6 +43,8 @@ SAMPLE: dict[str, Workload] = {
     "linear int8": quantised.workload(16, 4096, 4096, bits=8),
     "linear int4": quantised.workload(16, 4096, 4096, bits=4, group=128),
     "matmul fp32": matmul.workload(2048, 2048, 2048, dtype="float32"),
+    "matmul fp64": matmul.workload(2048, 2048, 2048, dtype="float64"),
+    "matmul fp64, slices": matmul.workload(2048, 2048, 2048, dtype="float64", math="ozaki"),
     "matmul complex64": matmul.workload(1024, 1024, 1024, dtype="complex64"),
     "swiglu fp16": gated.workload("swiglu", 2048, 2048, 2048),
     "ragged_matmul fp16": ragged.workload(8, 2048, 2048, 2048),

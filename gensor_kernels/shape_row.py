@@ -65,7 +65,8 @@ DTYPES = {
     dtype_name(dtype, math): (dtype, math)
     for math in reversed(MATHS)
     for dtype in NAMES
-    if math == "ieee" or (facts(dtype).is_complex if math == "3m" else dtype == "float32")
+    if math == "ieee"
+    or (facts(dtype).is_complex if math == "3m" else dtype == ("float64" if math == "ozaki" else "float32"))
 }
 
 

@@ -42,7 +42,7 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        return f"contraction_{kind}" if kind in ("aligned", "mma", "packed", "simt", "wgmma") else kind
+        return f"contraction_{kind}" if kind in ("aligned", "mma", "packed", "simt", "sliced", "wgmma") else kind
 
     @cached_property
     def candidate(self) -> Candidate:

@@ -66,6 +66,7 @@ def configurations() -> list[Configuration]:
         *packed_configurations(),
         *_rows_configurations(),
         *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs(), *aligned_programs())),
+        *_sliced_configurations(),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),
         *window_configurations(),
@@ -158,6 +159,7 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
         _mma(f"mma {copies}", "sm_87", "floats", matmul(512, 512, 512, dtype="float32"), instruction=5, block_k=32),
+        _mma(f"mma {copies}", "sm_80", "doubles", matmul(255, 255, 255, dtype="float64"), instruction=8, block_k=8),
         mma(
             "norm, whole rows",
             normed("layernorm", matmul(256, 32, 256), 2),
@@ -171,6 +173,17 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),
         mma("prologue", prepared(NORM, half, "float32"), **deep, materialised=int(not old)),
         mma("prologue, scalar", prepared(("bias", "sigmoid"), odd), **scalar, materialised=int(not old)),
+    ]
+
+
+def _sliced_configurations() -> list[Configuration]:
+    """Single elements through shared memory, and pairs straight from registers."""
+    base = {"block_m": 32, "block_n": 32, "block_k": 32, "warp_m": 16, "warp_n": 16, "stages": 3, "raster": 1}
+    ends = {"epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "vector_c": 8}
+    odd, wide = (matmul(size, size, size, dtype="float64", math="ozaki") for size in (255, 256))
+    return [
+        Configuration("slices", "sliced", "sm_87", odd, base | ends | {"raster": 2, "warp_m": 32}),
+        Configuration("slices, direct", "sliced", "sm_87", wide, base | ends | {"epilogue_staged": 0, "vector_c": 16}),
     ]
 
 

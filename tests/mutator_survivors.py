@@ -33,6 +33,15 @@ _EMPTY_GROUPS = (
     "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
     "nothing."
 )
+_SUMMED_PLAINLY = (
+    "Sums of leading bits are then too small, and the block sums by multiply-adds: right, and slower. That it does not "
+    "where slices suffice is asserted in test_sliced_products.py."
+)
+_NEXT_SLICE = (
+    "Behind the last row of a slice lies the next slice, and exponents behind the last one. What is read of them goes "
+    "into outputs past the edge, which are not stored, and whose sums nobody looks at."
+)
+_WHOLE_ROWS_OF_SLICES = "Rows of slices are multiples of 16 bytes: no access begins at the last byte."
 _ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
 
 _NO_COLUMN = (
@@ -81,6 +90,13 @@ EQUIVALENT = {
         for copies in ("cp.async", "registers")
         for what in ("first, params.n", "column, BLOCK_N", "column, params.n")
     },
+    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), "
+    "extent) -> bound + 1": _NEXT_SLICE,
+    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), "
+    "extent) -> bound - 1": _SUMMED_PLAINLY,
+    "sliced: mma_tiles.cuh within(k, k_left) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
+    "slices.cuh within(first, pitch) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
+    "slices.cuh within(number, rows + (i64)params.batch * params.n) -> bound - 1": _SUMMED_PLAINLY,
     "ragged.cuh within(first, params.batch + 1) -> bound + 1": _EMPTY_GROUPS,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,

@@ -94,7 +94,8 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
         "3: has 3 fields where the header has 5\n",
         "5: column 'op': 'matmull' is not one of matmul, batched_matmul, grouped_matmul, gemv, ragged_matmul",
         "6: column 'op': is required here and is missing or empty\n",
-        "7: column 'dtype': 'float16' is not one of fp64, fp32, tf32, fp32_winograd, fp16, bf16, int8, complex64",
+        "7: column 'dtype': 'float16' is not one of fp64, fp64_ozaki, fp32, tf32, "
+        "fp32_winograd, fp16, bf16, int8, complex64",
         "8: is not a CSV row: unexpected end of data (is a quote not closed?)\n",
     ):
         assert f"bad.csv:{words}" in err

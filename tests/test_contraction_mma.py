@@ -12,6 +12,7 @@ from tests.contraction_harness import Case, Problem, mma
 SM75 = {"ASYNC": 0, "STAGES": 2}
 TF32 = {"MATH_TF32": 1, "INSTRUCTION": 2, "BLOCK_K": 16}
 FLOAT = {"INSTRUCTION": 5, "BLOCK_K": 32}
+DOUBLE = {"INSTRUCTION": 8, "BLOCK_K": 8}
 INT8 = {"INSTRUCTION": 3, "BLOCK_K": 64}
 NARROW = SM75 | {"A_VECTOR": 2, "B_VECTOR": 2, "C_VECTOR": 2}
 SKINNY = {"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "WARP_M": 16, "WARP_N": 16, "STAGES": 4}
@@ -47,6 +48,21 @@ KERNELS = {
         mma("float32", **FLOAT | SM75 | {"A_VECTOR": 4, "B_VECTOR": 4, "C_VECTOR": 4, "EPILOGUE_STAGED": 0}),
         Case(67, 69, 101),
     ),
+    "double nn": (mma("float64", **DOUBLE), Case(67, 70, 38, epilogue=("bias", "gelu"))),
+    "double nt": (mma("float64", b="k", SPLIT=1, **DOUBLE | {"BLOCK_K": 4}), Case(66, 74, 70, split=3)),
+    "double tn": (
+        mma("float64", a="m", INSTRUCTION=6, BLOCK_K=16, BLOCK_M=80, BLOCK_N=48, WARP_M=16, WARP_N=24),
+        Case(82, 50, 90, raster=2, epilogue=("add", "tanh")),
+    ),
+    "double tt": (
+        mma("float64", a="m", b="k", INSTRUCTION=7, BLOCK_K=32, STAGES=2),
+        Case(66, 70, 132, batch=(1, 1, 3)),
+    ),
+    "double odd": (
+        mma("float64", A_VECTOR=8, B_VECTOR=8, C_VECTOR=8, EPILOGUE_STAGED=0, **SM75, **DOUBLE),
+        Case(67, 69, 101, epilogue=("scale", "relu")),
+    ),
+    "double ss": (mma("float64", a="s", b="s", c="s", **DOUBLE), Case(67, 69, 21, epilogue=("bias",))),
     "i8 nt": (mma("int8", b="k", **INT8), Case(80, 84, 208, epilogue=("bias", "relu"), integer_steps=2)),
     "i8 nn": (mma("int8", "int8", **INT8), Case(80, 80, 208)),
     "i8 tn": (mma("int8", "float16", a="m", **INT8), Case(80, 80, 208, epilogue=("scale", "bias"))),
@@ -116,7 +132,9 @@ def test_compiles_for_every_target_without_spills():
     old = [mma(INSTRUCTION=1, **SM75), mma("int8", b="k", **INT8 | SM75 | fixed | {"INSTRUCTION": 4})]
     kernels = {"sm_75": old, "sm_87": [mma(SPLIT=1), mma("int8", b="k", **INT8, **fixed)]}
     floats = [mma("float32", b=b, BLOCK_M=128, WARP_M=64, **FLOAT, **fixed) for b in "kn"]
-    kernels |= {"sm_80": [mma(**fixed), *floats], "sm_90a": [mma(**fixed), *floats]}
+    doubles = [mma("float64", b=b, BLOCK_M=128, WARP_M=64, **DOUBLE, **fixed) for b in "kn"]
+    kernels |= {"sm_80": [mma(**fixed), *floats, *doubles], "sm_90a": [mma(**fixed), *floats, *doubles]}
+    kernels["sm_90a"] += [kernel.with_constants(INSTRUCTION=code, BLOCK_K=16) for kernel in doubles for code in (6, 7)]
     kernels |= {"sm_86": [mma("float32", **TF32, **fixed)], "sm_89": [mma("bfloat16", **fixed)]}
     requests = [(k.source(), target) for target in TARGETS for k in kernels.get(target, [mma(**fixed)])]
     for (_, target), binary in zip(requests, compile_many(requests), strict=True):
@@ -158,6 +176,7 @@ def test_hot_loop_and_access_widths_in_sass(tile, most):
         ({"A_VECTOR": 2}, "cp.async copies"),
         ({"INSTRUCTION": 2}, "does not multiply"),
         ({"INSTRUCTION": 5, "IN_TYPE": "float", "BLOCK_K": 24}, "whole fragments of 64 bytes"),
+        ({"INSTRUCTION": 6, "IN_TYPE": "double", "ACC_TYPE": "double", "BLOCK_K": 8}, "fragments of the instruction"),
         ({"C_UNIT": 0}, "one by one"),
         ({"A_UNIT": 0}, "one by one"),
     ],

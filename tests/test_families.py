@@ -64,7 +64,7 @@ def test_a_compile_time_epilogue_binds_its_codes():
 
 
 def test_families_say_why_they_do_not_serve():
-    assert "float64" in str(MMA.serves(workload(8, 8, 8, dtype="float64"), lookup("sm_80")))
+    assert "complex64" in str(MMA.serves(workload(8, 8, 8, dtype="complex64"), lookup("sm_80")))
     assert "sm_75" in str(MMA.serves(workload(8, 8, 8, dtype="bfloat16"), lookup("sm_75")))
     assert "tf32" in str(MMA.serves(workload(8, 8, 8, dtype="float32", math="tf32"), lookup("sm_75")))
     floats = workload(512, 512, 512, dtype="float32")
@@ -73,7 +73,7 @@ def test_families_say_why_they_do_not_serve():
     )
     assert "384" in str(MMA.serves(floats.with_sizes(k=383), lookup("sm_80")))
     assert "plain sums" in str(MMA.serves(workload(512, 512, 512, dtype="float32", out="float16"), lookup("sm_80")))
-    served = Space(workload(17, 17, 8, dtype="float64"), lookup("sm_80"))
+    served = Space(workload(17, 17, 8, dtype="float64"), lookup("sm_86"))
     assert [x.family.name for x in served.families] == ["contraction_simt"]
     with pytest.raises(KeyError):
         served.family("contraction_mma")

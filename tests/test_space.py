@@ -151,7 +151,7 @@ def test_restricting_a_lattice_to_nothing_is_an_error():
 def test_no_family_is_an_error_with_every_reason(monkeypatch):
     monkeypatch.setattr(type(SIMT), "serves", lambda self, problem, arch: "not today")
     with pytest.raises(UnsupportedError, match=r"contraction_mma: .*; contraction_simt: not today"):
-        Space(workload(17, 17, 8, dtype="float64"), lookup("sm_80"))
+        Space(workload(17, 17, 8, dtype="float64"), lookup("sm_86"))
 
 
 def test_a_program_of_another_lattice_is_refused():

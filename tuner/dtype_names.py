@@ -5,6 +5,7 @@ from __future__ import annotations
 #: Name -> (operand dtype, math mode); the accumulator follows from the operand dtype.
 DTYPES = {
     "fp64": ("float64", "ieee"),
+    "fp64_ozaki": ("float64", "ozaki"),
     "fp32": ("float32", "ieee"),
     "tf32": ("float32", "tf32"),
     "fp32_winograd": ("float32", "winograd"),

@@ -119,7 +119,9 @@ class Problem:
             return rng.integers(0, 2, operand.shape).astype(np.float64)
         own = self.operator.draw(self.workload, operand.name, rng, operand.shape)
         drawn = draw(rng, operand.shape, name) if own is None else round_to(name, own)
-        return np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
+        drawn = np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
+        spread = self.case.spread
+        return np.ldexp(drawn, rng.integers(-spread, spread + 1, drawn.shape)) if spread else drawn
 
     def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
         operation, shape = epilogue.OPERATIONS[name], self.out.shape

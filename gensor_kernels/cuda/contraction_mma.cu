@@ -7,8 +7,8 @@
 //
 // Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
-//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh). OUT_TYPE: half_t, bfloat16_t, float; for i8 also
-//     i32 and i8. Instructions 0, 2, 3, 5 and ASYNC 1 need sm_80; 1 and 4 run from sm_75 on.
+//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh); double, double, 6 to 8. OUT_TYPE: half_t,
+//     bfloat16_t, float; for i8 also i32, i8; for double double. 6, 7 need sm_90; 0, 2, 3, 5, 8, ASYNC 1 need sm_80.
 //   X_STORED: IN_TYPE; where that is half_t or bfloat16_t also e4m3_t, e5m2_t, i8, and for B u4x2_t (which needs
 //   B_LAYOUT
 //     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
@@ -16,10 +16,10 @@
 //   PROLOGUE without MATERIALISED: ASYNC 0; MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
 //   SCALED 1 or 2: GROUP 0, or a multiple of 32 that divides BLOCK_K or is a multiple of it, WARP_M * WARP_N <= 2560,
 //     and no GATE
-//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (spills beyond about 64 x 64), MATRICES = 2
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (double: 2048; spills beyond), MATRICES = 2
 //     with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
-//   BLOCK_K * N % 256 == 0, with INSTRUCTION 5 % 512; B_LAYOUT 1: BLOCK_N * E % 16 == 0
+//   BLOCK_K * N % 256 == 0, with INSTRUCTION 5 and 7 % 512, 6 % 1024; B_LAYOUT 1: BLOCK_N * E % 16 == 0
 //   X_VECTOR in 1, 2, 4, 8, 16 and >= size of X_STORED; X_UNIT 0 needs X_VECTOR == that size and X_LAYOUT 0
 //   ASYNC 1: 2 <= STAGES <= 6, A_VECTOR and B_VECTOR >= 4; ASYNC 0: STAGES == 2
 //   copies of a thread per operand and step (mma_tiles.cuh: PASSES * COLUMNS) <= 64, along M or N <= 32; that is, with
@@ -33,20 +33,20 @@
 //   MASKED 1: A_WINDOW or B_WINDOW is 1 or 2, and rows and columns of the filter are 31 or fewer together
 //
 // Shared bytes = max(STAGES * (BLOCK_M * H of A + MATRICES * BLOCK_N * H of B) * BLOCK_K / 8,
-//   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 4 : 0)
+//   EPILOGUE_STAGED ? WARPS * 16 * WARP_N * size of ACC_TYPE : 0)
 //
 // Bank conflicts: none at any legal tile size for 16-bit operands of either layout, for K-contiguous operands of
-// every type, for the copies and for the epilogue. M- or N-contiguous float (tf32) is conflict-free too, though read
-// with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise. Pieces that
-// are widened to more than 16 bytes on their way in are stored two-way (four-way) where a row has more than 128 bytes.
-// SWIZZLE 0 conflicts unless the rows are an odd number of chunks (16 bytes).
+// every type, for the copies and for the epilogue. M- or N-contiguous float (tf32) and double are conflict-free too,
+// though read with plain loads; M- or N-contiguous i8 is where its rows hold a multiple of 64 bytes, two-way otherwise.
+// Pieces that are widened to more than 16 bytes on their way in are stored two-way (four-way) where a row has more than
+// 128 bytes. SWIZZLE 0 conflicts unless the rows are an odd number of chunks (16 bytes).
 //
 // Global accesses: A and B move X_VECTOR bytes at a time, C moves C_VECTOR and partial sums of a split 16 (with
 // EPILOGUE_STAGED 0 at most two outputs). The only others are operands of the epilogue: vectors where adjacent and
 // aligned, else element by element; EPILOGUE_CODES 31 compiles none of them in.
 
 #ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32, or in parts), i8
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32, or in parts), i8, double
 #endif
 #ifndef A_STORED
 #define A_STORED IN_TYPE // elements of A in memory: IN_TYPE, or widened to it: e4m3_t, e5m2_t, i8
@@ -61,16 +61,16 @@
 #define GROUP 0 // elements of k that share a scale; 0: all
 #endif
 #ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8, double
 #endif
 #ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators: float; i32 for i8 operands
+#define ACC_TYPE float // accumulators: float; i32 for i8 operands, double for double
 #endif
 #ifndef MATH_TF32
 #define MATH_TF32 0 // 1: float operands are rounded to tf32
 #endif
 #ifndef INSTRUCTION
-#define INSTRUCTION 0 // 0 m16n8k16, 1 m16n8k8 (half_t), 2 m16n8k8 tf32, 3 m16n8k32 i8, 4 m8n8k16 i8, 5 six m16n8k16
+#define INSTRUCTION 0 // 0, 1 m16n8k16, k8; 2 m16n8k8 tf32; 3, 4 m16n8k32, m8n8k16 i8; 5 six m16n8k16; 6 to 8 doubles
 #endif
 #ifndef A_LAYOUT
 #define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
@@ -184,7 +184,7 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(MATRICES * WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
+static_assert(MATRICES * WARP_M * WARP_N <= (DOUBLES ? 2048 : 5120), "The accumulators do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
 static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
@@ -195,10 +195,11 @@ static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not
 static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1
               : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
               : same_type<IN_TYPE, float>      ? INSTRUCTION == (MATH_TF32 ? 2 : 5)
+              : same_type<IN_TYPE, double>     ? INSTRUCTION >= 6 && INSTRUCTION <= 8
                                                : INSTRUCTION == 3 || INSTRUCTION == 4,
               "This instruction does not multiply this type.");
-static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
-              "Integers accumulate in i32, the others in float.");
+static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, double> == DOUBLES,
+              "Integers accumulate in i32, doubles in double, the others in float.");
 
 DEVICE void compute_tile(const Params &params) {
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);

@@ -23,6 +23,8 @@
 //   mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                         (sm_80)
 //   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
+//   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)
+//   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
 //   round_tf32(float) -> u32                        nearest, ties away from zero (sm_80)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest

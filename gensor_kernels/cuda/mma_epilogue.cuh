@@ -40,7 +40,7 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
         shared_base().as<ACC_TYPE>() + ((row + (lane >> 2)) * NORM_ROW + column + (lane & 3) * 2);
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
         UNROLL for (int half = 0; half < 2; ++half) {
-            Vec<8> pair;
+            Vec<2 * NORM_WORD> pair;
             pair.set(0, accumulators[i][j][2 * half]);
             pair.set(1, accumulators[i][j][2 * half + 1]);
             store_shared(own + ((i * 16 + half * 8) * NORM_ROW + j * 8), pair);
@@ -50,7 +50,8 @@ DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
 #endif
 
 #if EPILOGUE_STAGED
-DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column,
+                        const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
     const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
     ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
         UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
@@ -68,7 +69,8 @@ DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int col
 }
 
 #else
-DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column, const Accumulators &accumulators) {
+DEVICE void finish_warp(const Params &params, const Tile &tile, int row, int column,
+                        const ACC_TYPE (&accumulators)[FRAGMENTS_M][FRAGMENTS_N][4]) {
     constexpr int BATCHES = FRAGMENTS_N / BATCH_FRAGMENTS;
     ROLLED for (int i = 0; i < FRAGMENTS_M * BATCHES; ++i) {
         ACC_TYPE values[BATCH_FRAGMENTS * 4];

@@ -1,16 +1,19 @@
 // Matrix fragments of the tensor-core family: shared tile -> registers -> mma.sync.
 //
-// Every instruction is used in one shape: a step of 32 bytes of k, 16 rows of A in four registers, 8 columns of B in
-// two. With g = lane / 4 and t = lane % 4, register i of A holds 4 bytes of k from 16 * (i / 2) + 4 * t on, of row
-// g + 8 * (i % 2); register i of B holds those from 16 * i + 4 * t on, of column g. An accumulator holds columns
-// 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a quarter of that each.
+// Every instruction but those of doubles (mma_doubles.cuh) is used in one shape: a step of 32 bytes of k, 16 rows of A
+// in four registers, 8 columns of B in two. With g = lane / 4 and t = lane % 4, register i of A holds 4 bytes of k from
+// 16 * (i / 2) + 4 * t on, of row g + 8 * (i % 2); register i of B holds those from 16 * i + 4 * t on, of column g. An
+// accumulator holds columns 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a
+// quarter of that each.
 #pragma once
-#include "mma_tiles.cuh"
+#include "mma_doubles.cuh"
 
-constexpr int K_STEP_BYTES = 32, K_STEP = K_STEP_BYTES * 8 / NARROW, K_STEPS = BLOCK_K / K_STEP;
+constexpr int K_STEP_BYTES = 32 * FOURS, K_STEP = K_STEP_BYTES * 8 / NARROW, K_STEPS = BLOCK_K / K_STEP;
+static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
-DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if INSTRUCTION < 6
+DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if INSTRUCTION == 0
     mma_m16n8k16(d, a, b, IN_TYPE{});
 #elif INSTRUCTION == 1
@@ -34,6 +37,7 @@ DEVICE void multiply(ACC_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     }
 #endif
 }
+#endif
 
 // Reads one operand's fragments for a warp. COUNT fragments of ENTRIES rows (A: 16) or columns (B: 8) each, of
 // REGISTERS (A: 4, B: 2) 8 x 16-byte matrices; B's are read two at a time.

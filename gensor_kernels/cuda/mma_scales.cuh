@@ -5,7 +5,7 @@
 #include "contraction.cuh"
 #include "mma_widen.cuh"
 
-using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
+using Accumulators = SUM_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
 #if SCALED
 static_assert(GROUP % 32 == 0 && (GROUP <= BLOCK_K ? GROUP == 0 || BLOCK_K % GROUP == 0 : GROUP % BLOCK_K == 0),

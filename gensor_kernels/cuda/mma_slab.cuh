@@ -11,8 +11,8 @@ constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_
 constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_WIDTH);
 static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
-constexpr int SLAB_BYTES = 16 * WARP_N * 4;
-using SlabRows = SharedRows<SWIZZLE_WORDS, WARP_N * 4>;
+constexpr int SLAB_WORD = (int)sizeof(ACC_TYPE), SLAB_BYTES = 16 * WARP_N * SLAB_WORD;
+using SlabRows = SharedRows<SLAB_WORD == 8 ? SWIZZLE_QUADS : SWIZZLE_WORDS, WARP_N * SLAB_WORD>;
 
 // Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each.
 constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
@@ -22,10 +22,10 @@ DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N
     const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
     UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
         UNROLL for (int half = 0; half < 2; ++half) {
-            Vec<8> pair;
+            Vec<2 * SLAB_WORD> pair;
             pair.set(0, accumulators[j][2 * half]);
             pair.set(1, accumulators[j][2 * half + 1]);
-            store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2) * 4), pair);
+            store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2) * SLAB_WORD), pair);
         }
     }
 }
@@ -33,8 +33,8 @@ DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N
 // A lane's WIDTH values of a group, in accesses of 16 bytes. Where they are 2 or 4 chunks, lanes start at different
 // ones (picked by `turn`), so that the 8 lanes that are served together fall into different banks.
 DEVICE void load_slab_group(sptr<u8> slab, int group, ACC_TYPE *values) {
-    constexpr int BYTES = minimum(16, WIDTH * 4), CHUNKS = WIDTH * 4 / BYTES, EACH = BYTES / 4;
-    const int row = group / ROW_GROUPS, byte = group % ROW_GROUPS * WIDTH * 4;
+    constexpr int BYTES = minimum(16, WIDTH * SLAB_WORD), CHUNKS = WIDTH * SLAB_WORD / BYTES, EACH = BYTES / SLAB_WORD;
+    const int row = group / ROW_GROUPS, byte = group % ROW_GROUPS * WIDTH * SLAB_WORD;
     const int turn = CHUNKS == 1 ? 0 : ((thread_index() & 7) / (8 / CHUNKS) ^ SlabRows::flip(row)) & (CHUNKS - 1);
     Vec<BYTES> loaded[CHUNKS];
     UNROLL for (int c = 0; c < CHUNKS; ++c) loaded[c] =

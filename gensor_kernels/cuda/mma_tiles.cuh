@@ -40,6 +40,7 @@ struct OperandTile {
     static constexpr bool SPREAD = HELD > NARROW; // read in the order of k in which the other operand is
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
                                         : SPREAD                       ? (NARROW == 4 ? SWIZZLE_QUADS : SWIZZLE_WORDS)
+                                        : ELEMENT == 8                 ? SWIZZLE_WORDS
                                         : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
                                         : ELEMENT == 4                 ? SWIZZLE_WORDS
                                                                        : SWIZZLE_BYTES;

@@ -44,7 +44,7 @@ struct SpreadLoader {
     }
 };
 
-template <class Shape, int COUNT, int REGISTERS, bool SPREAD = Shape::SPREAD>
+template <class Shape, int COUNT, int REGISTERS, bool SPREAD = Shape::SPREAD, bool OF_DOUBLES = DOUBLES>
 struct LoaderOf {
     using Type = FragmentLoader<Shape, COUNT, REGISTERS>;
     static constexpr int WORDS = REGISTERS; // of a fragment as it is read
@@ -52,6 +52,11 @@ struct LoaderOf {
 template <class Shape, int COUNT, int REGISTERS>
 struct LoaderOf<Shape, COUNT, REGISTERS, true> {
     using Type = SpreadLoader<Shape, COUNT, REGISTERS>;
+    static constexpr int WORDS = Type::WORDS;
+};
+template <class Shape, int COUNT, int REGISTERS>
+struct LoaderOf<Shape, COUNT, REGISTERS, false, true> {
+    using Type = DoubleLoader<Shape, COUNT, REGISTERS>;
     static constexpr int WORDS = Type::WORDS;
 };
 

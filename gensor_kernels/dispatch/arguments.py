@@ -16,7 +16,9 @@ from ..errors import UnsupportedError
 from ..operators.epilogue import GATES, NORMS, OPERATIONS
 from .shapes import product_shapes
 
-PRECISIONS = (None, "ieee", "tf32", "3m")
+PRECISIONS = (None, "ieee", "tf32", "3m", "ozaki")
+#: What types other than complex ones may be computed with beside their own arithmetic.
+MATH_OF = {"float32": "tf32", "float64": "ozaki"}
 
 #: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
 WIDER_RESULTS = {
@@ -197,7 +199,7 @@ def resolve(
     # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
     plain = not steps and result == promoted and not (batch and result.name == "bfloat16") and not any(conjugated)
     one_call = plain and not (batch and result.name == "float16")
-    takes = "3m" if inputs.kind == "c" else "tf32" if inputs == np.float32 else "ieee"
+    takes = "3m" if inputs.kind == "c" else MATH_OF.get(inputs.name, "ieee")
     math = math if math == takes else "ieee"
     return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
 

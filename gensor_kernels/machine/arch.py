@@ -19,11 +19,11 @@ else:
 
 #: Rate names, multiply-accumulates per clock per SM (see archs.toml).
 RATES = (
-    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8 peak_f64".split()  # noqa: SIM905
+    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_f64 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8".split()  # noqa: SIM905
 )
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
-    "float64": ("peak_f64", "fma_f64"),
+    "float64": ("mma_f64", "fma_f64"),
     "float32": ("fma_f32",),
     "tf32": ("peak_tf32", "mma_tf32", "fma_f32"),
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
@@ -32,12 +32,14 @@ _PEAK = {
     "int8": ("peak_s8", "mma_s8", "imad"),
     "int32": ("imad",),
     "complex64": ("fma_f32",),
-    "complex128": ("peak_f64", "fma_f64"),
+    "complex128": ("mma_f64", "fma_f64"),
 }
 #: FLOPs of the plain sum over those that a math mode does instead.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Products of bfloat16 parts that stand for one of float32.
 BFLOAT16_PRODUCTS = 6
+#: Products of 8-bit slices that stand for one of float64, one of leading bits among them.
+SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
 REGISTERS_PER_THREAD = 255
@@ -109,10 +111,13 @@ class Arch:
         return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
 
     def fastest(self, dtype: str, math: str = "ieee") -> float:
-        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32."""
+        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32, or,
+        where ``math`` allows it, those of 8-bit slices for one of float64."""
         best = self.peak(dtype, math)
         if dtype == "float32" and "bf16" in self.features:  # whatever else ``math`` allows
             best = max(best, self.peak("bfloat16") / BFLOAT16_PRODUCTS)
+        if dtype == "float64" and math == "ozaki" and "mma_m16n8k32_s8" in self.features:
+            best = max(best, self.peak("int8") / SLICE_PRODUCTS)
         return best
 
 

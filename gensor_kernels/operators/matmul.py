@@ -130,8 +130,9 @@ def workload(
     default the same or the wider one (int32 for int8 inputs, float32 for 8-bit floats).  A is stored
     (batch, m, k), or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``;
     C (batch, m, n).  ``math`` "tf32" allows TF32 products of float32 operands, "3m" three real products in place of
-    four for complex ones.  ``conjugate`` names the operands that are read conjugated: "a", "b" or "ab".  ``epilogue``
-    is a list of operation names or text as in shapes.csv.  Raises UnsupportedError for types and operations not served.
+    four for complex ones, "ozaki" products of 8-bit slices for float64.  ``conjugate`` names the operands that are read
+    conjugated: "a", "b" or "ab".  ``epilogue`` is a list of operation names or text as in shapes.csv.
+    Raises UnsupportedError for types and operations not served.
     """
     a = _stored(batch, m, k, dtype, trans_a)
     b = _stored(batch, k, n, dtype_b or dtype, trans_b)
@@ -166,6 +167,8 @@ def workload_from_operands(
         raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype} and {b.dtype}")
     if math == "winograd":
         raise UnsupportedError("math 'winograd' is for convolutions")
+    if math == "ozaki" and {view.dtype for view in (a, b, c)} != {"float64"}:
+        raise UnsupportedError(f"math 'ozaki' is for products of float64, not {a.dtype}, {b.dtype} into {c.dtype}")
     views = {"a": a, "b": b, "c": c}
     axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
     layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}

@@ -17,8 +17,9 @@ from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 CUSTOMARY = ("batch", "m", "n", "k")
 
 #: How products are formed: as the operands' type says, TF32 allowed for float32, three real products ("3m", BLAS's word
-#: for Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32.
-MATHS = ("ieee", "tf32", "3m", "winograd")
+#: for Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32, exact
+#: products of 8-bit slices (Ozaki's scheme) for matrix products of float64.
+MATHS = ("ieee", "tf32", "3m", "winograd", "ozaki")
 #: Behind an operand's layout: its elements are conjugated as they are read ("k*").
 CONJUGATED = "*"
 

@@ -202,7 +202,8 @@ class Attention(Family):
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions of both products."""
         needed = next(i.needed for i in parts.INSTRUCTIONS[parts.kind(workload)] if i.code == program["instruction"])
-        return frozenset({"HMMA"}), program["warp_q"] * program["block_k"] * program["head_tile"] // 1024 * needed
+        units = program["warp_q"] * program["block_k"] * program["head_tile"] // 1024
+        return frozenset({"HMMA"}), int(units * needed)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some tiles, for long and for few queries, and of a split; all legal."""

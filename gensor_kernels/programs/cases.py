@@ -31,13 +31,15 @@ class Case:
     """One problem: its purpose, the Workload with its sizes and epilogue, and how its runs are scheduled.
 
     ``schedule`` has one run per entry: whether asynchronous copies arrive late or early, and the order of warps
-    (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``.
+    (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
+    element times a power of two of its own up to ``spread``, or its inverse.
     """
 
     name: str
     workload: Workload
     schedule: Schedule = USUAL
     magnitude: int = 0
+    spread: int = 0
 
 
 def granularity(workload: Workload) -> dict[str, int]:

@@ -142,11 +142,12 @@ class ContractionFamily(Family):
         coordinates = self.coordinates(workload, arch)
         tables = Tables(coordinates, self.parts(workload, arch))
         steps = next(c.values for c in coordinates if c.name == "block_k")
-        variants, rows = self.variants(workload), extents(workload).rows
+        variants = self.variants(workload)
+        splits = next(len(c.values) > 1 for c in coordinates if c.name == "split_k")
         found: list[Program] = []
         for place, (m, n) in enumerate(self.starter_blocks):
             for step in steps[1::-1]:
-                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and not rows)}
+                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
                 chosen |= variants[place % len(variants)]
                 point = self._completed(chosen, coordinates, workload, arch)
                 columns = TabulatedColumns(tables, np.array([point]))

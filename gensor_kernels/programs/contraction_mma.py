@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Copies of a thread per operand and step, and along one axis (predicate bits).
 MOST_COPIES = 64
 MOST_PREDICATES = 32
-OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32")}
+OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
 
 
@@ -120,8 +120,11 @@ class ContractionMma(ContractionFamily):
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
         stage = parts.ring_bytes(one, workload)
-        halved = parts.kind(workload) == mma_floats.KIND  # the parts of floats take registers of accumulators
-        tiles = default_tiles.default_warp_tiles(2 if halved else e.matrices)[:, m // 16 - 1, n // 16 - 1]
+        # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
+        in_parts = parts.kind(workload) == mma_floats.KIND
+        tiles = default_tiles.default_warp_tiles(2 if in_parts else e.matrices * parts.words(e))[
+            :, m // 16 - 1, n // 16 - 1
+        ]
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -130,9 +133,9 @@ class ContractionMma(ContractionFamily):
             "swizzle": like,
             "warp_m": tiles[0],
             "warp_n": tiles[1],
-            "instruction": like * parts.instructions(parts.kind(workload) or "", arch)[0].code,
+            "instruction": parts.default_instruction(columns["block_k"], workload, arch),
             "epilogue_staged": like,
-            **shared.default_epilogue(like) | {"min_blocks": like * int(halved)},
+            **shared.default_epilogue(like) | {"min_blocks": like * int(in_parts)},
             inlining.NAME: like * int(asynchronous),
             parts.MASKED: like,
         }
@@ -247,7 +250,7 @@ class ContractionMma(ContractionFamily):
         needed = next(each.needed for each in choices if each.code == program["instruction"])
         e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
         units = program["warp_m"] * columns * program["block_k"] * e.element // (16 * 8 * 32)
-        return frozenset({"HMMA", "IMMA"}), units * needed * e.matrices
+        return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
@@ -259,5 +262,11 @@ class ContractionMma(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        memory = int(max(parts.ring_bytes(p, workload), parts.slab_bytes(p) * warps, tile_bytes(p, extents(workload))))
+        memory = int(
+            max(
+                parts.ring_bytes(p, workload),
+                parts.slab_bytes(p, extents(workload)) * warps,
+                tile_bytes(p, extents(workload)),
+            )
+        )
         return class_launches(program, workload, self.name, 32 * warps, memory)

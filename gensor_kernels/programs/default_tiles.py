@@ -17,7 +17,7 @@ PREFERRED = (
 )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def default_warp_tiles(matrices: int = 1) -> np.ndarray:
     """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
 

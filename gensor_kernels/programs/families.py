@@ -7,6 +7,7 @@ from .contraction_aligned import ContractionAligned
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
 from .contraction_simt import ContractionSimt
+from .contraction_sliced import ContractionSliced
 from .contraction_wgmma import ContractionWgmma
 from .family import Family
 from .gemv import Gemv
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Family] = {
         ContractionMma(),
         ContractionPacked(),
         ContractionSimt(),
+        ContractionSliced(),
         ContractionWgmma(),
         ContractionAligned(),
         Gemv(),

@@ -95,6 +95,12 @@ def plain_degree(row_bytes: int) -> int:
     return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
 
 
+@lru_cache(maxsize=512)
+def doubles_degree(row_bytes: int) -> float:
+    """The same of 8 rows x 4 adjacent doubles, or of 4 rows x 8, of which half a warp reads 4 x 4 at once."""
+    return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
+
+
 def read(workload: Workload, operand: str, arch: Arch) -> Part:
     """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
@@ -108,8 +114,9 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
         bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
         count = matrices * v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
         row = bytes_k if along_k else v[f"block_{axis}"] * element
-        by_matrix = along_k or element == 2
-        plain = np.array([(unswizzled_degree if by_matrix else plain_degree)(int(length)) for length in row])
+        by_matrix = (along_k or element == 2) and element < 8
+        rows_of = unswizzled_degree if by_matrix else doubles_degree if element == 8 else plain_degree
+        plain = np.array([rows_of(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
         if by_matrix:
             reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
@@ -119,8 +126,11 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
                 outputs[f"read_issue_{operand}"] = reads + words * cost[0]
                 outputs[f"read_widening_{operand}"] = words * cost[1]
             return outputs
-        if element == 4:
-            return {f"read_issue_{operand}": count * (4 + rounding), f"read_clocks_{operand}": count * 4 * degree}
+        if element >= 4:
+            return {
+                f"read_issue_{operand}": count * (16 // element + rounding),
+                f"read_clocks_{operand}": count * 4 * degree,
+            }
         # Bytes across rows: sixteen byte loads and their packing.
         degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
         return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}

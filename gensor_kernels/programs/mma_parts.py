@@ -11,7 +11,7 @@ import numpy as np
 from ..machine.arch import BFLOAT16_PRODUCTS, Arch
 from . import mma_floats
 from .contraction_parts import shared_parts
-from .extents import extents, power_of_two_in
+from .extents import Extents, extents, power_of_two_in
 from .family import Coordinate, Part, Values
 from .inlining import inline_parts
 from .mma_operands import copies, read
@@ -28,6 +28,7 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
+MOST_DOUBLES, MOST_SLICED = 2048, 1536
 #: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
 MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
@@ -40,7 +41,7 @@ class Instruction(NamedTuple):
     its products stand for one."""
 
     code: int
-    needed: int
+    needed: float
     feature: str
     rate: str
     products: int = 1
@@ -57,6 +58,11 @@ INSTRUCTIONS = {
         Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
         Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
     ),
+    "f64": (
+        Instruction(6, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(7, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(8, 2, "mma_m8n8k4_f64", "mma_f64"),
+    ),
     mma_floats.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }
 
@@ -69,7 +75,7 @@ def kind(workload: Workload) -> str | None:
         return "tf32"
     if e.dtype["a"] == e.dtype["b"] == "float32":
         return mma_floats.KIND
-    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}.get(dtype)
+    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64"}.get(dtype)
 
 
 @lru_cache(maxsize=256)
@@ -86,9 +92,21 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
 
 
-def slab_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
-    return (v["epilogue_staged"] == 1) * v["warp_n"] * 64
+def words(e: Extents) -> int:
+    """Registers of an accumulator; sums of slices have one of integers beside it (slicing.py)."""
+    return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
+
+
+def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
+    """Codes of the first instructions that divide steps of ``block_k``."""
+    choices, element = instructions(kind(workload) or "", arch), extents(workload).element
+    fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
+    return np.select(fits, [i.code for i in choices], choices[-1].code)
+
+
+def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+    """Bytes of a warp's slab in the staged epilogue: 16 rows of accumulators."""
+    return (v["epilogue_staged"] == 1) * v["warp_n"] * 16 * e.bytes_acc
 
 
 def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
@@ -131,9 +149,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             "fits_store": ~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0),
             "stores": size / (width * 32.0),
             "store_lines": np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
-            "slab": slab_bytes(v),
+            "slab": slab_bytes(v, e),
             # A slab is written and read once, in words.
-            "staging_clocks": np.where(staged, v["warp_n"] * (16 * 4 * 2 / 128), 0.0),
+            "staging_clocks": np.where(staged, v["warp_n"] * (16 * e.bytes_acc * 2 / 128), 0.0),
         }
 
     def rows(v: Values) -> dict[str, np.ndarray]:
@@ -184,18 +202,22 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     counts = {choice.code: choice.needed for choice in choices}
     clocks = 32 / element * 4 / arch.rate(choices[0].rate) * choices[0].products
     in_parts = choices[0].products > 1
+    beside = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
+    most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
 
     def function(v: Values) -> dict[str, np.ndarray]:
         steps = v["block_k"] * element / 32
-        reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32
+        count = np.array([counts[int(code)] for code in v["instruction"]])
+        of_k = 1 / np.minimum(count, 1)  # fragments along k that one instruction takes
+        reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32 / of_k
         outputs = v["warp_m"] * v["warp_n"]
         sums = outputs * matrices
-        count = np.array([counts[int(code)] for code in v["instruction"]])
+        held = sums * words(e)
         # Small instructions do not reach the full rate on parts that have the large one.
-        math = sums * steps * clocks * np.where(count == choices[0].needed, 1, 2)
+        math = sums * steps * clocks * np.where(count <= max(1, choices[0].needed), 1, 2)
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) - math, 0)
         rows = {"a": v["warp_m"], "b": matrices * v["warp_n"]}
-        fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4
+        fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4 * of_k
         widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
         # With two sets of fragments the next ones are read during the math, across the barrier too where the
         # steps come in pairs; with one set every k step waits for its own.
@@ -208,13 +230,16 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "multiplies": sums * steps / 128 * count,
             "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
-            "double_needs": sums / 32 + 2 * fragments + 48,
-            "base_registers": sums / 32 + 0.5 * fragments + 36 + {1: 10, 4: 8}.get(element, 0) + widened,
+            "double_needs": held / 32 + 2 * fragments + 48,
+            "base_registers": held / 32 + 0.5 * fragments + 36 + beside + widened,
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,
             "k_steps": steps,
-            "fits_warp": sums <= MOST_WARP_OUTPUTS,
+            "fits_warp": (sums <= most) & (v["block_k"] * element / of_k % 32 == 0),
         }
+        if words(e) == 2:  # the fragments of a whole step are read ahead, and more where there is room
+            ahead = 1.7 * fragments / of_k * steps
+            outputs_of |= {"base_registers": np.minimum(held / 32 + ahead + 36, 250), "second_fragments": 0 * held}
         if in_parts:  # one set of fragments, of 64 bytes of k
             never = np.full_like(sums, 1e6, dtype=np.float64)
             own = mma_floats.costs(v, arch) | {"base_registers": mma_floats.registers(v), "double_needs": never}

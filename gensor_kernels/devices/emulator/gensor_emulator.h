@@ -113,6 +113,16 @@ DEVICE void mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1], CA
     emulator::multiply_matrix(emulator::M8N8K16_INT8, d, a, b, file, line);
 }
 
+DEVICE void mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1], CALLER) {
+    emulator::multiply_matrix(emulator::M8N8K4_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+}
+DEVICE void mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K8_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+}
+DEVICE void mma_m16n8k16_f64(double (&d)[4], const double (&a)[8], const double (&b)[4], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K16_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+}
+
 // Nearest with ties away from zero: 13 mantissa bits go. Infinity and NaN stay what they are.
 DEVICE u32 round_tf32(float value) {
     u32 bits = bit_cast<u32>(value);

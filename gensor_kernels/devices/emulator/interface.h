@@ -7,7 +7,17 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 // The models of the matrix instructions; the order is that of matrix.h's table.
-enum MatrixShape { M16N8K16_HALF, M16N8K16_BFLOAT16, M16N8K8_HALF, M16N8K8_TF32, M16N8K32_INT8, M8N8K16_INT8 };
+enum MatrixShape {
+    M16N8K16_HALF,
+    M16N8K16_BFLOAT16,
+    M16N8K8_HALF,
+    M16N8K8_TF32,
+    M16N8K32_INT8,
+    M8N8K16_INT8,
+    M8N8K4_DOUBLE,
+    M16N8K8_DOUBLE,
+    M16N8K16_DOUBLE
+};
 
 // A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
 // axis, and whether the sums that are there count.

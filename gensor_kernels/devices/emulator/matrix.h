@@ -14,6 +14,12 @@ namespace emulator {
 #else
 #define WIDE_VECTORS
 #endif
+// The same with fused multiply-adds, which round alike in hardware and in the library.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+#define WIDE_MULTIPLY_ADDS __attribute__((target_clones("arch=haswell", "default")))
+#else
+#define WIDE_MULTIPLY_ADDS
+#endif
 
 struct ShapeFacts {
     int rows, halves, register_elements; // register rows of A (8 each), halves of K, elements per register
@@ -148,8 +154,33 @@ typedef void (*Multiply)(Operands &);
 constexpr Multiply MULTIPLY[] = {multiply_half_16, multiply_bfloat16_16, multiply_half_8,
                                  multiply_tf32_8,  multiply_int8_32,     multiply_int8_16};
 
+// Doubles: every lane holds one of each row of A (g, and g + 8 of the larger shapes) and of column g of B for every
+// four of K, that at t. Each output is a chain of fused multiply-adds along K, rounded to nearest (PTX ISA, mma: the
+// precision of .f64 is that of fma).
+WIDE_MULTIPLY_ADDS void multiply_doubles(Warp &warp, int rows, int steps) {
+    double b[16][8];
+    for (int k = 0; k < 4 * steps; ++k)
+        for (int column = 0; column < 8; ++column)
+            memcpy(&b[k][column], warp.b[4 * column + k % 4] + 2 * (k / 4), 8);
+    for (int row = 0; row < 8 * rows; ++row) {
+        double sums[8], a;
+        for (int t = 0; t < 4; ++t)
+            memcpy(sums + 2 * t, (double *)warp.d[4 * (row % 8) + t] + 2 * (row / 8), 16);
+        for (int k = 0; k < 4 * steps; ++k) {
+            memcpy(&a, warp.a[4 * (row % 8) + k % 4] + 2 * (k / 4 * rows + row / 8), 8);
+            for (int column = 0; column < 8; ++column)
+                sums[column] = __builtin_fma(a, b[k][column], sums[column]);
+        }
+        for (int t = 0; t < 4; ++t)
+            memcpy((double *)warp.d[4 * (row % 8) + t] + 2 * (row / 8), sums + 2 * t, 16);
+    }
+    ++count(MATRIX_MULTIPLIES);
+}
+
 // Collects the registers of all lanes, multiplies, and hands the sums back.
 inline void multiply_warp(Warp &warp, MatrixShape shape) {
+    if (shape >= M8N8K4_DOUBLE)
+        return multiply_doubles(warp, shape == M8N8K4_DOUBLE ? 1 : 2, 1 << (shape - M8N8K4_DOUBLE));
     const ShapeFacts facts = SHAPES[shape];
     Operands o;
     for (int lane = 0; lane < WARP; ++lane) {

@@ -1,0 +1,100 @@
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) of doubles, by exact products of 8-bit slices (Ozaki's scheme),
+// on parts whose integer tensor cores are far faster than their double arithmetic. Batched.
+//
+// A launch in front, contraction_slice, writes every row of A and column of B as SLICES digits of base 128 and a power
+// of two (slices.cuh). A block then walks through k once per pair of slices (s, t) with s + t <= SLICES + 1, the least
+// significant first: pairs of one s + t are summed exactly in 32 bits, and these sums are added up in double. What is
+// left out is below the rounding of double sums wherever the first pass, of leading bits, finds terms large enough
+// beside the largest elements of their row and column; a block where it does not, or where an infinity or NaN stands,
+// sums by multiply-adds of doubles instead.
+//
+// Legal Programs (WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, WARP_M * WARP_N <= 1536; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
+//   1 <= WARPS <= 32; threads = 32 * WARPS; BLOCK_K % 32 == 0; 2 <= STAGES <= 6
+//   copies of a thread per operand and step <= 32, as in contraction_mma.cu with 16-byte accesses along k
+//   C_VECTOR 8 or 16; C_UNIT 0 needs 8
+//   k <= MOST_K; needs sm_80
+//
+// Shared bytes = 128 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 8 : 0)
+//
+// Bank conflicts: none. Global accesses: contraction_slice reads elements and stores 4 bytes, slices are copied 16
+// bytes at a time, C moves C_VECTOR; multiply-adds of doubles read elements.
+
+#ifndef OUT_TYPE
+#define OUT_TYPE double // elements of C
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // 1: columns of C have stride 1; 0: their stride is in Params
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 128 // rows of C per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 128 // columns of C per block
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 64 // extent of one step of the main loop along k
+#endif
+#ifndef WARP_M
+#define WARP_M 32 // rows of C per warp
+#endif
+#ifndef WARP_N
+#define WARP_N 32 // columns of C per warp
+#endif
+#ifndef STAGES
+#define STAGES 3 // shared buffers; STAGES - 1 steps are on their way while one is computed
+#endif
+#ifndef EPILOGUE_STAGED
+#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
+#endif
+
+#define IN_TYPE i8
+#define A_STORED i8
+#define B_STORED i8
+#define ACC_TYPE double
+#define SUM_TYPE i32
+#define INSTRUCTION 3
+#define A_LAYOUT 0
+#define B_LAYOUT 0
+#define A_UNIT 1
+#define B_UNIT 1
+#define A_WINDOW 0
+#define B_WINDOW 0
+#define A_VECTOR 16
+#define B_VECTOR 16
+#define ASYNC 1
+#define SWIZZLE 1
+#define SPLIT 0
+#define SCALED 0
+#define GROUP 0
+
+constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
+
+#include "mma_epilogue.cuh"
+#include "sliced_math.cuh"
+
+static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
+static_assert(WARP_M * WARP_N <= 1536, "The sums of a larger warp tile do not fit the registers.");
+static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
+static_assert(BLOCK_K % 32 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(STAGES >= 2 && STAGES <= 6, "cp.async takes 2 to 6 stages.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+
+KERNEL(contraction_sliced, Params, THREADS, MIN_BLOCKS) {
+    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+    const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
+    SlicedMath math(params, tile, row, column);
+    math.multiply_slices(params);
+    Pipeline::finish();
+    finish_warp(params, tile, tile.row + row, tile.column + column, math.sums);
+}

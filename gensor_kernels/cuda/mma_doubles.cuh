@@ -1,0 +1,82 @@
+// Doubles on the tensor cores (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4): fragments, and how they are read from
+// shared memory.
+//
+// A fragment of A is the registers of FOURS instructions m16n8k4, one behind the other: with g = lane / 4 and
+// t = lane % 4, doubles 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. A fragment of B has one
+// double for every four of k, of column g. The instructions of more k take just that, and sums lie as those of float.
+#pragma once
+#include "mma_tiles.cuh"
+
+#if INSTRUCTION == 6
+constexpr int FOURS = 4;
+#elif INSTRUCTION == 7
+constexpr int FOURS = 2;
+#else
+constexpr int FOURS = 1;
+#endif
+constexpr bool DOUBLES = ELEMENT == 8;
+#ifndef SUM_TYPE
+#define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
+#endif
+
+#if INSTRUCTION >= 6
+template <int COUNT, int WORDS>
+DEVICE void unpack_doubles(double (&to)[COUNT], const u32 (&from)[WORDS]) {
+    static_assert(WORDS == 2 * COUNT, "A double is two words.");
+    UNROLL for (int i = 0; i < COUNT; ++i) to[i] = bit_cast<double>((u64)from[2 * i + 1] << 32 | from[2 * i]);
+}
+
+template <int WORDS_A, int WORDS_B>
+DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    double left[WORDS_A / 2], right[WORDS_B / 2];
+    unpack_doubles(left, a);
+    unpack_doubles(right, b);
+#if INSTRUCTION == 6
+    mma_m16n8k16_f64(d, left, right);
+#elif INSTRUCTION == 7
+    mma_m16n8k8_f64(d, left, right);
+#else
+    UNROLL for (int half = 0; half < 2; ++half) {
+        double row[2] = {d[2 * half], d[2 * half + 1]};
+        const double own[1] = {left[half]};
+        mma_m8n8k4_f64(row, own, right);
+        d[2 * half] = row[0], d[2 * half + 1] = row[1];
+    }
+#endif
+}
+#endif
+
+// Reads one operand's fragments for a warp, double by double: COUNT of them, of 8 * ROWS rows of A or columns of B.
+// Half a warp gets four entries at four adjacent k, which lie in different banks (SWIZZLE_WORDS).
+template <class Shape, int COUNT, int REGISTERS>
+struct DoubleLoader {
+    using Rows = typename Shape::Rows;
+    static constexpr int ROWS = REGISTERS / 2, WORDS = REGISTERS * FOURS;
+    // Entries and k come in units of 8 and 4; offsets repeat a whole number of flips on, across the shared rows.
+    static constexpr int UNIT_BYTES = Shape::K_CONTIGUOUS ? 32 : 64;
+    static constexpr int UNITS = Shape::K_CONTIGUOUS ? BLOCK_K / 4 : COUNT * ROWS;
+    static constexpr int ALIKE = Rows::SPAN * 16 > UNIT_BYTES ? Rows::SPAN * 16 / UNIT_BYTES : 1;
+    static constexpr bool REPEATS = Shape::K_CONTIGUOUS || COUNT * ROWS * 64 % (Rows::SPAN * 16) == 0;
+    static constexpr int PERIOD = REPEATS && ALIKE < UNITS ? ALIKE : UNITS;
+    int base[PERIOD]; // this lane's byte offsets in the shared tile
+
+    MEMBER explicit DoubleLoader(int first) {
+        const int g = (thread_index() & 31) >> 2, t = thread_index() & 3;
+        UNROLL for (int i = 0; i < PERIOD; ++i) base[i] = Shape::K_CONTIGUOUS
+                                                              ? Rows::offset(first + g, i * UNIT_BYTES + t * 8)
+                                                              : Rows::offset(t, first * 8 + i * UNIT_BYTES + g * 8);
+    }
+    // Byte offset of this lane's double of eight entries at four of k.
+    MEMBER int place(int entry, int four) const {
+        const int along = Shape::K_CONTIGUOUS ? four : entry;
+        const int across = Shape::K_CONTIGUOUS ? entry * 8 : four * 4;
+        return base[along % PERIOD] + along / PERIOD * PERIOD * UNIT_BYTES + across * Rows::ROW_BYTES;
+    }
+    MEMBER void load(u32 (&fragments)[COUNT][WORDS], sptr<u8> tile, int step) const {
+        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int four = 0; four < FOURS; ++four)
+            UNROLL for (int row = 0; row < ROWS; ++row) {
+            const Vec<8> loaded = load_shared<8>(tile + place(i * ROWS + row, step * FOURS + four));
+            UNROLL for (int w = 0; w < 2; ++w) fragments[i][(four * ROWS + row) * 2 + w] = loaded.word[w];
+        }
+    }
+};

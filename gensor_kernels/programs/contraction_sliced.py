@@ -1,0 +1,136 @@
+"""contraction_sliced: float64 products of 8-bit slices on integer tensor cores (cuda/contraction_sliced.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so. What
+the main loop costs is what contraction_mma says of the int8 product that slicing.py makes of a Workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.arch import SLICE_PRODUCTS, Arch
+from ..machine.roofline import Terms
+from . import mma_parts as parts
+from . import slicing
+from .cases import USUAL, Case, contraction_cases
+from .contraction_kernel import common_constants
+from .contraction_mma import ContractionMma
+from .extents import extents, is_product
+from .family import Columns, Coordinate, Facts, Launch, Part
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: Coordinates of contraction_mma that have one value here.
+FIXED = {"split_k": 1, "copy": 1, "vector_a": 16, "vector_b": 16, "swizzle": 1, "instruction": 3}
+#: Bytes in which warps tell whether slices suffice.
+VOTES = 128
+#: Elements of the case whose slices do not suffice differ by up to two to twice this.
+SPREAD = 300
+
+
+class ContractionSliced(ContractionMma):
+    """float64 products by Ozaki's scheme, where a caller allows them."""
+
+    name = "contraction_sliced"
+    abi = 1
+    source = "contraction_sliced.cu"
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """Matrix products of float64 that may be computed so, on parts where that is faster."""
+        if workload.operator != "matmul" or workload.math != slicing.MATH:
+            return f"{workload.operator} with math {workload.math!r} is no product that may be cut into slices"
+        if workload.size["k"] > slicing.MOST_K:
+            return f"sums of more than {slicing.MOST_K} products of slices leave 32 bits"
+        if not parts.instructions("s8", arch) or "mma_m16n8k32_s8" not in arch.features:
+            return f"{arch.name} has no mma_m16n8k32_s8"
+        if arch.rate("mma_s8") / SLICE_PRODUCTS <= max(arch.rate("mma_f64"), arch.rate("fma_f64")):
+            return f"{arch.name} multiplies float64 itself faster"
+        return None if is_product(workload) else "no matrix product"
+
+    # ---- those of contraction_mma, of slices
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Those of contraction_mma; slices are always copied 16 bytes at a time, and k is not split."""
+        return tuple(
+            replace(each, values=(FIXED[each.name],)) if each.name in FIXED else each
+            for each in super().coordinates(slicing.sliced(workload), arch)
+        )
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See mma_parts."""
+        return super().parts(slicing.sliced(workload), arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_sliced.cu."""
+        return super().legal(columns, slicing.sliced(workload), arch)
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """See contraction_mma."""
+        like = np.ones_like(columns["block_m"])
+        found = super().defaults(columns, slicing.sliced(workload), arch)
+        return found | {name: value * like for name, value in FIXED.items() if name in found}
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """See contraction_mma."""
+        return super().registers(columns, slicing.sliced(workload), arch)
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with stores as wide as the class allows."""
+        staged = max(1, program["epilogue_staged"])
+        return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=staged)
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Matrix instructions of an iteration."""
+        return super().multiplies(program, slicing.sliced(workload))
+
+    @staticmethod
+    def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
+        """Dynamic shared bytes of a block."""
+        return ContractionMma._memory(c, warps, workload) + VOTES
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """The passes through k, and the microseconds of the launch in front and of double arithmetic."""
+        terms = super().terms(columns, slicing.sliced(workload), arch, facts)
+        terms.after = terms.after + np.float32(slicing.microseconds(workload, arch))
+        return terms
+
+    # ---- one Program
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_sliced.cu."""
+        fixed = ("IN_TYPE", "ACC_TYPE", "A_LAYOUT", "B_LAYOUT", "SPLIT")
+        common = common_constants(program, slicing.sliced(workload))
+        own: dict[str, int | str] = {"WARP_M": program["warp_m"], "WARP_N": program["warp_n"]}
+        return {name: value for name, value in common.items() if name not in fixed} | own
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Slicing, and the product."""
+        e, p = extents(slicing.sliced(workload)), dict(program.values)
+        warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
+        memory = max(parts.ring_bytes(p, slicing.sliced(workload)), parts.slab_bytes(p, e) * warps)
+        tiles = -(-e.m // p["block_m"]) * -(-e.n // p["block_n"])
+        lines = slicing.lines(workload)
+        return (
+            Launch("contraction_slice", -(-lines // slicing.LINES_PER_BLOCK), slicing.SLICE_THREADS, 0),
+            Launch(self.name, e.batch * tiles, 32 * warps, int(memory) + VOTES),
+        )
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of slices and exponents; nothing needs to be zero."""
+        return slicing.workspace(workload), False
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Those of contractions, of few k-iterations, since passes follow each other; and a tile once more with
+        exponents so far apart that slices do not suffice."""
+        found = contraction_cases(workload, self.tile(program) | {"stages": -1}, epilogue)
+        corner = next(case for case in found if case.name == "corner")
+        return [*found, replace(corner, name="wide exponents", spread=SPREAD, schedule=USUAL)]
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of contractions, of the launch in front, and of tiles whose slices do not suffice."""
+        return super().branches(program, workload) - {"steady", "drain"} | {"slice", "again"}
