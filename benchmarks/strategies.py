@@ -34,7 +34,7 @@ from gensor_tuner.strategies import Search, strategy
 
 from . import kernel_tuner_space as kernel_tuner
 from .measured_space import Space as MeasuredSpace
-from .measured_space import load
+from .measured_space import given as measured_space
 from .replayed import Replayed, Timed
 from .strategies_figures import Compared, Limits, beaten, line, plot, quartiles, read, written
 
@@ -161,7 +161,7 @@ def compared(runners: dict[str, Runner], options: argparse.Namespace) -> dict[st
 
 def on_measured(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
     """(title, figures) of DATA:PART."""
-    data = load(*given.rsplit(":", 1))
+    data = measured_space(given)
     data = data.rows(~np.isnan(data.time_ms))
     runners = measured_runners(data, options.told)
     optimum = float(data.time_ms.min())
