@@ -5,11 +5,14 @@
 The residual is of full size: shared trees, and trees of the part.  What it was taught does not matter for its speed.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
 from gensor_kernels.dispatch import library, predicting
 from gensor_kernels.machine.residual import FEATURES, Learnt, features
+from gensor_kernels.programs.roster import Roster
 from gensor_tuner.residual import Measured, fit
 
 from .bench_roofline import CASES, distinct, lattice, timed
@@ -38,17 +41,23 @@ def test_potential_with_residual(benchmark, case, batch):
 @pytest.mark.parametrize("case", ("mma", "simt"))
 @pytest.mark.parametrize("what", ("potential", "both", "residual"))
 def test_kernels_of_a_library(benchmark, case, what):
-    """What an unseen shape costs among 200 stored kernels; "residual" is what the residual adds."""
+    """What an unseen shape, each time another one, costs among 200 stored kernels of its class; "residual" is what the
+    residual adds."""
     space = lattice(case)
     programs = [space.program(point) for point in distinct(space, KERNELS)]
     kernels = [library.generate(program, CASES[case][2], space.arch) for program in programs]
     held = library.Library(library.Contents(residual=taught(space) if what != "potential" else None))
-    places, terms = predicting.few_terms(space.family, programs, CASES[case][2], space.arch)
+    places, terms = Roster(space.family, programs).terms(CASES[case][2], space.arch)
     assert len(places) == KERNELS
 
-    def run():
-        if what == "residual":
-            return held.learnt.model.of(terms, space.arch, space.workload.kind, space.workload.operator)
-        return predicting.predict(kernels, CASES[case][2], space.arch, held)
+    rows = itertools.count(16, 16)
 
-    benchmark.pedantic(run, rounds=200, warmup_rounds=20)
+    def unseen():
+        return (CASES[case][2].with_sizes(m=next(rows)),), {}
+
+    def run(wanted):
+        if what == "residual":
+            return held.learnt.model.mean(features(terms, space.arch), space.arch.part, wanted.kind, wanted.operator)
+        return predicting.predict(kernels, wanted, space.arch, held)
+
+    benchmark.pedantic(run, setup=unseen, rounds=200, warmup_rounds=20)

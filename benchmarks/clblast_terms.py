@@ -193,6 +193,12 @@ def _chain(c: Columns, staged: np.ndarray, unrolled: np.ndarray, arch: Arch) -> 
     return copying + waits * np.where(staged == 2, SHARED_LATENCY, arch.dram_latency)
 
 
+def refused(columns: Columns) -> np.ndarray:
+    """Which rows are no configurations: a block without threads, or with less than an output for each; bool (n,)."""
+    sizes = [columns[name] < 1 for name in NAMES if name not in ("STRM", "STRN", "SA", "SB")]
+    return np.any(sizes, axis=0) | (columns["MWG"] < columns["MDIMC"]) | (columns["NWG"] < columns["NDIMC"])
+
+
 def terms(columns: Columns, arch: Arch) -> Terms:
     """Terms of configurations (integer arrays by NAMES) on a part; see machine.roofline.Terms."""
     c = columns

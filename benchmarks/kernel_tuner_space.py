@@ -26,7 +26,7 @@ def missing() -> str | None:
     try:
         import kernel_tuner  # noqa: F401
     except ImportError:
-        return "Kernel Tuner is not installed and is left out: pip install kernel_tuner"
+        return "Kernel Tuner is not installed and is left out: pip install 'gensor-kernels[compare]'"
     return None
 
 

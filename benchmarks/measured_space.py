@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import csv
 import gzip
-import sys
+import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
-from gensor_kernels.machine import arch as machine
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch
 
 from . import clblast_terms
+from .part_files import part_named
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-#: Kernels we have terms for: modules with NAMES (their columns) and terms(columns, arch).
+#: Kernels we have terms for: modules with NAMES (their columns), terms(columns, arch) and refused(columns).
 KERNELS = (clblast_terms,)
 DTYPE, OPERATOR = "float32", "matmul"
 
@@ -80,25 +75,47 @@ def kernel_of(columns: Mapping[str, np.ndarray]) -> ModuleType:
     raise ValueError(f"no kernel here has the columns {', '.join(columns)}")
 
 
-def part_named(name: str) -> Arch:
-    """A part by name, or from a TOML file of the form of an archs.toml row (its keys, or one [part.NAME] table)."""
-    if not name.endswith(".toml"):
-        return machine.lookup(name)
-    row = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    part = Path(name).stem
-    if "part" in row:
-        ((part, row),) = row["part"].items()
-    return machine._build(machine.lookup(row["capability"]).name, part, row)
+def given(text: str) -> Space:
+    """The space that a command line calls DATA.csv.gz:PART; ValueError where it is not of that form."""
+    path, colon, part = text.rpartition(":")
+    if not colon or not path or not part:
+        raise ValueError(f"{text}: DATA.csv.gz:PART is wanted")
+    return load(path, part)
 
 
 def load(path: str, part: str) -> Space:
-    """A space from a .csv or .csv.gz file whose time_ms may be empty."""
+    """A space from a .csv or .csv.gz file whose time_ms may be empty; ValueError names the line that is no such row."""
     opener = gzip.open if path.endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
+    try:
+        with opener(path, "rt", encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            table = [(reader.line_num, row) for row in reader]
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        raise ValueError(f"{path}: {error}") from None
     if not table:
         raise ValueError(f"{path} has no rows")
-    times = np.array([float(row.get("time_ms") or "nan") for row in table])
-    columns = {name: np.array([int(row[name]) for row in table]) for name in table[0] if name not in ("time_ms", None)}
-    kernel_of(columns)
+    kernel = kernel_of(table[0][1])
+    times = np.array([_time(path, line, row) for line, row in table])
+    columns = {name: np.array([_integer(path, line, name, row) for line, row in table]) for name in kernel.NAMES}
+    strange = kernel.refused(columns)
+    if strange.any():
+        raise ValueError(f"{path}, line {table[int(np.argmax(strange))][0]}: no such kernel can be")
     return Space(columns, times, part_named(part))
+
+
+def _integer(path: str, line: int, name: str, row: Mapping[str, str | None]) -> int:
+    try:
+        return int(row[name] or "")
+    except ValueError:
+        raise ValueError(f"{path}, line {line}: {name} is {row[name] or ''!r}, not an integer") from None
+
+
+def _time(path: str, line: int, row: Mapping[str, str | None]) -> float:
+    text = row.get("time_ms")
+    try:
+        time = float(text) if text else math.nan
+    except ValueError:
+        time = -1.0
+    if time <= 0 or math.isinf(time):
+        raise ValueError(f"{path}, line {line}: time_ms is {text!r}, neither empty nor milliseconds above 0")
+    return time

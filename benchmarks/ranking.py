@@ -24,7 +24,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.residual import Measured, fit
 
-from .measured_space import DTYPE, OPERATOR, Space, load
+from .measured_space import DTYPE, OPERATOR, Space, given, load
 from .ranking_figures import figures, line, plot
 
 
@@ -88,7 +88,7 @@ def compare(
 def run(args: argparse.Namespace) -> None:
     """Predicts, writes, and compares where there is something to compare with."""
     space = load(args.data, args.part)
-    train = [load(*each.rsplit(":", 1)) for each in args.train]
+    train = [given(each) for each in args.train]
     known = ~np.isnan(space.time_ms)
     sources = [*train, *([space] if known.any() and not known.all() else [])]
     model = learnt(sources) if sources else None
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
         "part": space.arch.part,
         "train": [Path(each).name for each in args.train],
     }
-    if known.all():
+    if known.all() and len(known) > 1:
         result["rankings"] = compare(space, train, model, args)
     else:
         print(f"{int((~known).sum())} of {len(known)} rows predicted, {int(known.sum())} learnt from")
@@ -110,13 +110,9 @@ def run(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 2 with a sentence where the command cannot be carried out."""
     args = _arguments(argv)
-    for each in args.train:
-        if ":" not in each:
-            print(f"--train {each}: DATA.csv.gz:PART is wanted", file=sys.stderr)
-            return 2
     try:
         run(args)
-    except (GensorError, OSError, ValueError, KeyError) as error:
+    except (GensorError, OSError, ValueError) as error:
         print(f"python -m benchmarks.ranking: {error}", file=sys.stderr)
         return 2
     return 0

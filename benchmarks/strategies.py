@@ -1,13 +1,14 @@
 """The tuner's search strategies beside each other: on measured spaces, replayed, and on the potential.
 
     python -m benchmarks.strategies [DATA.csv.gz:PART ...] [--potential SHAPES.csv:ARCH:ROW ...] [--seeds 20]
-                                    [--told] [--evaluations 64,256,1024] [--seconds 10,60,300]
+                                    [--counted FILE.csv.gz] [--told] [--evaluations 64,256,1024] [--seconds 10,60,300]
                                     [--only NAME,NAME] [--json FILE] [--plot FILE.png]
 
 At equal numbers of evaluations and at equal seconds: medians and quartiles, over seeds, of how much slower than the
 optimum the best point found is (on the potential: than the best point anybody found). On a measured space a point
 costs its published time, RUNS times over, as its measurement did; compiling it is not in the data. To that come the
-CPU seconds that the strategy itself takes. On the potential only these count.
+CPU seconds that the strategy itself takes. On the potential only these count, and with --counted: there the points are
+Programs of ours that ran on the emulator, searched by the memory accesses it counted (counted_space.py).
 
 `walk` is the walk with the learned potential: there the roofline and what it learns from the points it evaluated;
 `walk, blind` follows measured times alone, as the others do, and sees neither. With --told, `evolution, told` and
@@ -33,8 +34,8 @@ from gensor_tuner.shapes import read_shapes
 from gensor_tuner.strategies import Search, strategy
 
 from . import kernel_tuner_space as kernel_tuner
-from .measured_space import Space as MeasuredSpace
-from .measured_space import load
+from .counted_space import Counted, Foreseen
+from .measured_space import given as measured_space
 from .replayed import Replayed, Timed
 from .strategies_figures import Compared, Limits, beaten, line, plot, quartiles, read, written
 
@@ -105,16 +106,15 @@ def searched(name: str, space: Any, seed: int, evaluations: int, runs: int) -> T
 Runner = Callable[[int, int], Trace]  # seed, evaluations
 
 
-def measured_runners(data: MeasuredSpace, told: bool) -> dict[str, Runner]:
-    """Every strategy on a measured space, by the name it is reported under."""
-    timed, replayed = Timed(data), Replayed(data)
+def measured_runners(blind: Any, foreseen: Any, runs: int, told: bool) -> dict[str, Runner]:
+    """Every strategy on a space that is all known, by the name it is reported under: `blind`, and with predictions."""
 
     def runner(name: str, space: Any) -> Runner:
-        return lambda seed, evaluations: searched(name, space, seed, evaluations, RUNS)
+        return lambda seed, evaluations: searched(name, space, seed, evaluations, runs)
 
-    runners = {"walk": runner("walk", replayed), "walk, blind": runner("walk", timed)}
-    runners |= {name: runner(name, timed) for name in ("paper", "evolution", "annealing", "random")}
-    return runners | {f"{name}, told": runner(name, replayed) for name in TOLD if told}
+    runners = {"walk": runner("walk", foreseen), "walk, blind": runner("walk", blind)}
+    runners |= {name: runner(name, blind) for name in ("paper", "evolution", "annealing", "random")}
+    return runners | {f"{name}, told": runner(name, foreseen) for name in TOLD if told}
 
 
 def kernel_tuner_runners(simulator: kernel_tuner.Simulator) -> dict[str, Runner]:
@@ -161,9 +161,9 @@ def compared(runners: dict[str, Runner], options: argparse.Namespace) -> dict[st
 
 def on_measured(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
     """(title, figures) of DATA:PART."""
-    data = load(*given.rsplit(":", 1))
+    data = measured_space(given)
     data = data.rows(~np.isnan(data.time_ms))
-    runners = measured_runners(data, options.told)
+    runners = measured_runners(Timed(data), Replayed(data), RUNS, options.told)
     optimum = float(data.time_ms.min())
     refused = kernel_tuner.missing()
     if refused is not None:
@@ -171,6 +171,19 @@ def on_measured(given: str, options: argparse.Namespace) -> tuple[str, Compared]
         return data.arch.part, Compared(optimum, compared(runners, options))
     with kernel_tuner.Simulator(data) as simulator:
         return data.arch.part, Compared(optimum, compared(runners | kernel_tuner_runners(simulator), options))
+
+
+def on_counted(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
+    """(title, figures) of what the emulator counts; the file keeps the counts of what has run."""
+    path, blind, foreseen = Path(given), Counted(), Foreseen()
+    if path.exists():
+        blind.recall(path)
+    optimum = float(blind.potential(blind.every()).min()) * 1e3
+    blind.keep(path)
+    foreseen.clocks = blind.clocks
+    return "counted on the emulator", Compared(
+        optimum, compared(measured_runners(blind, foreseen, 0, options.told), options)
+    )
 
 
 def on_potential(given: str, options: argparse.Namespace) -> tuple[str, Compared]:
@@ -187,6 +200,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("measured", nargs="*", metavar="DATA.csv.gz:PART")
     parser.add_argument("--potential", action="append", default=[], metavar="SHAPES.csv:ARCH:ROW")
+    parser.add_argument(
+        "--counted", action="append", default=[], metavar="FILE.csv.gz", help="what has run stays there"
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--evaluations", type=_numbers(int), default=[64, 256, 1024], metavar="N,N,N")
     parser.add_argument("--seconds", type=_numbers(float), default=[10.0, 60.0, 300.0], metavar="S,S,S")
@@ -202,6 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments(argv)
     spaces = read(options.json, options.seeds) if options.json and options.json.exists() else {}
     todo = [(on_measured, given) for given in options.measured] + [(on_potential, g) for g in options.potential]
+    todo += [(on_counted, given) for given in options.counted]
     for compare, given in todo:
         title, found = compare(given, options)
         before = spaces[title].found if title in spaces else {}

@@ -20,7 +20,7 @@ import numpy as np
 
 from gensor_tuner.residual import fit
 
-from .measured_space import Space, load
+from .measured_space import Space, given
 from .ranking import learnt, measurements, predict
 from .ranking_figures import regret, spearman
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--splits", type=int, default=8)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
-    a, b = (load(*each.rsplit(":", 1)) for each in args.spaces)
+    a, b = (given(each) for each in args.spaces)
     result: dict[str, object] = {"splits": args.splits}
     for source, target in ((a, b), (b, a)):
         name = f"{source.arch.part} -> {target.arch.part}"

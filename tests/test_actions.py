@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def test_paper_graph_has_only_the_papers_actions():
 
 
 def test_a_coordinate_that_no_action_moves_is_an_error():
-    odd = (*COORDINATES, replace(COORDINATES[1], name="odd", kind="odd"))
+    odd = (*COORDINATES, COORDINATES[1]._replace(name="odd", kind="odd"))
     with pytest.raises(ValueError, match="no action moves coordinates of kind 'odd'"):
         actions.moves(odd)
     with pytest.raises(ValueError, match="graph must be one of full, paper"):

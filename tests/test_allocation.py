@@ -94,7 +94,9 @@ def test_what_slices_found_is_one_walk_with_trails(campaign):
     assert merged([whole]).best == whole.best
 
 
-def test_a_budget_tells_the_whole_as_it_falls_and_tunes_every_row(tmp_path):
+def test_a_budget_tells_the_whole_as_it_falls_and_tunes_every_row(tmp_path, monkeypatch):
+    asked, run_all = [], Searcher.run
+    monkeypatch.setattr(Searcher, "run", lambda self, requests: asked.extend(requests) or run_all(self, requests))
     made = [matmul.workload(m, 256, 256, dtype="float32") for m in (192, 384)]
     rows = [Row(2, "a", 3, made[0]), Row(3, "b", 1, made[1])]
     told: list[str] = []
@@ -104,6 +106,7 @@ def test_a_budget_tells_the_whole_as_it_falls_and_tunes_every_row(tmp_path):
         assert [result.status for result in results] == ["ok", "ok"]
     falling = [float(re.search(r"end to end ([\d.]+) ms", line).group(1)) for line in told]
     assert len(falling) > 1 and falling == sorted(set(falling), reverse=True)
+    assert any(each.feedback for each in asked) and {each.evaluations for each in asked} == {SLICE}
 
 
 def test_the_simulator_counts_what_policies_spend(campaign):

@@ -14,6 +14,7 @@ from gensor_kernels.dispatch import library, predicting, stored, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.residual import ANALYTIC_NOISE, FEATURES, Learnt, Part
 from gensor_kernels.machine.residual import Residual as Model
+from gensor_kernels.programs.roster import Roster
 from gensor_kernels.programs.space import Space
 from gensor_tuner.construct import Options
 from gensor_tuner.tune import Run
@@ -83,7 +84,7 @@ def said(model, wanted, arch=ARCH, conditions="{}"):
     found = []
     for kernel in starters(wanted):
         family = predicting.FAMILIES[kernel.program.family]
-        places, terms = predicting.few_terms(family, [kernel.program], wanted, arch)
+        places, terms = Roster(family, [kernel.program]).terms(wanted, arch)
         if len(places):
             mean, doubt = model.of(terms, arch, wanted.kind, wanted.operator, conditions)
             found.append((truth(kernel.program), float(mean[0]), float(doubt[0])))

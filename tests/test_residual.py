@@ -65,6 +65,19 @@ def test_levels_add_up():
     mean, doubt = model.predict(x, "elsewhere", "float32", "matmul")
     assert mean == pytest.approx([8 * UNSEEN, 8 * UNSEEN, 0])
     assert doubt == pytest.approx(0.3)
+    for place in ("here", "elsewhere"):
+        of_both = model.predict(x, place, "float32", "matmul")[0]
+        assert model.mean(x, place, "float32", "matmul").tolist() == pytest.approx(of_both.tolist())
+
+
+def test_a_part_has_as_many_bags_as_all_parts_have():
+    part = Part(0.25, 0.1, {}, ([1.0], [2.0], [3.0]))
+    text = Residual(NAMES, ([1.0], [2.0]), {}, 0.3).to_json().replace('"parts":{}', '"parts":%s')
+    own = '{"p":{"noise":0.1,"offsets":{},"trees":[[1.0],[2.0],[3.0]],"weight":0.25}}'
+    with pytest.raises(ValueError, match="damaged residual"):
+        Residual.from_json(text % own)
+    with pytest.raises(ValueError, match="argument 2 is"):
+        Residual(NAMES, ([1.0], [2.0]), {"p": part}, 0.3)
 
 
 def test_bags_that_disagree_are_doubt():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import kernel_tuner_space, strategies
-from benchmarks.measured_space import Space
+from benchmarks.measured_space import Space, load
 from benchmarks.strategies_figures import Compared, beaten, quartiles, read, written
 from gensor_kernels.machine.arch import lookup
 
@@ -68,7 +68,7 @@ def test_a_comparison_is_told_written_and_added_to(data, tmp_path, capsys, monke
 
 def test_kernel_tuner_searches_the_same_space(data):
     pytest.importorskip("kernel_tuner")
-    space = strategies.load(str(data), "rtx-3090")
+    space = load(str(data), "rtx-3090")
     with kernel_tuner_space.Simulator(space) as simulator:
         found, own = simulator.search("random_sample", 20, 1)
         again, _ = simulator.search("random_sample", 20, 1)

@@ -82,6 +82,8 @@ class ClassRun:
     refused: list[Refusal] = field(default_factory=list)
     #: what was found before, by the keys of workloads: those need no first walk
     given: Mapping[str, Found] = field(default_factory=dict)
+    #: evaluations of each second walk; None: as many as a walk has
+    again: int | None = None
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
@@ -144,6 +146,7 @@ class ClassRun:
             replace(
                 self._request(workload),
                 seed=self.options.seed + 1,
+                evaluations=self.again,
                 feedback=feedback,
                 start=tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
             )

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_database import Kernel, Residual, Store, Timing, canonical
-from gensor_kernels.dispatch.predicting import few_terms
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch, lookup
@@ -23,6 +22,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.grammar import MALFORMED, class_of, program_of, workload_of
 from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.roster import Roster
 
 from .residual import Measured, fit
 
@@ -120,7 +120,7 @@ def _sample(subject: Subject, times: dict[Program, list[float]]) -> Measured | N
     programs = sorted(times, key=Program.to_json)
     if FAMILIES[subject.family].serves(wanted, arch) is not None:
         return None
-    places, terms = few_terms(FAMILIES[subject.family], programs, wanted, at)
+    places, terms = Roster(FAMILIES[subject.family], programs).terms(wanted, at)
     if terms is None:
         return None
     measured = np.array([median(times[programs[place]]) for place in places]) * 1e-6

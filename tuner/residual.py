@@ -15,8 +15,8 @@ INSTALL = "pip install 'gensor-kernels[learn]'"
 #: Models whose mean is the prediction and whose spread is doubt; each sees this share of the rows.
 BAGS, SHARE = 4, 0.7
 #: Trees of a bag over all parts, and of one part on top, with the least rows of a leaf.
-SHARED = {"rounds": 30, "learning_rate": 0.2, "min_data_in_leaf": 100}
-OWN = {"rounds": 15, "learning_rate": 0.1, "min_data_in_leaf": 12}
+SHARED = {"rounds": 20, "learning_rate": 0.3, "min_data_in_leaf": 100}
+OWN = {"rounds": 8, "learning_rate": 0.2, "min_data_in_leaf": 12}
 #: Measurements at which an offset counts as much as none does (0 is its prior at every level).
 OFFSET_PRIOR = 8.0
 #: Standard deviation of a part's weight of the shared trees around UNSEEN.
@@ -68,7 +68,7 @@ def _boost(x: np.ndarray, y: np.ndarray, weights: np.ndarray, settings: dict[str
     library = _lightgbm()
     settings = dict(settings)
     rounds = settings.pop("rounds")
-    fixed = {"objective": "regression", "num_leaves": SPLITS + 1, "max_bin": 63, "lambda_l2": 1.0, "seed": seed}
+    fixed = {"objective": "regression", "num_leaves": SPLITS + 1, "max_bin": 31, "lambda_l2": 1.0, "seed": seed}
     quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1}
     data = library.Dataset(x.T.astype(np.float64), y, weight=weights, params={"verbosity": -1})
     model = library.train({**fixed, **quiet, **settings, "boost_from_average": False}, data, num_boost_round=rounds)

@@ -23,7 +23,7 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
-from .campaign import Campaign
+from .campaign import SLICE, Campaign
 from .construct import ClassRun, Options
 from .cover import portfolio
 from .measure import Timer
@@ -161,6 +161,7 @@ class Run:
             trying=self.trying,
             learnt=self.learnt,
             given=founds,
+            again=None if self.budget is None else SLICE,
         )
         reported: dict[str, float] = {}
         for chosen in run.run():

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from gensor_database import Timing
 
@@ -64,7 +65,10 @@ class Kernel:
 
     def workload(self, wanted: Workload) -> Workload:
         """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
-        return replace(wanted, layout=self.serves.layout, alignment=self.serves.alignment)
+        mine = self.serves.layout, self.serves.alignment
+        if (wanted.layout, wanted.alignment) == mine:
+            return wanted
+        return replace(wanted, layout=mine[0], alignment=mine[1])
 
 
 def types_of(workload: Workload) -> tuple[object, ...]:
@@ -167,6 +171,8 @@ class Library:
         self._shelves = shelves
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float] = {}
+        #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
+        self.groups: dict[tuple[str, ...], list[Any]] = {}
 
     def reload(self) -> None:
         """Reads the stores again."""

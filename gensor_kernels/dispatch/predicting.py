@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,29 +12,75 @@ from ..machine import roofline
 from ..machine.arch import Arch
 from ..operators.workload import Workload
 from ..programs.families import FAMILIES
-from ..programs.family import Coordinate, Family
+from ..programs.family import Family
 from ..programs.program import Program
-from ..programs.tables import Listed
+from ..programs.roster import Roster
 from .library import Kernel, Library
+
+#: Lists of kernels whose groups a library keeps.
+MOST_LISTS = 256
+
+
+class Group(NamedTuple):
+    """Kernels that read and write operands alike: their places in a list, one of them, their Programs."""
+
+    places: list[int]
+    first: Kernel
+    roster: Roster
 
 
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library | None = None) -> list[float]:
     """Predicted seconds of each kernel for a Workload it fits; infinity where its Program is not legal.
 
-    That is the potential, corrected by the residual that ``library`` holds, if any.
+    That is the potential, corrected by the residual that ``library`` holds, if any.  What does not depend on sizes is
+    kept with the library for the next Workload.
     """
-    seconds = [math.inf] * len(kernels)
-    groups: dict[str, list[int]] = {}
-    for index, kernel in enumerate(kernels):
-        groups.setdefault(kernel.form, []).append(index)
-    for indices in groups.values():
-        name = kernels[indices[0]].program.family
-        wanted = kernels[indices[0]].workload(workload)
-        if FAMILIES[name].serves(wanted, arch) is None:
-            values = few_seconds(FAMILIES[name], [kernels[i].program for i in indices], wanted, arch, library)
-            for index, value in zip(indices, values, strict=True):
-                seconds[index] = value
-    return seconds
+    seconds = np.full(len(kernels), math.inf)
+    for group in _groups(kernels, library):
+        wanted = group.first.workload(workload)
+        if group.roster.family.serves(wanted, arch) is None:
+            legal, values = _seconds(group.roster, wanted, arch, library)
+            seconds[np.take(group.places, legal)] = values
+    return seconds.tolist()
+
+
+def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
+    if library is None:
+        return _grouped(kernels)
+    key = tuple([kernel.digest for kernel in kernels])
+    found: list[Group] | None = library.groups.get(key)
+    if found is None:
+        if len(library.groups) >= MOST_LISTS:
+            library.groups.clear()
+        found = library.groups[key] = _grouped(kernels)
+    return found
+
+
+def _grouped(kernels: Sequence[Kernel]) -> list[Group]:
+    forms: dict[str, list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        forms.setdefault(kernel.form, []).append(place)
+    return [
+        Group(places, kernels[places[0]], Roster(_family(kernels[places[0]]), [kernels[i].program for i in places]))
+        for places in forms.values()
+    ]
+
+
+def _family(kernel: Kernel) -> Family:
+    return FAMILIES[kernel.program.family]
+
+
+def _seconds(
+    roster: Roster, workload: Workload, arch: Arch, library: Library | None
+) -> tuple[np.ndarray, np.ndarray | list[float]]:
+    """Places of the legal Programs, and their predicted seconds."""
+    places, terms = roster.terms(workload, arch)
+    if terms is None:
+        return places, []
+    learnt = library.learnt if library is not None else None
+    if learnt is None:
+        return places, roofline.seconds(terms, arch)
+    return places, learnt.seconds(terms, arch, workload.kind, workload.operator)
 
 
 def few_seconds(
@@ -41,44 +88,9 @@ def few_seconds(
 ) -> list[float]:
     """See `predict`, of a few Programs; infinity off the Workload's lattice and where they are not legal."""
     seconds = np.full(len(programs), math.inf)
-    places, terms = few_terms(family, programs, workload, arch)
-    if terms is not None:
-        learnt = library.learnt if library is not None else None
-        if learnt is None:
-            seconds[places] = roofline.seconds(terms, arch)
-        else:
-            seconds[places] = learnt.seconds(terms, arch, workload.kind, workload.operator)
+    places, values = _seconds(Roster(family, programs), workload, arch, library)
+    seconds[places] = values
     return seconds.tolist()
-
-
-def few_terms(
-    family: Family, programs: Sequence[Program], workload: Workload, arch: Arch
-) -> tuple[np.ndarray, roofline.Terms | None]:
-    """The places of those that are legal for a Workload, and their terms; None where none is.
-
-    A Space tabulates its whole lattice, which pays from thousands of Programs on.
-    """
-    coordinates = family.coordinates(workload, arch)
-    values = np.array([program.numbers for program in programs], dtype=np.int64)
-    places = _on_lattice(values, coordinates)
-    if not len(places):
-        return places, None
-    columns = Listed(coordinates, family.parts(workload, arch), values[places])
-    legal = family.legal(columns, workload, arch)
-    if not legal.any():
-        return places[:0], None
-    if not legal.all():
-        places, columns = places[legal], columns.where(legal)
-    return places, family.terms(columns, workload, arch)
-
-
-def _on_lattice(values: np.ndarray, coordinates: Sequence[Coordinate]) -> np.ndarray:
-    """The places of the rows (n, coordinates) whose values the coordinates have."""
-    on = np.ones(len(values), dtype=bool)
-    for column, coordinate in zip(values.T, coordinates, strict=True):
-        for strange in set(column.tolist()).difference(coordinate.values):
-            on &= column != strange
-    return np.flatnonzero(on)
 
 
 def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Library | None = None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ SPLITS = 8
 #: Programs looked up at once: what is gathered for them stays in the cache.
 CHUNK = 1024
 F = np.float32
-_SHIFTS = np.arange(SPLITS, dtype=np.uint64)
+_SHIFTS = np.arange(SPLITS, dtype=np.uint64)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,47 @@ class Forest:
     ends: tuple[int, ...]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Sums for ``x`` (features, n) float32; float32 (bags, n)."""
-        if x.shape[1] <= CHUNK:
-            return self._sums(x)
-        parts = (self._sums(x[:, start : start + CHUNK]) for start in range(0, x.shape[1], CHUNK))
-        return np.concatenate(list(parts), axis=1)
+        """Sums by bag for ``x`` (features, n) float32; float32 (bags, n)."""
+        ends = list(pairwise((0, *self.ends)))
+        return _joined([np.stack([v[a:b].sum(axis=0) for a, b in ends]) for v in self._values(x)])
 
-    def _sums(self, x: np.ndarray) -> np.ndarray:
+    def mean(self, x: np.ndarray) -> np.ndarray:
+        """The mean of the bags' sums (n,) float32, without the sums."""
+        return _joined([values.sum(axis=0) for values in self._values(x)]) * F(1 / len(self.ends))
+
+    def _values(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """What every tree says, (trees, up to CHUNK), chunk by chunk."""
+        for start in range(0, max(x.shape[1], 1), CHUNK):
+            yield self._looked_up(x[:, start : start + CHUNK])
+
+    def _looked_up(self, x: np.ndarray) -> np.ndarray:
         """All trees at once; a byte per Program and condition, shifted and joined eight Programs at a time."""
         count = x.shape[1]
         holds = np.zeros((len(self.columns), -(-count // 8) * 8), dtype=np.uint8)
         np.greater(x.take(self.columns, axis=0), self.thresholds[:, None], out=holds.view(bool)[:, :count])
-        words = holds.view(np.uint64)
-        place = words.take(self.splits[:, 0], axis=0)
-        for bit in range(1, SPLITS):
-            shifted = words.take(self.splits[:, bit], axis=0)
-            shifted <<= _SHIFTS[bit]
-            place |= shifted
-        where = place.view(np.uint8)[:, :count] + self._starts
-        values = self.tables.take(where, mode="clip")
-        return np.stack([values[start:end].sum(axis=0) for start, end in pairwise((0, *self.ends))])
+        bits = holds.view(np.uint64).take(self.splits.T, axis=0)
+        bits <<= _SHIFTS
+        where = np.bitwise_or.reduce(bits, axis=0).view(np.uint8)[:, :count] + self._starts
+        return self.tables.take(where, mode="clip")
 
     @cached_property
     def _starts(self) -> np.ndarray:
         """Where each tree's values begin among all (trees, 1)."""
         return np.arange(len(self.tables), dtype=np.intp)[:, None] << SPLITS
+
+    def and_(self, other: Forest, share: float) -> Forest:
+        """``share`` of this one and all of another, bag by bag: one look-up in place of two."""
+        trees, more = len(self.tables), len(other.tables)
+        mine = np.split(np.arange(trees), self.ends[:-1])
+        theirs = np.split(np.arange(trees, trees + more), other.ends[:-1])
+        order = np.concatenate([each for pair in zip(mine, theirs, strict=True) for each in pair])
+        splits = np.concatenate([self.splits, other.splits + len(self.columns)])
+        tables = np.concatenate([self.tables * F(share), other.tables])
+        columns, thresholds = (
+            np.concatenate(each) for each in ((self.columns, other.columns), (self.thresholds, other.thresholds))
+        )
+        ends = tuple(a + b for a, b in zip(self.ends, other.ends, strict=True))
+        return Forest(columns, thresholds, splits[order], tables[order], ends)
 
     @classmethod
     def of(cls, bags: Sequence[Sequence[Any]]) -> Forest:
@@ -81,6 +97,10 @@ class Forest:
         columns, thresholds = zip(*conditions, strict=True)
         ends = np.cumsum([len(bag) for bag in bags]).tolist()
         return cls(np.array(columns), np.array(thresholds, dtype=F), splits, tables, tuple(ends))
+
+
+def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=-1)
 
 
 def _tabulate(tree: Any, places: np.ndarray, splits: list[tuple[int, float]]) -> np.ndarray:

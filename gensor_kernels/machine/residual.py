@@ -126,23 +126,33 @@ class Residual:
         self.trees = tuple(trees)
         self.parts = dict(parts)
         self.unseen = Part(weight=UNSEEN, noise=unseen_noise)
-        self._shared = Forest.of(self.trees)
-        self._own = {name: Forest.of(part.trees) for name, part in self.parts.items() if part.trees}
-        for forest in (self._shared, *self._own.values()):
+        shared = Forest.of(self.trees)
+        own = {name: Forest.of(part.trees) for name, part in self.parts.items() if part.trees}
+        self._joined = {name: shared.and_(forest, self.parts[name].weight) for name, forest in own.items()}
+        self._shared = shared
+        for forest in (shared, *own.values()):
             if not 0 <= forest.columns.min() <= forest.columns.max() < max(len(self.names), 1):
                 raise ValueError("a tree splits by a feature the model does not have")
 
     def predict(self, x: np.ndarray, part: str, dtype: str = "", operator: str = "") -> tuple[np.ndarray, np.ndarray]:
         """(ln(measured / predicted), its standard deviation) for ``x`` (features, n) of `names`; float32 (n,) each."""
+        forest, known, share = self._asked(x, part)
+        bags = forest(x) * F(share)
+        spread = bags.var(axis=0, ddof=min(len(bags) - 1, 1))
+        return bags.mean(axis=0) + _offset(known, dtype, operator), np.sqrt(spread + F(known.noise**2))
+
+    def mean(self, x: np.ndarray, part: str, dtype: str = "", operator: str = "") -> np.ndarray:
+        """The first of the two alone, for less: the doubt is for whoever chooses what to measure."""
+        forest, known, share = self._asked(x, part)
+        return forest.mean(x) * F(share) + _offset(known, dtype, operator)
+
+    def _asked(self, x: np.ndarray, part: str) -> tuple[Forest, Part, float]:
+        """The trees that speak of a part, what is known of it, and the share of them that holds."""
         if len(x) != len(self.names):
             raise ValueError(f"the model has {len(self.names)} features, not {len(x)}")
         known = self.parts.get(part, self.unseen)
-        bags = self._shared(x) * F(known.weight)
-        if part in self._own:
-            bags += self._own[part](x)
-        offset = sum(known.offsets.get(key, 0.0) for key in ("", dtype, f"{dtype}/{operator}"))
-        spread = bags.var(axis=0, ddof=min(len(bags) - 1, 1))
-        return bags.mean(axis=0) + F(offset), np.sqrt(spread + F(known.noise**2))
+        joined = self._joined.get(part)
+        return (self._shared, known, known.weight) if joined is None else (joined, known, 1.0)
 
     def of(
         self, terms: Terms, arch: Arch, dtype: str = "", operator: str = "", conditions: str = "{}"
@@ -216,7 +226,12 @@ class Learnt:
 
     def seconds(self, terms: Terms, arch: Arch, dtype: str, operator: str) -> np.ndarray:
         """The potential of Programs by their terms, corrected; float64 seconds (n,)."""
-        return roofline.seconds(terms, arch) * np.exp(self.model.of(terms, arch, dtype, operator, self.conditions)[0])
+        part, _ = self.model.nearest(arch, self.conditions)
+        return roofline.seconds(terms, arch) * np.exp(self.model.mean(features(terms, arch), part, dtype, operator))
+
+
+def _offset(part: Part, dtype: str, operator: str) -> np.float32:
+    return F(sum(part.offsets.get(key, 0.0) for key in ("", dtype, f"{dtype}/{operator}")))
 
 
 def _no_number(text: str) -> None:

@@ -158,6 +158,13 @@ class Workload:
             raise UnsupportedError(f"epilogue operation {real[0]!r} is not defined for complex numbers")
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.operator, self.sizes, self.dtypes, self.math, self.layout, self.alignment, self.epilogue))
+
+    def __hash__(self) -> int:
+        return self._hash  # one prediction looks dozens of things up by Workload
+
+    @cached_property
     def size(self) -> Mapping[str, int]:
         """Extent of each axis by name."""
         return MappingProxyType(dict(self.sizes))

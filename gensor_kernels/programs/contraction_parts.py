@@ -37,8 +37,8 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
     return (
         Part(("block_k", "split_k"), steps),
         Part(("split_k",), splits),
-        Part(("min_blocks",), bounds),
-        Part(("raster",), lambda v: {"raster_rows": v["raster"]}),
+        Part(("min_blocks",), bounds, fixed=True),
+        Part(("raster",), lambda v: {"raster_rows": v["raster"]}, fixed=True),
     )
 
 

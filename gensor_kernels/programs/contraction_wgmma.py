@@ -83,7 +83,7 @@ class ContractionWgmma(ContractionFamily):
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             *ends,
-            replace(bounds, values=(1, 2, 3)),  # registers change hands only under a bound
+            bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:

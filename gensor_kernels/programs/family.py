@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ Columns = Mapping[str, np.ndarray]
 LEVELS = (0, 1, 2)
 
 
-@dataclass(frozen=True)
-class Coordinate:
+class Coordinate(NamedTuple):
     """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, what it means.
 
     ``kind`` names the action that moves it: tile, vthread, instruction, stages, copy_width, layout, split,
@@ -64,16 +63,17 @@ class Launch:
         return min(self.grid, self.per_sm * sms) if self.per_sm else self.grid
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Outputs that depend on the coordinates ``names`` alone.
 
     ``function`` gets their values by name, int64 arrays over the product of the lattices, and returns arrays of
-    that length, or of shape (rows, length), by output name.  They are kept as float32.
+    that length, or of shape (rows, length), by output name.  They are kept as float32.  Of a ``fixed`` part they are
+    the same for every size of the Workload: what is asked about many sizes computes them once.
     """
 
     names: tuple[str, ...]
     function: Callable[[Values], Mapping[str, np.ndarray]]
+    fixed: bool = False
 
 
 class Family:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +24,7 @@ def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] 
     kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
     if not kept:
         raise ValueError(f"{coordinate.name} has the values {coordinate.values}: none is left")
-    return replace(coordinate, values=kept)
+    return coordinate._replace(values=kept)
 
 
 class Lattice:

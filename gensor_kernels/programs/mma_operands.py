@@ -63,7 +63,7 @@ def copies(workload: Workload, operand: str, arch: Arch) -> Part:
         return outputs
 
     names = (f"block_{axis}", "block_k", f"vector_{operand}")
-    return Part((*names, "copy") if cost else names, function)
+    return Part((*names, "copy") if cost else names, function, fixed=True)
 
 
 def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
@@ -136,4 +136,4 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
         return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}
 
     names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
-    return Part((*names, "copy") if e.is_widened else names, function)
+    return Part((*names, "copy") if e.is_widened else names, function, fixed=True)

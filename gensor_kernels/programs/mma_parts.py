@@ -167,10 +167,10 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         copies(workload, "b", arch),
         read(workload, "a", arch),
         read(workload, "b", arch),
-        Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring),
-        Part(("copy", "stages", "vector_a", "vector_b"), copy),
-        Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store),
-        Part(("warp_m", "epilogue_staged"), rows),
+        Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring, fixed=True),
+        Part(("copy", "stages", "vector_a", "vector_b"), copy, fixed=True),
+        Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store, fixed=True),
+        Part(("warp_m", "epilogue_staged"), rows, fixed=True),
         *scale_parts(e),
         *inline_parts(e, arch),
     )
@@ -246,4 +246,4 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             outputs_of |= own | {"fits_warp": (sums <= mma_floats.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)}
         return outputs_of
 
-    return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function)
+    return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function, fixed=True)

@@ -87,9 +87,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _fragment(workload, "b"),
         _loads(workload, "a"),
         _loads(workload, "b"),
-        Part(("stages", "block_k", "block_m", "block_n", "pad", "form"), ring),
-        Part(("stages",), stages),
-        Part(("block_n", "vector_c", "epilogue_staged"), fits_store),
+        Part(("stages", "block_k", "block_m", "block_n", "pad", "form"), ring, fixed=True),
+        Part(("stages",), stages, fixed=True),
+        Part(("block_n", "vector_c", "epilogue_staged"), fits_store, fixed=True),
         _stores(workload),
         *inline_parts(e, arch),
     )
@@ -135,7 +135,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "steps": v["block_k"],
         }
 
-    return Part(("thread_m", "thread_n", "block_k", "form"), function)
+    return Part(("thread_m", "thread_n", "block_k", "form"), function, fixed=True)
 
 
 @lru_cache(maxsize=512)
@@ -166,7 +166,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
             f"fits_groups_{operand}": thread % groups == 0,
         }
 
-    return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function)
+    return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function, fixed=True)
 
 
 @lru_cache(maxsize=4096)
@@ -230,7 +230,9 @@ def _loads(workload: Workload, operand: str) -> Part:
         }
 
     names = ("block_k", f"vector_{operand}", f"block_{axis}", "form")
-    return Part((*names, "pad"), by_k) if transposed(workload, operand) else Part(names, by_entry)
+    if transposed(workload, operand):
+        return Part((*names, "pad"), by_k, fixed=True)
+    return Part(names, by_entry, fixed=True)
 
 
 def _stores(workload: Workload) -> Part:
@@ -254,4 +256,4 @@ def _stores(workload: Workload) -> Part:
             "staged": staged,
         }
 
-    return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function)
+    return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function, fixed=True)

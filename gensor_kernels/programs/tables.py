@@ -96,11 +96,22 @@ class Listed(Columns):
         rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
         self._coordinates = tuple(c.name for c in coordinates)
         self._columns: dict[str, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
-        wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
+        self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
         self._count = rows.shape[1]
+        self._add(parts)
+
+    def _add(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            for name, output in part.function({name: wide[name] for name in part.names}).items():
+            for name, output in part.function({name: self._wide[name] for name in part.names}).items():
                 self._columns[name] = self._column(output)
+
+    def plus(self, parts: Sequence[Part]) -> Listed:
+        """The same Programs with the outputs of more parts."""
+        more = object.__new__(Listed)
+        more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
+        more._columns = self._columns.copy()
+        more._add(parts)
+        return more
 
     def _column(self, output: np.ndarray) -> np.ndarray:
         column = np.asarray(output, dtype=np.float32)
@@ -127,4 +138,5 @@ class Listed(Columns):
         some = object.__new__(Listed)
         some._coordinates, some._count = self._coordinates, int(chosen.sum())
         some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
+        some._wide = {name: column[chosen] for name, column in self._wide.items()}
         return some

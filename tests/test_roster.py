@@ -1,0 +1,66 @@
+"""Programs that are asked about for many sizes: what is kept of them is the same for every size of their class."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.dispatch import library, predicting
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.conv import workload as conv
+from gensor_kernels.operators.matmul import workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.roster import Roster
+from gensor_kernels.programs.tables import Listed
+
+from .lattices import IDS, SERVED, SIMT, random_legal, space
+from .numpy_device import ARCH, starters
+
+SQUARE = {"n": 2, "h": 28, "w": 28, "c": 64, "k_out": 64, "r": 3, "s": 3}
+WINDOWS = [
+    (FAMILIES["contraction_mma"], "sm_80", conv(**SQUARE, dtype="float16")),
+    (SIMT, "sm_87", conv(**SQUARE, stride_h=2, stride_w=2, pad_top=1, pad_left=1)),
+]
+#: Other sizes of the same alignment.
+MOVED = {"m": 320, "n": 192, "k": 2048, "h": 56, "w": 14, "c": 128, "k_out": 320}
+
+
+@pytest.mark.parametrize("case", SERVED + WINDOWS, ids=[*IDS, "mma-conv", "simt-conv"])
+def test_fixed_parts_are_the_same_for_every_size(case):
+    family, name, here = case
+    there = here.with_sizes(**{axis: size for axis, size in MOVED.items() if axis in here.size})
+    arch, rng = lookup(name), np.random.default_rng(0)
+    coordinates = family.coordinates(here, arch)
+    values = np.stack([rng.choice(c.values, 500) for c in coordinates], axis=1)
+    one, other = (Listed(coordinates, [p for p in family.parts(w, arch) if p.fixed], values) for w in (here, there))
+    kept = set(one._columns) - set(one)
+    assert kept and kept == set(other._columns) - set(other)
+    for name in kept:
+        assert np.array_equal(one[name], other[name]), name
+
+
+def test_a_roster_says_of_every_workload_what_a_fresh_one_says():
+    lattice = space(7)  # simt, float32
+    programs = [lattice.program(point) for point in random_legal(lattice, 60)]
+    kept = Roster(SIMT, programs)
+    for sizes in ({"m": 4096}, {"m": 17, "k": 8}, {"k": 100, "n": 3}, {"m": 17, "k": 8}):
+        for name in ("sm_89", "sm_80"):
+            wanted = lattice.workload.with_sizes(**sizes)
+            places, terms = kept.terms(wanted, lookup(name))
+            alone, expected = Roster(SIMT, programs).terms(wanted, lookup(name))
+            assert np.array_equal(places, alone) and len(places)
+            for field, column in vars(terms).items():
+                assert np.array_equal(column, getattr(expected, field)), field
+
+
+def test_a_library_keeps_what_it_predicts_together_and_not_for_ever():
+    wanted = workload(500, 300, 700, trans_b=True)
+    kernels = list(starters(wanted))
+    held = library.Library(library.Contents({kernel.digest: kernel for kernel in kernels}))
+    alone = predicting.predict(kernels, wanted, ARCH)
+    assert predicting.predict(kernels, wanted, ARCH, held) == predicting.predict(kernels, wanted, ARCH, held) == alone
+    assert predicting.predict(kernels[::-1], wanted, ARCH, held) == alone[::-1] and len(held.groups) == 2
+    held.reload()
+    assert not held.groups
+    for place in range(predicting.MOST_LISTS + 1):
+        held.groups[(str(place),)] = []
+    predicting.predict(kernels, wanted, ARCH, held)
+    assert len(held.groups) == 1
