@@ -74,7 +74,9 @@ def test_the_struct_arrives_by_value(runtime):
 
 
 def test_maps_arrive_behind_the_struct_of_the_launches_that_have_them(device, monkeypatch):
-    monkeypatch.setattr(tensor_maps, "_driver_function", lambda name: lambda place, *rest: ctypes.memset(place, 9, 128) * 0)
+    monkeypatch.setattr(
+        tensor_maps, "_driver_function", lambda name: lambda place, *rest: ctypes.memset(place, 9, 128) * 0
+    )
     maps = (TensorMap("a", False, 2, 64), TensorMap("b", False, 2, 64))
     pairs = [
         (FakeFunction("mapped"), Launch("mapped", 1, 256, 0, maps)),

@@ -57,7 +57,7 @@ class ContractionSliced(ContractionMma):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Those of contraction_mma; slices are always copied 16 bytes at a time, and k is not split."""
         return tuple(
-            replace(each, values=(FIXED[each.name],)) if each.name in FIXED else each
+            each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each
             for each in super().coordinates(slicing.sliced(workload), arch)
         )
 
