@@ -9,7 +9,7 @@ from gensor_kernels.operators.matmul import workload
 from gensor_kernels.programs.banks import wavefronts
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.mma_operands import unswizzled_degree
-from gensor_kernels.programs.simt_parts import fragment_clocks, transposing_clocks
+from gensor_kernels.programs.simt_operands import fragment_clocks, transposing_clocks
 from gensor_kernels.programs.space import FamilySpace
 
 from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space

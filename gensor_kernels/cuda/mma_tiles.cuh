@@ -6,10 +6,10 @@
 #ifndef MASKED
 #define MASKED 0 // families that read nothing through a window need not name it
 #endif
-#include "packed.cuh"
 #include "prologue.cuh"
 #include "shared_rows.cuh"
 #include "widen.cuh"
+#include "window_pieces.cuh"
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 
@@ -49,6 +49,7 @@ struct OperandTile {
     static constexpr int PIECES = ROW_BYTES / PIECE;
     static constexpr int LANES = power_of_two_in(PIECES | THREADS);
     static constexpr int LINES = THREADS / LANES; // rows per pass
+    static constexpr int PACE = LANES * EACH;     // elements from column to column
     static constexpr int PASSES = divide_up(ROWS, LINES), COLUMNS = PIECES / LANES;
     static constexpr int PIECES_PER_THREAD = PASSES * COLUMNS;
 
@@ -79,7 +80,7 @@ struct MatrixPieces {
         const i64 row = Shape::K_CONTIGUOUS ? start : k, column = Shape::K_CONTIGUOUS ? k : start;
         source = operand + (row * row_stride + column / Shape::PER_UNIT * column_stride);
         row_step = Shape::LINES * row_stride;
-        column_step = Shape::LANES * Shape::EACH / Shape::PER_UNIT * column_stride;
+        column_step = Shape::PACE / Shape::PER_UNIT * column_stride;
         advance = BLOCK_K / Shape::PER_UNIT * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
     }
     // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and goes on to the next.
@@ -95,40 +96,13 @@ struct MatrixPieces {
     }
 };
 
-// The same where the operand is read through a window.
-template <class Shape>
-struct WindowPieces {
-    static constexpr int PIECE = Shape::LANES * Shape::EACH;
-    static constexpr bool ROWS = Shape::K_CONTIGUOUS; // entries run along the passes
-    using Walk = WindowWalk<Shape::WINDOW, ROWS ? Shape::PASSES : Shape::COLUMNS, ROWS ? Shape::LINES : PIECE,
-                            ROWS ? Shape::COLUMNS : Shape::PASSES, ROWS ? PIECE : Shape::LINES, BLOCK_K, MASKED>;
-    Walk walk;
-
-    MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int start, int extent, int k, i64, i64)
-        : walk(window_of(params), operand, start, k, extent, depth_of(params).all) {}
-    template <class Visit>
-    MEMBER void for_each(const Params &params, const Visit &visit) {
-        walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {
-            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside, channel);
-        });
-    }
-};
-
-template <class Shape, bool WINDOWED = Shape::WINDOW != WINDOW_NONE>
-struct PiecesOf {
-    using Type = MatrixPieces<Shape>;
-};
-template <class Shape>
-struct PiecesOf<Shape, true> {
-    using Type = WindowPieces<Shape>;
-};
-
 // A thread's place in the copying of one operand.
 template <class Shape>
 struct TileCopy {
     using Source = typename Shape::Source;
     int line, k_first; // its first row in the tile, and its first k within a step
-    typename PiecesOf<Shape>::Type pieces;
+    using Windowed = WindowPieces<Shape, Shape::K_CONTIGUOUS, Shape::PASSES, Shape::COLUMNS, MASKED>;
+    typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
     int last;   // end of k in the operand
     u32 inside; // bit per piece along M or N: not past the operand's edge
     u32 target; // its first byte in the shared tile, where rows repeat their permutation from pass to pass
@@ -153,7 +127,7 @@ struct TileCopy {
         target = (u32)Shape::Rows::offset(line, thread_index() % Shape::LANES * Shape::PIECE);
         inside = 0;
         UNROLL for (int i = 0; i < (Shape::K_CONTIGUOUS ? Shape::PASSES : Shape::COLUMNS); ++i) inside |=
-            (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), extent) << i;
+            (u32)within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), extent) << i;
     }
 
     // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
@@ -178,7 +152,7 @@ struct TileCopy {
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
         preparing.begin();
         pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
-            const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::LANES * Shape::EACH : pass * Shape::LINES);
+            const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::PACE : pass * Shape::LINES);
             const int entry = Shape::K_CONTIGUOUS ? pass : column;
             // A masked window knows where its entries end.
             const bool in_extent = (MASKED && Shape::WINDOW != WINDOW_NONE) || (inside >> entry & 1);

@@ -7,6 +7,7 @@
 #include "prepared.cuh"
 #include "simt_forms.cuh"
 #include "widen.cuh"
+#include "window_pieces.cuh"
 
 DEVICE constexpr int greatest_common_divisor(int a, int b) {
     return b == 0 ? a : greatest_common_divisor(b, a % b);
@@ -60,13 +61,13 @@ struct TileShape {
 // Where a thread's loads of an operand come from. The constructor does everything that needs a division or a 64-bit
 // product; a step then costs one 64-bit addition per line.
 template <class Shape>
-struct MatrixLoads {
+struct MatrixPieces {
     using Source = typename Shape::Source;
     gptr<Source> source;                 // this thread's first element of the next step
     i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
 
     // `operand` points at entry 0, k 0 of this batch; the thread starts at these.
-    MEMBER MatrixLoads(const Params &, gptr<Source> operand, int entry, int k, i64 entry_stride, i64 k_stride) {
+    MEMBER MatrixPieces(const Params &, gptr<Source> operand, int entry, int, int k, i64 entry_stride, i64 k_stride) {
         constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
         source = operand + (entry * entry_stride + k * k_stride);
         inner_step = Shape::PACE * (BY_LINE ? k_stride : entry_stride);
@@ -86,40 +87,13 @@ struct MatrixLoads {
     }
 };
 
-// The same where the operand is read through a window.
-template <class Shape>
-struct WindowLoads {
-    static constexpr bool ROWS = Shape::TRANSPOSED; // entries run across lines
-    using Walk =
-        WindowWalk<Shape::WINDOW, ROWS ? Shape::OUTER_LOADS : Shape::INNER_LOADS, ROWS ? Shape::LINES : Shape::PACE,
-                   ROWS ? Shape::INNER_LOADS : Shape::OUTER_LOADS, ROWS ? Shape::PACE : Shape::LINES, BLOCK_K>;
-    Walk walk;
-
-    MEMBER WindowLoads(const Params &params, gptr<IN_TYPE> operand, int entry, int k, i64, i64)
-        : walk(window_of(params), operand, entry, k) {}
-    template <class Visit>
-    MEMBER void for_each(const Params &params, const Visit &visit) {
-        walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {
-            visit(ROWS ? entry : k, ROWS ? k : entry, from, inside, channel);
-        });
-    }
-};
-
-template <class Shape, bool WINDOWED = Shape::WINDOW != WINDOW_NONE>
-struct LoadsOf {
-    using Type = MatrixLoads<Shape>;
-};
-template <class Shape>
-struct LoadsOf<Shape, true> {
-    using Type = WindowLoads<Shape>;
-};
-
 // One thread's part of loading an operand.
 template <class Shape>
 struct TileLoader {
     using Source = typename Shape::Source;
     int lane, line; // its place among LANES x LINES threads
-    typename LoadsOf<Shape>::Type loads;
+    using Windowed = WindowPieces<Shape, Shape::TRANSPOSED, Shape::OUTER_LOADS, Shape::INNER_LOADS, false>;
+    typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
     int k_end;  // end of k, counted from this thread's first k of the next step
     int last;   // end of k in the operand
     u32 inside; // bit per load along the entries' axis: not past the operand's edge
@@ -139,7 +113,7 @@ struct TileLoader {
     MEMBER TileLoader(const Params &params, const Tile &tile, gptr<Source> operand, int entry, int entries,
                       i64 entry_stride, i64 k_stride)
         : lane(own_lane()), line(own_line()),
-          loads(params, operand, entry + first_entry(), tile.k_begin + first_k(), entry_stride, k_stride),
+          pieces(params, operand, entry + first_entry(), entries, tile.k_begin + first_k(), entry_stride, k_stride),
           k_end(tile.k_end - tile.k_begin - first_k()), last(tile.k_end), inside(0), preparing(params, tile.batch) {
         constexpr bool BY_LINE = Shape::TRANSPOSED;
         UNROLL for (int i = 0; i < (BY_LINE ? Shape::OUTER_LOADS : Shape::INNER_LOADS); ++i) inside |=
@@ -149,7 +123,7 @@ struct TileLoader {
     // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
     MEMBER void load_step(const Params &params) {
         preparing.begin();
-        loads.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
+        pieces.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
             const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
             const int entry = Shape::TRANSPOSED ? o : i, load = o * Shape::INNER_LOADS + i;
             const bool entry_inside = (inside >> entry) & 1, k_inside = within(at, k_end);

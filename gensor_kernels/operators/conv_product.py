@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import winograd
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import decode, facts
 from .epilogue import Step
 from .geometry import Geometry, Strides, Window, flattened
+from .lowered import Product, Side
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -201,53 +201,10 @@ class Convolution(Operator):
         integer_steps: int = 0,
     ) -> Expected:
         """The product of gathered patches and the weights, in float64."""
+        from .conv_reference import expected
+
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
-        return self.expected(workload, x, w, steps, structured=structured, integer_steps=integer_steps)
-
-    def expected(
-        self,
-        workload: Workload,
-        x: np.ndarray,
-        w: np.ndarray,
-        steps: Sequence[Step],
-        *,
-        structured: bool,
-        integer_steps: int = 0,
-        away: np.ndarray | None = None,
-    ) -> Expected:
-        """`expect` of decoded operands; kernels may multiply an image that is so far ``away`` from x."""
-        from . import tolerance
-        from .conv_reference import patches
-        from .matmul import product_and_bound
-        from .tolerance_prologue import spread
-
-        g, k, r, s, c = w.shape
-        a = patches(x, workload.size, self.transposed)  # (g, n oh ow, r s c)
-        b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
-        product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
-        if away is not None:
-            bound = bound + spread(patches(away, workload.size, self.transposed), b)
-        shape = self.operands(workload)[-1].shape
-        flat = (shape[3], *shape[:3], shape[4])
-        product, bound = (
-            np.moveaxis(np.broadcast_to(v, (*a.shape[:2], k)).reshape(flat), 0, 3) for v in (product, bound)
-        )
-        z = workload.size
-        if winograd.allowed(z, workload.math, self.transposed) == winograd.MATH:
-            from .tolerance_winograd import bound as other
-
-            pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
-            apart = other(x[:, :, :, 0], w[0], pad, out, structured)[:, :, :, None]
-            bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
-        return tolerance.expect(
-            product,
-            bound,
-            steps,
-            accumulator=workload.accumulator,
-            output=workload.dtype["y"],
-            integer_steps=integer_steps,
-            math=workload.math,
-        )
+        return expected(self, workload, x, w, steps, structured=structured, integer_steps=integer_steps)
 
 
 def _pixels_are_rows(workload: Workload) -> bool:

@@ -14,10 +14,11 @@ import numpy as np
 from . import prologue
 from .conv import OPERATORS as CONVOLUTIONS
 from .conv_product import Convolution
-from .declaration import Operand, Product
+from .declaration import Operand
 from .dtypes import decode
 from .epilogue import MAX_VECTORS, Step
 from .geometry import Geometry, Strides
+from .lowered import Product
 from .workload import View, Workload, contiguous
 
 if TYPE_CHECKING:
@@ -61,11 +62,12 @@ class PreparedConvolution(Convolution):
     ) -> Expected:
         """The convolution of the prepared image; kernels may have rounded some of its elements otherwise."""
         from . import tolerance_prologue
+        from .conv_reference import expected
 
         listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
         x, away = tolerance_prologue.prepared(workload, x, listed)
-        return self.expected(workload, x, w, steps, structured=structured, away=away)
+        return expected(self, workload, x, w, steps, structured=structured, away=away)
 
     def product(self, workload: Workload) -> Product:
         """That of the convolution."""

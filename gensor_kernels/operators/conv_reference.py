@@ -1,12 +1,56 @@
-"""Patches of an image under a sliding window, gathered by index arithmetic: the reference of convolutions."""
+"""The reference of convolutions: patches of an image under a sliding window, gathered by index arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .conv_product import output_size
+from . import tolerance, winograd
+from .conv_product import Convolution, output_size
+from .epilogue import Step
+from .matmul import product_and_bound
+from .tolerance_prologue import spread
+from .tolerance_winograd import bound as winograd_bound
+from .workload import Workload
+
+
+def expected(
+    operator: Convolution,
+    workload: Workload,
+    x: np.ndarray,
+    w: np.ndarray,
+    steps: Sequence[Step],
+    *,
+    structured: bool,
+    integer_steps: int = 0,
+    away: np.ndarray | None = None,
+) -> tolerance.Expected:
+    """What a kernel should store for a decoded image and filters: the product of patches and filters, in float64;
+    kernels may multiply an image that is so far ``away`` from x."""
+    z, transposed = workload.size, operator.transposed
+    g, k, r, s, c = w.shape
+    a = patches(x, z, transposed)  # (g, n oh ow, r s c)
+    b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
+    product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
+    if away is not None:
+        bound = bound + spread(patches(away, z, transposed), b)
+    shape = operator.operands(workload)[-1].shape
+    flat = (shape[3], *shape[:3], shape[4])
+    product, bound = (np.moveaxis(np.broadcast_to(v, (*a.shape[:2], k)).reshape(flat), 0, 3) for v in (product, bound))
+    if winograd.allowed(z, workload.math, transposed) == winograd.MATH:
+        pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
+        apart = winograd_bound(x[:, :, :, 0], w[0], pad, out, structured)[:, :, :, None]
+        bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
+    return tolerance.expect(
+        product,
+        bound,
+        steps,
+        accumulator=workload.accumulator,
+        output=workload.dtype["y"],
+        integer_steps=integer_steps,
+        math=workload.math,
+    )
 
 
 def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -> np.ndarray:

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
 from . import matmul
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import decode, facts
 from .epilogue import GATES, Step
+from .gated_expression import declare
 from .geometry import Geometry, Strides
+from .lowered import Product, Side
 from .workload import View, Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .expression import Expression, Value
     from .tolerance import Expected
 
 BIASED = "bias_"
@@ -36,32 +37,6 @@ _ORDERS = {"n": (0, 1, 2, 3), "s": (0, 1, 2, 3), "k": (0, 2, 3, 1)}
 _TOLD = struct.Struct("<q")
 #: Sizes a portfolio is chosen over: rows, columns of C, k.
 USUAL = ((1, 16, 128, 1024), (1408, 4096, 14336), (2048, 4096))
-
-
-def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
-    """h[batch, m, half, n] = sum over k of a b, and c = f(h[.., 0, n]) h[.., 1, n]; d is added to h."""
-    from .expression import SUM, Axis, Expression, axes, tensor
-
-    batch, m, n, k = axes("batch m n k")
-    both = Axis("half", 2)
-    a, b, d = tensor("a", batch, m, k), tensor("b", batch, k, both, n), tensor("d", both, n)
-    products = Expression("h", (batch, m, both, n), a[batch, m, k] * b[batch, k, both, n], SUM)
-    sides: list[Value] = [products[batch, m, 0, n], products[batch, m, 1, n]]
-    if biased:
-        sides = [side + d[half, n] for half, side in enumerate(sides)]
-    return products, Expression("c", (batch, m, n), _curve(gate, sides[0]) * sides[1])
-
-
-def _curve(gate: str, v: Value) -> Value:
-    from .expression import erf, maximum, sigmoid, tanh
-
-    if gate == "silu":
-        return v * sigmoid(v)
-    if gate == "relu":
-        return maximum(v, 0.0)
-    if gate == "gelu":
-        return 0.5 * v * (1.0 + erf(v * 0.5**0.5))
-    return 0.5 * v * (1.0 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)))
 
 
 @dataclass(frozen=True)

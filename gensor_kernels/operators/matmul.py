@@ -13,10 +13,11 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import ACCUMULATORS, decode
 from .epilogue import Step
 from .geometry import Geometry, Strides
+from .lowered import Product, Side
 from .matmul_reference import magnitude, product_and_bound, reference
 from .storage import default_output, peak_type, product_type
 from .workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis

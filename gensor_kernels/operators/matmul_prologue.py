@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import matmul, prologue
-from .declaration import Operand, Product
+from .declaration import Operand
 from .dtypes import decode
 from .epilogue import MAX_VECTORS, Step
 from .geometry import Geometry, Strides
+from .lowered import Product
 from .workload import View, Workload, contiguous
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
 from . import matmul
-from .declaration import Product
 from .dtypes import decode, facts
 from .epilogue import NORMS, Step
 from .geometry import Geometry
+from .lowered import Product
 from .norms import VERIFIED_EPS
 from .workload import View, Workload
 

@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
-from .declaration import Operand, Prologue
+from .declaration import Operand
 from .dtypes import decode, facts
 from .epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS, OPERATIONS, Step
 from .geometry import TAIL_BYTES
+from .lowered import Prologue
 from .workload import View, Workload, alignment_class
 
 if TYPE_CHECKING:

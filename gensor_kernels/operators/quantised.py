@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UnsupportedError
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import decode
 from .geometry import Geometry, Strides
+from .lowered import Product, Side
 from .workload import View, Workload, alignment_class
 
 if TYPE_CHECKING:

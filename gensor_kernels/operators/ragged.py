@@ -16,10 +16,11 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from . import matmul
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import decode, facts
 from .epilogue import Step
 from .geometry import Geometry, Strides
+from .lowered import Product, Side
 from .workload import View, Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UnsupportedError
-from .declaration import Operand, Operator, Rows, Side
+from .declaration import Operand, Operator
 from .dtypes import decode, facts
 from .epilogue import Step
 from .geometry import Geometry, RowsTail, Strides
+from .lowered import Rows, Side
 from .workload import Workload
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UnsupportedError
-from .declaration import Operand, Operator, Product, Side
+from .declaration import Operand, Operator
 from .dtypes import ACCUMULATORS, decode, facts
 from .epilogue import Step
 from .geometry import BATCH_AXES, Geometry, Strides, flattened
+from .lowered import Product, Side
 from .workload import Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..operators.storage import element_bytes
 from .extents import extents
 
 if TYPE_CHECKING:
-    from ..operators.declaration import Product
+    from ..operators.lowered import Product
     from ..operators.workload import Workload
 
 #: (copies, warp order) of the runs of a case, where it names none of its own.

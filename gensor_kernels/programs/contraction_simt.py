@@ -22,6 +22,7 @@ from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .norm_parts import in_workspace, norm_legal, tile_bytes
 from .program import Program
+from .simt_operands import matrices, transposed
 from .traffic import Loop, assemble, window_issue, window_registers
 from .widening import stored
 
@@ -126,7 +127,7 @@ class ContractionSimt(ContractionFamily):
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
-            inner = (c["block_k"] if parts.transposed(workload, operand) else extent) * stored(e, operand)
+            inner = (c["block_k"] if transposed(workload, operand) else extent) * stored(e, operand)
             widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,
@@ -145,7 +146,7 @@ class ContractionSimt(ContractionFamily):
     def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
         per_line = c[f"per_line_{operand}"]
-        if parts.transposed(workload, operand):
+        if transposed(workload, operand):
             lanes = c[f"load_lanes_{operand}"]
         else:
             place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
@@ -171,7 +172,7 @@ class ContractionSimt(ContractionFamily):
     @staticmethod
     def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Registers of an operand's loads under way, and of what it takes to find them."""
-        held = inner * outer * c[f"load_words_{operand}"] * parts.matrices(workload, operand)
+        held = inner * outer * c[f"load_words_{operand}"] * matrices(workload, operand)
         if operand == extents(workload).prepared:
             held = held + inlining.registers(c, workload, *_entries(workload, operand, inner, outer))
         if operand != extents(workload).window:
@@ -187,7 +188,7 @@ class ContractionSimt(ContractionFamily):
         registers = c["base_registers"]
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
-            loads = inner * outer * parts.matrices(workload, operand)
+            loads = inner * outer * matrices(workload, operand)
             issue = issue + loads * c[f"load_issue_{operand}"]
             clocks = clocks + loads * c[f"load_clocks_{operand}"]
             registers = registers + self._held(c, workload, operand, inner, outer)
@@ -244,4 +245,4 @@ class ContractionSimt(ContractionFamily):
 
 def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thread's rows of A or columns of B, and its values of k."""
-    return (outer, inner) if parts.transposed(workload, operand) else (inner, outer)
+    return (outer, inner) if transposed(workload, operand) else (inner, outer)

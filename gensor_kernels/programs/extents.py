@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..operators import operator
-from ..operators.declaration import Prologue
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
+from ..operators.lowered import Prologue
 from ..operators.storage import element_bytes, product_type
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS as STEPS
 
 if TYPE_CHECKING:
-    from ..operators.declaration import Rows
+    from ..operators.lowered import Rows
     from ..operators.workload import Workload
 
 #: RowOperation of rows_fold.cuh.
