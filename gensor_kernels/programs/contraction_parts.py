@@ -23,6 +23,12 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
             "step_b": moved * e.moved_b * e.matrices,
         }
 
+    return (Part(("block_k", "split_k"), steps), *split_parts(e, arch))
+
+
+def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
+    """Those that say nothing of steps of k."""
+
     def splits(v: Values) -> dict[str, np.ndarray]:
         slabs = {"slabs": v["split_k"] * e.batch}
         if e.norm:  # norm_parts.py
@@ -35,7 +41,6 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
         return {"promised": promised, "register_share": arch.regs_per_sm / 32 / 8 / promised}
 
     return (
-        Part(("block_k", "split_k"), steps),
         Part(("split_k",), splits),
         Part(("min_blocks",), bounds, fixed=True),
         Part(("raster",), lambda v: {"raster_rows": v["raster"]}, fixed=True),

@@ -6,6 +6,7 @@ from .attention import Attention
 from .contraction_aligned import ContractionAligned
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
+from .contraction_patch import ContractionPatch
 from .contraction_simt import ContractionSimt
 from .contraction_sliced import ContractionSliced
 from .contraction_wgmma import ContractionWgmma
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         ContractionMma(),
         ContractionPacked(),
+        ContractionPatch(),
         ContractionSimt(),
         ContractionSliced(),
         ContractionWgmma(),

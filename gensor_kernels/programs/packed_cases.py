@@ -29,7 +29,7 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
     if not _transposed(workload):
         for axes in ("h", "hw"):
-            made.append(replace(small, name=f"one tap along {axes}", workload=_thin(small.workload, axes)))
+            made.append(replace(small, name=f"one tap along {axes}", workload=thin(small.workload, axes)))
     if filters_aligned(workload):
         made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
     return made
@@ -67,7 +67,7 @@ def _one_tap(workload: Workload) -> Workload:
     return _with_channels(workload.with_sizes(**sizes), max(depth, whole))
 
 
-def _thin(workload: Workload, axes: str) -> Workload:
+def thin(workload: Workload, axes: str) -> Workload:
     """The same outputs by one tap along these axes, with a stride; the first and the last one are of the padding."""
     z = workload.size
     sizes: dict[str, int] = {}

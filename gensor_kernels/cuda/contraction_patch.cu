@@ -1,0 +1,196 @@
+// A convolution with channels first, on the tensor cores (mma.sync), as it lies in memory: C[filter, pixel] =
+// epilogue(sum over k of A[filter, k] * B[k, pixel]), where A are the filters (k = channel, row, column) and B is the
+// image under the window, a batch entry per image and group.
+//
+// A block computes BLOCK_M filters at a tile of up to BLOCK_N outputs: whole rows of the output, or a run of one row.
+// Step by step it brings BLOCK_K channels of the patch that those outputs read into shared memory, once for all taps,
+// and of its filters what belongs to these channels. The image is transposed on its way in: 16 bytes of channels of a
+// pixel lie together, and a tap is an offset into the patch, so that the image is read with ldmatrix. Filters are
+// copied as they are, and arranged by tap in shared memory. Nothing is copied in front.
+//
+// Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
+//   IN_TYPE, ACC_TYPE: half_t or bfloat16_t, float; i8, i32. sm_80 and later.
+//   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
+//     1 <= WARPS <= 32; threads = 32 * WARPS
+//   BLOCK_K * E % 32 == 0; A_VECTOR in 4, 8, 16
+//   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; C_VECTOR divides the bytes of a tile's outputs, and where a row
+//     of the output is longer than BLOCK_N, those of a row too
+//   COPIES * threads <= 2048
+//   k_per_split is a multiple of BLOCK_K times the taps of a filter
+//
+// Shared bytes = max(BLOCK_M * (2 * BLOCK_K * E * taps + 16) + (steps > 1 ? 2 : 1) * BLOCK_K * E * pixels of the patch,
+//   WARPS * 16 * WARP_N * 4), where a block has so many steps.
+//
+// Bank conflicts: none for copies and the epilogue, nor for filters of an odd number of taps; neighbouring outputs are
+// read without conflicts where the window moves by odd numbers of columns.
+//
+// Global accesses: single elements of the image, A_VECTOR bytes of filters, C_VECTOR bytes of C and 16 of partial sums.
+
+#ifndef IN_TYPE
+#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, i8
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
+#endif
+#ifndef ACC_TYPE
+#define ACC_TYPE float // accumulators: float; i32 for i8 operands
+#endif
+#ifndef C_UNIT
+#define C_UNIT 1 // 1: columns of C are adjacent; 0: their stride is in Params
+#endif
+#ifndef A_VECTOR
+#define A_VECTOR 16 // bytes per global access of the filters
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 16 // bytes per global access of C
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 64 // filters per block
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 64 // outputs per block, at most
+#endif
+#ifndef BLOCK_K
+#define BLOCK_K 16 // channels per step of the main loop
+#endif
+#ifndef WARP_M
+#define WARP_M 32 // filters per warp
+#endif
+#ifndef WARP_N
+#define WARP_N 32 // outputs per warp
+#endif
+#ifndef COPIES
+#define COPIES 2 // a thread's pieces of the patch that are on their way while a step is computed
+#endif
+#ifndef SPLIT
+#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#endif
+#ifndef EPILOGUE_CODES
+#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#endif
+#ifndef MIN_BLOCKS
+#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
+#endif
+
+#define EPILOGUE_STAGED 1
+constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
+
+#include "patch_filters.cuh"
+#include "patch_image.cuh"
+#include "warp_outputs.cuh"
+
+static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "Warp tiles are whole pairs of fragments of 16 x 8 outputs.");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
+static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
+static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
+static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of channels is whole fragments of 32 bytes.");
+static_assert(A_VECTOR >= 4, "cp.async copies 4, 8 or 16 bytes.");
+static_assert(COPIES * THREADS <= 2048, "More pieces than patches have: use fewer copies.");
+static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
+              "Integers accumulate in i32, the others in float.");
+
+using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
+
+template <class T, class Sum>
+DEVICE void multiply(Sum (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    if constexpr (same_type<T, i8>)
+        mma_m16n8k32_s8(d, a, b);
+    else
+        mma_m16n8k16(d, a, b, T{});
+}
+
+// Every tap of a step's channels.
+DEVICE void multiply_step(Accumulators &sums, const Patch &patch, const FilterFragments &filters,
+                          const ImageFragments &image, sptr<u8> arranged, sptr<u8> stage) {
+    i32 column = 0, at = 0; // of the tap, and its place in the patch
+    ROLLED for (i32 tap = 0; within(tap, patch.taps); ++tap) {
+        UNROLL for (int k = 0; k < BLOCK_K * ELEMENT / 32; ++k) {
+            u32 b[FRAGMENTS_N][2];
+            image.load(b, stage + at * 16, k);
+            UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
+                u32 a[4];
+                filters.load(a, arranged, i, k);
+                UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply<IN_TYPE>(sums[i][j], a, b[j]);
+            }
+        }
+        arranged = arranged + PLANES * BLOCK_M * 16;
+        ++column, at += patch.apart[1];
+        if (!within(column, patch.across)) {
+            column = 0;
+            at += patch.apart[0] * patch.extent[1] - patch.across * patch.apart[1];
+        }
+    }
+}
+
+// Places of a tile's outputs, without those of the next tile.
+template <class Placement>
+struct ColumnsOfTile {
+    const Placement &place;
+    i32 end;
+    MEMBER Place operator()(int group) const {
+        Place at = place(group);
+        at.valid = at.valid && within(at.column, end);
+        return at;
+    }
+};
+
+DEVICE void store_tile(const Params &params, const PatchTile &own, int row, int column, const Accumulators &sums) {
+    const sptr<u8> slab = shared_base() + (thread_index() >> 5) * SLAB_BYTES;
+    ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
+        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
+            if (f == i) store_slab(slab, sums[f]);
+        warp_barrier();
+        ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
+            const StagedPlacement place = {own.tile.row + row + i * 16, own.tile.column + column,
+                                           (thread_index() & 31) + 32 * g};
+            ACC_TYPE values[BATCH_GROUPS * WIDTH] = {};
+            UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
+                load_slab_group(slab, place.group + 32 * b, values + b * WIDTH);
+            finish_batch(params, own.tile, values, ColumnsOfTile<StagedPlacement>{place, own.end});
+        }
+        warp_barrier();
+    }
+}
+
+// While a step is multiplied, the next one's filters are copied and its patch is on its way.
+KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
+    const Patch patch(params);
+    const PatchTile own = patch_tile(params, patch);
+    const int depth = BLOCK_K * patch.taps, steps = divide_up(own.tile.k_end - own.tile.k_begin, depth);
+    const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
+    const FilterFragments filter_fragments(row);
+    const ImageFragments image_fragments(patch, column);
+    FilterCopy filters(params, patch, own.tile);
+    ImageCopy image(params, patch, own);
+    Accumulators sums = {};
+    const sptr<u8> copied = shared_base(), arranged = copied + patch.copied_bytes();
+    const sptr<u8> stages = copied + patch.filter_bytes();
+    int stage = 0; // byte offset of the next step's
+    ROLLED for (int step = -1; within(step + 1, steps + 1); ++step) {
+        const bool more = step + 1 < steps;
+        if (step >= 0) {
+            arrange_filters(patch, copied, arranged);
+            barrier();
+        }
+        if (more) {
+            filters.copy(copied);
+            image.load();
+        }
+        copy_async_commit();
+        if (step >= 0) {
+            if (more)
+                cover("steady");
+            else
+                cover("drain");
+            multiply_step(sums, patch, filter_fragments, image_fragments, arranged,
+                          stages + (patch.image_bytes() - stage));
+        }
+        if (more)
+            image.store(stages + stage);
+        stage = patch.image_bytes() - stage;
+        copy_async_wait<0>();
+        barrier();
+    }
+    store_tile(params, own, row, column, sums);
+}

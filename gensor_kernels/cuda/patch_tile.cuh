@@ -1,0 +1,63 @@
+// Which outputs a block of the patch family computes, and which pixels of the image they read.
+#pragma once
+#include "contraction.cuh"
+#include "shared_rows.cuh"
+
+constexpr int ELEMENT = (int)sizeof(IN_TYPE);
+constexpr int PLANES = BLOCK_K * ELEMENT / 16, EACH = 16 / ELEMENT; // 16 bytes of channels in each
+
+// The same for all blocks. Pairs are along h and w. An axis with one tap has no pixels between those that outputs read.
+struct Patch {
+    i32 tall, wide;   // outputs of a tile, along h and w
+    i32 runs;         // tiles side by side in a row of the output
+    i32 taps, across; // of a filter, of one of its rows
+    i32 step[2];      // positions of the patch from output to output
+    i32 gap[2];       // pixels of the image from position to position
+    i32 apart[2];     // positions from tap to tap
+    i32 extent[2];    // positions
+
+    MEMBER explicit Patch(const Params &params) {
+        const Window &window = params.window;
+        wide = minimum(window.rows[1], BLOCK_N), runs = divide_up(window.rows[1], wide);
+        // As many rows as fit, but no fewer in the last tile than need be.
+        tall = divide_up(window.rows[0], divide_up(window.rows[0], BLOCK_N / wide));
+        taps = window.ks[0] * window.ks[1], across = window.ks[1];
+        UNROLL for (int i = 0; i < 2; ++i) {
+            const bool one = window.ks[i] == 1;
+            step[i] = one ? 1 : window.step[i], gap[i] = one ? window.step[i] : 1, apart[i] = window.dilation[i];
+            extent[i] = ((i == 0 ? tall : wide) - 1) * step[i] + (window.ks[i] - 1) * apart[i] + 1;
+        }
+    }
+    MEMBER i32 pixels() const { return extent[0] * extent[1]; }
+    MEMBER i32 image_bytes() const { return PLANES * 16 * pixels(); }
+    // Bytes from filter to filter: an odd number of chunks of 16, so that neighbours lie in different banks.
+    MEMBER i32 pitch() const { return PLANES * 16 * taps + 16; }
+    // Filters as they are copied, and arranged; the image's one or two stages lie behind them.
+    MEMBER i32 copied_bytes() const { return BLOCK_M * pitch(); }
+    MEMBER i32 filter_bytes() const { return copied_bytes() + BLOCK_M * PLANES * 16 * taps; }
+};
+
+struct PatchTile {
+    Tile tile;
+    i32 end;       // of its columns of C
+    i32 origin[2]; // row and column of the image at its first position, which may lie before the image
+};
+
+DEVICE PatchTile patch_tile(const Params &params, const Patch &patch) {
+    const Window &window = params.window;
+    PatchTile own;
+    own.tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K * patch.taps);
+    const i32 number = own.tile.column / BLOCK_N;
+    const i32 h = number / patch.runs * patch.tall, w = number % patch.runs * patch.wide;
+    const i32 tall = minimum(patch.tall, window.rows[0] - h), wide = minimum(patch.wide, window.rows[1] - w);
+    if (patch.runs > 1)
+        cover("runs");
+    else
+        cover("bands");
+    if (tall * wide < patch.tall * patch.wide)
+        cover("cut");
+    own.tile.column = h * window.rows[1] + w;
+    own.end = own.tile.column + tall * wide;
+    own.origin[0] = h * window.step[0] - window.pad[0], own.origin[1] = w * window.step[1] - window.pad[1];
+    return own;
+}

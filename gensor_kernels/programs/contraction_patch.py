@@ -1,0 +1,270 @@
+"""contraction_patch: a convolution with channels first on tensor cores, as it lies (cuda/contraction_patch.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import Terms
+from ..operators.epilogue import OPERATIONS
+from ..operators.geometry import Window
+from . import params, patch_parts
+from . import patch_shape as shapes
+from .cases import Case, contraction_cases, impossible_edges
+from .contraction import RASTERS, SPLITS, common_legal, vector_coordinate
+from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
+from .contraction_mma import FLOAT_OUTPUTS, OUTPUTS
+from .default_tiles import default_warp_tiles
+from .extents import extents
+from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N, instructions, kind
+from .params import Tiling
+from .patch_cases import patch_cases
+from .patch_shape import call_of
+from .program import Program
+from .starting import completed
+from .traffic import BLOCK_START, Loop, assemble
+
+if TYPE_CHECKING:
+    from ..operators.geometry import Geometry
+    from ..operators.workload import Workload
+
+COPIES = (1, 2, 3, 4, 6, 8)
+#: Bytes of channels per step.
+STEP_BYTES = (32, 64, 128)
+EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
+#: Block tiles of starters.
+STARTERS = ((64, 64), (32, 128), (64, 208), (128, 64), (32, 64), (128, 128), (16, 64), (48, 112))
+MOST_STARTING_REGISTERS = 240.0
+
+
+class ContractionPatch(Family):
+    """Convolutions whose blocks keep the patch of the image that they read."""
+
+    name = "contraction_patch"
+    abi = 1
+    source = "contraction_patch.cu"
+    names = (
+        *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
+        *("vector_a", "warp_m", "warp_n", "copies"),
+        *EPILOGUE_NAMES,
+    )
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """float16, bfloat16 and int8 images with channels first, whose filters can be copied without registers."""
+        if workload.operator != "conv2d":
+            return f"{workload.operator} is no convolution without a prologue"
+        e = extents(workload)
+        if workload.layouts["x"] != "nchw" or e.unit["a"] != "k":
+            return "channels of the image, or filters of w, are innermost"
+        if e.multiplied == "float32":
+            return "it multiplies 8 and 16 bits"
+        choices = instructions(kind(workload) or "", arch)
+        if "cp_async" not in arch.features or not choices or choices[0].needed > 1:
+            return f"{arch.name} has no cp.async, or no instruction for 32 bytes of {e.multiplied}"
+        if e.dtype["c"] not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
+            return f"no tensor-core kernel writes {e.dtype['c']} from {e.multiplied}"
+        return None if e.align["a"] >= 4 else "cp.async copies 4 bytes or more, which filters are no multiple of"
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Block tile, channels of a step, copies on their way, warp tile, epilogue."""
+        steps = tuple(size // extents(workload).bytes_a for size in STEP_BYTES)
+        vector_a = vector_coordinate(workload, "a", 1)
+        return (
+            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            Coordinate("block_m", BLOCKS, 0, "tile", "filters per block"),
+            Coordinate("block_n", BLOCKS, 0, "tile", "outputs per block, at most"),
+            Coordinate("block_k", steps, 0, "tile", "channels of one main-loop step"),
+            Coordinate("split_k", SPLITS, 0, "split", "blocks that share one tile's channels", runtime=True),
+            Coordinate("raster", RASTERS, 0, "raster", "tile rows walked together", runtime=True),
+            replace(vector_a, values=tuple(width for width in vector_a.values if width >= 4)),
+            Coordinate("warp_m", WARP_TILES_M, 2, "tile", "filters per warp"),
+            Coordinate("warp_n", tuple(n for n in WARP_TILES_N if n % 16 == 0), 2, "tile", "outputs per warp"),
+            Coordinate("copies", COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
+            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            vector_coordinate(workload, "c", 2),
+            Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+        )
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See patch_parts."""
+        return patch_parts.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
+        c = columns
+        warps = c["down"] * c["across"]
+        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
+        ok &= c["copies"] * warps * 32 <= patch_parts.MOST_PIECES
+        ok &= c["verified"] <= arch.smem_per_block
+        return ok & common_legal(c, arch, warps, self._memory(c, warps))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""
+        m, n, e, call = columns["block_m"], columns["block_n"], extents(workload), call_of(workload)
+        like = np.ones_like(m)
+        warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
+        threads = np.maximum(m // warp_m * (n // warp_n), 1) * 32
+        own = shapes.shape(call, n)
+        pieces = columns["block_k"] * call.size // shapes.PLANE * own.pixels
+        most = np.minimum(patch_parts.MOST_PIECES // threads, 4 * 8 // shapes.PLANE * call.size)
+        width = 0 * like + e.bytes_c
+        for wide in (2, 4, 8, 16):
+            width = np.where(shapes.stored_whole(call, own, max(wide // e.bytes_c, 1)), np.maximum(width, wide), width)
+        return {
+            "vector_a": 16 * like,
+            "warp_m": warp_m,
+            "warp_n": warp_n,
+            "copies": np.clip(-(-pieces // threads), 1, most),
+            "epilogue_fixed": 0 * like,
+            "vector_c": width,
+            "min_blocks": 0 * like,
+        }
+
+    @staticmethod
+    def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
+        """Dynamic shared bytes of a block: one or two stages, or the slabs."""
+        return np.maximum(c["filters"] + c["stage"] * np.minimum(c["block_steps"], 2), c["slab"] * warps)
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Accumulators, fragments, elements on their way and where they come from."""
+        return columns["base_registers"] + columns["copies"] * (shapes.PLANE / call_of(workload).size + 3.0)
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """See machine.roofline.Terms; iterations are taps, and a step's copies are spread over its taps."""
+        c, call = columns, call_of(workload)
+        warps = c["down"] * c["across"]
+        late = np.maximum(c["patch_pieces"] / (warps * 32) - c["copies"], 0)
+        copied, own = self._copying(c, workload, warps, late), 1.0 / call.taps
+        issue, clocks = patch_parts.arranging(workload)
+        rounds = np.ceil(c["fours"] / (warps * 32))
+        loop = Loop(
+            warps=warps,
+            math=c["math"],
+            multiplies=c["multiplies"],
+            issue=c["tap_issue"],
+            wavefronts=c["tap_clocks"] * warps + (c["copy_clocks"] + c["fours"] * (clocks / 32)) * own,
+            # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
+            chain=c["chain"] + (np.ceil(late) * arch.l2_latency + rounds * np.ceil(warps / 4) * issue) * own,
+            in_flight=float(call.taps),
+            exposed=np.full_like(warps, 0.08),
+            registers=self.registers(c, workload, arch),
+            memory=self._memory(c, warps),
+            outputs=c["outputs"],
+            touched=np.ones_like(warps),
+            staging=c["warp_m"] / 16 * (60.0 + warps * c["staging_clocks"]),
+        )
+        # The compiler's loop is a whole step, with every inner loop once: no iteration of this.
+        known = None if facts is None else replace(facts, issue=np.full_like(facts.issue, np.nan))
+        terms = assemble(c, extents(workload), arch, known, loop)
+        terms.issue = terms.issue + (copied + rounds * issue) * own
+        terms.prologue = BLOCK_START + patch_parts.start(c["copy_bytes"], copied, warps)
+        return terms
+
+    @staticmethod
+    def _copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
+        """Instructions of a warp for the copies of a step."""
+        p = patch_parts
+        element = shapes.PLANE / call_of(workload).size * p.ELEMENT_ISSUE
+        patch = c["copies"] * element + np.ceil(late) * (p.FOUND_ISSUE + element)
+        return patch + np.ceil(c["filter_pieces"] / (warps * 32)) * p.FILTER_ISSUE + p.STEP_ISSUE
+
+    # ---- one Program
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_patch.cu."""
+        e, codes = extents(workload), 0
+        if program["epilogue_fixed"]:
+            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
+            codes = codes or EPILOGUE_NONE
+        names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "copies", "min_blocks")
+        return {
+            "IN_TYPE": macro_token(e.multiplied),
+            "OUT_TYPE": macro_token(e.dtype["c"]),
+            "ACC_TYPE": macro_token(workload.accumulator),
+            "C_UNIT": int(e.unit["c"] != "s"),
+            "A_VECTOR": program["vector_a"],
+            "C_VECTOR": program["vector_c"],
+            "SPLIT": int(program["split_k"] > 1),
+            "EPILOGUE_CODES": codes,
+            **{name.upper(): program[name] for name in names},
+        }
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The convolution, and for a split the reduction."""
+        p, e, call = dict(program.values), extents(workload), call_of(workload)
+        own = shapes.shape(call, p["block_n"])
+        warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
+        stages = min(2, int(shapes.steps(call, p["block_k"], p["split_k"])))
+        filters, stage = shapes.filter_bytes(p, call.taps, call.size), p["block_k"] * call.size * int(own.pixels)
+        memory = max(filters + stages * stage, shapes.slab_bytes(p) * warps)
+        tiles = -(-e.m // p["block_m"]) * int(own.bands * own.runs)
+        launches = [Launch(self.name, e.batch * p["split_k"] * tiles, 32 * warps, memory)]
+        if p["split_k"] > 1:
+            launches.append(reduce_launch(e, p["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1))
+        return tuple(launches)
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's partial sums; nothing needs to be zero."""
+        return workspace_bytes(program, workload), False
+
+    @staticmethod
+    def _tile(program: Program, taps: int) -> dict[str, Any]:
+        own = {name: program[f"block_{name}"] for name in "mnk"}
+        return own | {"k": own["k"] * taps, "stages": 2, "split": program["split_k"], "raster": program["raster"]}
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Tiles of C and parts of k: whole steps of channels, with all taps."""
+        window = Window.unpack(geometry.tail)
+        _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
+        own = params.tiling(self._tile(program, window.ks[0] * window.ks[1]), geometry)
+        return replace(own, tiles_n=int(bands * runs))
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See patch_cases."""
+        found = contraction_cases(workload, self._tile(program, shapes.VERIFIED_TAPS), epilogue)
+        warps = (program["block_m"] // program["warp_m"]) * (program["block_n"] // program["warp_n"])
+        pieces = program["copies"] * 32 * warps
+        return patch_cases(found, workload, program["block_n"], pieces, split=program["split_k"] > 1)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Coverage names that runs at verification sizes must count."""
+        names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut", "more_pieces"}
+        names |= {"split_reduce"} if program["split_k"] > 1 else set()
+        names |= {"raster_tail"} if program["raster"] > 1 else set()
+        return frozenset(names) - impossible_edges(workload, self._tile(program, shapes.VERIFIED_TAPS))
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with accesses as wide as the alignment class of filters and output."""
+        align = extents(workload).align
+        return program.replace(vector_a=align["a"], vector_c=align["c"])
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        return program.replace(epilogue_fixed=0, min_blocks=0)
+
+    def main_loop(self, program: Program) -> Hashable:
+        """Whether channels are split, and every coordinate but those of epilogue, launch bounds and grid order."""
+        rest = ("raster", "split_k", *EPILOGUE_NAMES)
+        return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Matrix instructions under one tap: a warp tile in units of 16 x 8 x 32 bytes."""
+        units = program["warp_m"] * program["warp_n"] * program["block_k"] * extents(workload).element
+        return frozenset({"HMMA", "IMMA"}), units // (16 * 8 * 32)
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Default completions of some block tiles, every third one split; all legal."""
+        step = STEP_BYTES[0] // extents(workload).bytes_a
+        wanted = [
+            {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
+            for place, (m, n) in enumerate(STARTERS)
+        ]
+        return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
