@@ -42,7 +42,8 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        return f"contraction_{kind}" if kind in ("aligned", "mma", "packed", "simt", "sliced", "wgmma") else kind
+        families = ("aligned", "mma", "packed", "patch", "simt", "sliced", "wgmma")
+        return f"contraction_{kind}" if kind in families else kind
 
     @cached_property
     def candidate(self) -> Candidate:

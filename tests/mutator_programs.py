@@ -19,6 +19,7 @@ from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
 from .mutator_wgmma import aligned_programs, wgmma_programs
 from .packeds import packed_configurations
+from .patches import patch_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED
 
@@ -64,6 +65,7 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("registers"),
         *convolution_configurations(),
         *packed_configurations(),
+        *patch_configurations(),
         *_rows_configurations(),
         *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs(), *aligned_programs())),
         *_sliced_configurations(),

@@ -55,7 +55,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES}
     known["contraction_aligned.cu"] = known["contraction_wgmma.cu"]
     known["winograd.cu"] = ALL - {"warp_barrier"}
-    known["contraction_packed.cu"] = known["contraction_sliced.cu"] = ALL
+    known |= dict.fromkeys(("contraction_packed.cu", "contraction_patch.cu", "contraction_sliced.cu"), ALL)
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -82,6 +82,7 @@ def named(group: str, name: str) -> Configuration:
         ("mma cp.async", ("narrow", "wide", "norm, whole rows", "floats")),
         ("mma registers", ("wide", "norm, whole rows", "floats")),
         ("packed", ("packed first",)),
+        ("patch", ("patch any taps", "patch known taps")),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
         ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels")),

@@ -15,7 +15,7 @@
 //   BLOCK_K * E % 32 == 0; A_VECTOR in 4, 8, 16
 //   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; C_VECTOR divides the bytes of a tile's outputs, and where a row
 //     of the output is longer than BLOCK_N, those of a row too
-//   COPIES * threads <= 2048
+//   COPIES * threads <= 2048; TAPS <= 50
 //   k_per_split is a multiple of BLOCK_K times the taps of a filter
 //
 // Shared bytes = max(BLOCK_M * (2 * BLOCK_K * E * taps + 16) + (steps > 1 ? 2 : 1) * BLOCK_K * E * pixels of the patch,
@@ -62,6 +62,9 @@
 #ifndef COPIES
 #define COPIES 2 // a thread's pieces of the patch that are on their way while a step is computed
 #endif
+#ifndef TAPS
+#define TAPS 0 // taps of a filter where they are compiled in; 0: any number
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
@@ -86,6 +89,7 @@ static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile d
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of channels is whole fragments of 32 bytes.");
 static_assert(A_VECTOR >= 4, "cp.async copies 4, 8 or 16 bytes.");
+static_assert(TAPS <= 50, "The taps of four bytes of channels must fit the registers.");
 static_assert(COPIES * THREADS <= 2048, "More pieces than patches have: use fewer copies.");
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");

@@ -45,37 +45,60 @@ DEVICE constexpr u32 in_place(int from, int to) {
                         : (0x3210u & ~(255u << (8 * to & 31))) | (u32)(0x54 + 0x22 * from) << (8 * to & 31);
 }
 
-// Arranges a step's filters. Four bytes of channels have as many words as a filter has taps: a lane reads those of a
-// channel in a row, whatever byte they begin at, a group of taps at a time, and stores a word for each tap. 8 filters
-// of 4 words each make a warp's access: neither way is there a bank conflict for an odd number of taps.
-DEVICE void arrange_filters(const Patch &patch, sptr<u8> copied, sptr<u8> arranged) {
+// Four bytes of channels of one filter, [channel][tap], are as many words as it has taps: they become a word for each
+// tap, PLANES * BLOCK_M * 16 bytes apart.
+template <int COUNT>
+DEVICE void arrange_all(sptr<u8> from, sptr<u8> to) {
+    u32 word[COUNT];
+    UNROLL for (int w = 0; w < COUNT; ++w) word[w] = load_shared<4>(from + w * 4).template get<u32>(0);
+    UNROLL for (int tap = 0; tap < COUNT; ++tap) {
+        Vec<4> channels = Vec<4>::zero();
+        UNROLL for (int c = 0; c < 4 / ELEMENT; ++c) {
+            const int at = (c * COUNT + tap) * ELEMENT;
+            channels.word[0] = byte_permute(channels.word[0], word[at / 4], in_place(at % 4 / ELEMENT, c));
+        }
+        store_shared(to + tap * (PLANES * BLOCK_M * 16), channels);
+    }
+}
+
+// The same of any number of taps: those of a channel are read in a row, whatever byte they begin at, and a group of
+// them at a time.
+DEVICE void arrange_any(i32 count, sptr<u8> from, sptr<u8> to) {
     constexpr i32 GROUP = 4 / ELEMENT; // channels, and taps, of a word
-    const i32 last = 4 * (patch.taps - 1);
+    const i32 last = 4 * (count - 1);
+    u32 word[GROUP];
+    UNROLL for (int c = 0; c < GROUP; ++c) word[c] =
+        load_shared<4>(from + (c * count * ELEMENT & ~3)).template get<u32>(0);
+    ROLLED for (i32 tap = 0; within(tap, count); tap += GROUP) {
+        u32 taps[GROUP];
+        UNROLL for (int c = 0; c < GROUP; ++c) {
+            const i32 first = (c * count + tap) * ELEMENT;
+            // Behind the last word there is nothing to read, and nothing that is needed.
+            const u32 behind = load_shared<4>(from + minimum((first & ~3) + 4, last)).template get<u32>(0);
+            taps[c] = byte_permute(word[c], behind, 0x3210u + 0x1111u * (first & 3));
+            word[c] = behind;
+        }
+        UNROLL for (int i = 0; i < GROUP; ++i) {
+            Vec<4> channels = Vec<4>::zero();
+            UNROLL for (int c = 0; c < GROUP; ++c) channels.word[0] =
+                byte_permute(channels.word[0], taps[c], in_place(i, c));
+            if (within(tap + i, count))
+                store_shared(to, channels);
+            to = to + PLANES * BLOCK_M * 16;
+        }
+    }
+}
+
+// Arranges a step's filters. A warp's access is of 8 filters and 4 words of each: neither way is there a bank conflict
+// for an odd number of taps.
+DEVICE void arrange_filters(const Patch &patch, sptr<u8> copied, sptr<u8> arranged) {
     ROLLED for (i32 item = thread_index(); within(item, PLANES * BLOCK_M * 4); item += THREADS) {
         const i32 filter = item / 4 % BLOCK_M, four = item / (4 * BLOCK_M) * 4 + item % 4;
         const sptr<u8> from = copied + (filter * patch.pitch() + four * 4 * patch.taps);
-        sptr<u8> to = arranged + item * 4;
-        u32 word[GROUP];
-        UNROLL for (int c = 0; c < GROUP; ++c) word[c] =
-            load_shared<4>(from + (c * patch.taps * ELEMENT & ~3)).template get<u32>(0);
-        ROLLED for (i32 tap = 0; within(tap, patch.taps); tap += GROUP) {
-            u32 taps[GROUP];
-            UNROLL for (int c = 0; c < GROUP; ++c) {
-                const i32 first = (c * patch.taps + tap) * ELEMENT;
-                // Behind the last word there is nothing to read, and nothing that is needed.
-                const u32 behind = load_shared<4>(from + minimum((first & ~3) + 4, last)).template get<u32>(0);
-                taps[c] = byte_permute(word[c], behind, 0x3210u + 0x1111u * (first & 3));
-                word[c] = behind;
-            }
-            UNROLL for (int i = 0; i < GROUP; ++i) {
-                Vec<4> channels = Vec<4>::zero();
-                UNROLL for (int c = 0; c < GROUP; ++c) channels.word[0] =
-                    byte_permute(channels.word[0], taps[c], in_place(i, c));
-                if (within(tap + i, patch.taps))
-                    store_shared(to, channels);
-                to = to + PLANES * BLOCK_M * 16;
-            }
-        }
+        if constexpr (TAPS > 0)
+            arrange_all<TAPS>(from, arranged + item * 4);
+        else
+            arrange_any(patch.taps, from, arranged + item * 4);
     }
 }
 

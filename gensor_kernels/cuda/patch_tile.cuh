@@ -21,7 +21,7 @@ struct Patch {
         wide = minimum(window.rows[1], BLOCK_N), runs = divide_up(window.rows[1], wide);
         // As many rows as fit, but no fewer in the last tile than need be.
         tall = divide_up(window.rows[0], divide_up(window.rows[0], BLOCK_N / wide));
-        taps = window.ks[0] * window.ks[1], across = window.ks[1];
+        taps = TAPS > 0 ? TAPS : window.ks[0] * window.ks[1], across = window.ks[1];
         UNROLL for (int i = 0; i < 2; ++i) {
             const bool one = window.ks[i] == 1;
             step[i] = one ? 1 : window.step[i], gap[i] = one ? window.step[i] : 1, apart[i] = window.dilation[i];

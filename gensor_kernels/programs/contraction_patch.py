@@ -21,7 +21,6 @@ from .cases import Case, contraction_cases, impossible_edges
 from .contraction import RASTERS, SPLITS, common_legal, vector_coordinate
 from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
 from .contraction_mma import FLOAT_OUTPUTS, OUTPUTS
-from .default_tiles import default_warp_tiles
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
 from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N, instructions, kind
@@ -40,6 +39,8 @@ COPIES = (1, 2, 3, 4, 6, 8)
 #: Bytes of channels per step.
 STEP_BYTES = (32, 64, 128)
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
+#: Taps of the convolutions that cases are made of.
+VERIFIED_TAPS = 9
 #: Block tiles of starters.
 STARTERS = ((64, 64), (32, 128), (64, 208), (128, 64), (32, 64), (128, 128), (16, 64), (48, 112))
 MOST_STARTING_REGISTERS = 240.0
@@ -53,7 +54,7 @@ class ContractionPatch(Family):
     source = "contraction_patch.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
-        *("vector_a", "warp_m", "warp_n", "copies"),
+        *("vector_a", "warp_m", "warp_n", "taps", "copies"),
         *EPILOGUE_NAMES,
     )
 
@@ -62,8 +63,8 @@ class ContractionPatch(Family):
         if workload.operator != "conv2d":
             return f"{workload.operator} is no convolution without a prologue"
         e = extents(workload)
-        if workload.layouts["x"] != "nchw" or e.unit["a"] != "k":
-            return "channels of the image, or filters of w, are innermost"
+        if workload.layouts["x"] != "nchw":
+            return "channels of the image are innermost"
         if e.multiplied == "float32":
             return "it multiplies 8 and 16 bits"
         choices = instructions(kind(workload) or "", arch)
@@ -76,7 +77,7 @@ class ContractionPatch(Family):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, channels of a step, copies on their way, warp tile, epilogue."""
         steps = tuple(size // extents(workload).bytes_a for size in STEP_BYTES)
-        vector_a = vector_coordinate(workload, "a", 1)
+        vector_a, own = vector_coordinate(workload, "a", 1), call_of(workload).taps
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
             Coordinate("block_m", BLOCKS, 0, "tile", "filters per block"),
@@ -87,6 +88,9 @@ class ContractionPatch(Family):
             replace(vector_a, values=tuple(width for width in vector_a.values if width >= 4)),
             Coordinate("warp_m", WARP_TILES_M, 2, "tile", "filters per warp"),
             Coordinate("warp_n", tuple(n for n in WARP_TILES_N if n % 16 == 0), 2, "tile", "outputs per warp"),
+            Coordinate(
+                "taps", (0, own) if 1 < own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"
+            ),
             Coordinate("copies", COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             vector_coordinate(workload, "c", 2),
@@ -102,31 +106,14 @@ class ContractionPatch(Family):
         c = columns
         warps = c["down"] * c["across"]
         ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
-        ok &= c["copies"] * warps * 32 <= patch_parts.MOST_PIECES
-        ok &= c["verified"] <= arch.smem_per_block
+        pieces = c["copies"] * warps * 32
+        ok &= pieces <= patch_parts.MOST_PIECES
+        ok &= np.maximum(c["verified"], c["strided"] + pieces * shapes.PLANE) <= arch.smem_per_block
         return ok & common_legal(c, arch, warps, self._memory(c, warps))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""
-        m, n, e, call = columns["block_m"], columns["block_n"], extents(workload), call_of(workload)
-        like = np.ones_like(m)
-        warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
-        threads = np.maximum(m // warp_m * (n // warp_n), 1) * 32
-        own = shapes.shape(call, n)
-        pieces = columns["block_k"] * call.size // shapes.PLANE * own.pixels
-        most = np.minimum(patch_parts.MOST_PIECES // threads, 4 * 8 // shapes.PLANE * call.size)
-        width = 0 * like + e.bytes_c
-        for wide in (2, 4, 8, 16):
-            width = np.where(shapes.stored_whole(call, own, max(wide // e.bytes_c, 1)), np.maximum(width, wide), width)
-        return {
-            "vector_a": 16 * like,
-            "warp_m": warp_m,
-            "warp_n": warp_n,
-            "copies": np.clip(-(-pieces // threads), 1, most),
-            "epilogue_fixed": 0 * like,
-            "vector_c": width,
-            "min_blocks": 0 * like,
-        }
+        return patch_parts.defaults(columns, workload)
 
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
@@ -142,17 +129,16 @@ class ContractionPatch(Family):
         c, call = columns, call_of(workload)
         warps = c["down"] * c["across"]
         late = np.maximum(c["patch_pieces"] / (warps * 32) - c["copies"], 0)
-        copied, own = self._copying(c, workload, warps, late), 1.0 / call.taps
-        issue, clocks = patch_parts.arranging(workload)
-        rounds = np.ceil(c["fours"] / (warps * 32))
+        copied, own = patch_parts.copying(c, workload, warps, late), 1.0 / call.taps
+        arranging = np.ceil(c["fours"] / (warps * 32)) * c["arrange_issue"]
         loop = Loop(
             warps=warps,
             math=c["math"],
             multiplies=c["multiplies"],
             issue=c["tap_issue"],
-            wavefronts=c["tap_clocks"] * warps + (c["copy_clocks"] + c["fours"] * (clocks / 32)) * own,
+            wavefronts=c["tap_clocks"] * warps + (c["copy_clocks"] + c["fours"] * c["arrange_clocks"] / 32) * own,
             # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
-            chain=c["chain"] + (np.ceil(late) * arch.l2_latency + rounds * np.ceil(warps / 4) * issue) * own,
+            chain=c["chain"] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
@@ -164,17 +150,9 @@ class ContractionPatch(Family):
         # The compiler's loop is a whole step, with every inner loop once: no iteration of this.
         known = None if facts is None else replace(facts, issue=np.full_like(facts.issue, np.nan))
         terms = assemble(c, extents(workload), arch, known, loop)
-        terms.issue = terms.issue + (copied + rounds * issue) * own
+        terms.issue = terms.issue + (copied + arranging) * own
         terms.prologue = BLOCK_START + patch_parts.start(c["copy_bytes"], copied, warps)
         return terms
-
-    @staticmethod
-    def _copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-        """Instructions of a warp for the copies of a step."""
-        p = patch_parts
-        element = shapes.PLANE / call_of(workload).size * p.ELEMENT_ISSUE
-        patch = c["copies"] * element + np.ceil(late) * (p.FOUND_ISSUE + element)
-        return patch + np.ceil(c["filter_pieces"] / (warps * 32)) * p.FILTER_ISSUE + p.STEP_ISSUE
 
     # ---- one Program
 
@@ -184,7 +162,7 @@ class ContractionPatch(Family):
         if program["epilogue_fixed"]:
             codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
             codes = codes or EPILOGUE_NONE
-        names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "copies", "min_blocks")
+        names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
             "IN_TYPE": macro_token(e.multiplied),
             "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -229,17 +207,18 @@ class ContractionPatch(Family):
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See patch_cases."""
-        found = contraction_cases(workload, self._tile(program, shapes.VERIFIED_TAPS), epilogue)
+        found = contraction_cases(workload, self._tile(program, VERIFIED_TAPS), epilogue)
         warps = (program["block_m"] // program["warp_m"]) * (program["block_n"] // program["warp_n"])
-        pieces = program["copies"] * 32 * warps
-        return patch_cases(found, workload, program["block_n"], pieces, split=program["split_k"] > 1)
+        planes = program["block_k"] * call_of(workload).size // shapes.PLANE
+        pixels = program["copies"] * 32 * warps // planes
+        return patch_cases(found, workload, program["block_n"], pixels, program["taps"], split=program["split_k"] > 1)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut", "more_pieces"}
         names |= {"split_reduce"} if program["split_k"] > 1 else set()
         names |= {"raster_tail"} if program["raster"] > 1 else set()
-        return frozenset(names) - impossible_edges(workload, self._tile(program, shapes.VERIFIED_TAPS))
+        return frozenset(names) - impossible_edges(workload, self._tile(program, VERIFIED_TAPS))
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of filters and output."""

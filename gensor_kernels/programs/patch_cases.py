@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..operators.dtypes import facts
 from .cases import Case
 from .packed_cases import SMALL, thin
-from .patch_shape import PLANE, call_of
+from .patch_shape import call_of, verified_window
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -18,21 +18,32 @@ if TYPE_CHECKING:
 PARTIALS = 4
 
 
-def patch_cases(cases: Sequence[Case], workload: Workload, block_n: int, pieces: int, *, split: bool) -> list[Case]:
-    """The cases of a product as those of tiles: rows of the output longer than a tile, and patches of more pieces than
-    the ``pieces`` that are on their way during the math. With a ``split``, partial sums are stored by fours, so that
-    rows are whole fours."""
-    made = [replace(case, workload=_widened(case.workload, PARTIALS)) for case in cases] if split else list(cases)
+def patch_cases(
+    cases: Sequence[Case], workload: Workload, block_n: int, pixels: int, taps: int, *, split: bool
+) -> list[Case]:
+    """The cases of a product as those of tiles under so many ``taps`` (0: any): rows of the output longer than a tile,
+    and patches of more than the ``pixels`` that are on their way during the math. With a ``split``, partial sums
+    are stored by fours, so that rows are whole fours."""
+    made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
+    if split:
+        made = [replace(case, workload=_widened(case.workload, PARTIALS)) for case in made]
     small = next(case for case in made if case.name == SMALL)
     vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize
     out = call_of(small.workload).out[1]
     wide = _widened(small.workload, block_n + max(vector, PARTIALS), at_least=block_n)
-    return [
-        *made,
-        replace(small, name="runs", workload=wide),
-        replace(small, name="pieces", workload=_strided(small.workload, out, pieces)),
-        *(replace(small, name=f"one tap along {axes}", workload=thin(small.workload, axes)) for axes in ("h", "hw")),
-    ]
+    more = _strided(small.workload, out, pixels)
+    made += [replace(small, name="runs", workload=wide), replace(small, name="pieces", workload=more)]
+    if not taps:
+        thinner = ((f"one tap along {axes}", thin(small.workload, axes)) for axes in ("h", "hw"))
+        made += [replace(small, name=name, workload=each) for name, each in thinner]
+    return made
+
+
+def _under(workload: Workload, window: tuple[int, int]) -> Workload:
+    """The same outputs under other taps than 3 x 3."""
+    z, (rows, columns) = workload.size, window
+    h, w = (z[side] + (taps - 3) * z[f"dilation_{side}"] for side, taps in (("h", rows), ("w", columns)))
+    return workload.with_sizes(r=rows, s=columns, h=max(h, 1), w=max(w, 1))
 
 
 def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
@@ -41,10 +52,11 @@ def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
     return workload.with_sizes(w=workload.size["w"] + (-out % multiple if out >= at_least else multiple - out))
 
 
-def _strided(workload: Workload, out: int, pieces: int) -> Workload:
-    """One row of outputs so far apart that their patch, of three rows, has more pieces."""
-    call = call_of(workload)
-    planes = max(1, call.channels * call.size // PLANE)
-    step = -(-(pieces // (3 * planes) + 1) // (out - 1))
-    # Three taps of every other column, and three columns of padding.
-    return workload.with_sizes(h=1, w=(out - 1) * step + 2, stride_w=step)
+def _strided(workload: Workload, out: int, pixels: int) -> Workload:
+    """One row of outputs so far apart that their patch has more pixels."""
+    call, z = call_of(workload), workload.size
+    rows, columns = call.window
+    step = -(-(pixels // rows + 1) // (out - 1))
+    padded = (columns - 1) * call.dilation[1] + 1 - z["pad_left"] - z["pad_right"]
+    high = max(1, rows - z["pad_top"] - z["pad_bottom"])
+    return workload.with_sizes(h=high, w=(out - 1) * step + padded, stride_w=step)

@@ -12,10 +12,11 @@ from ..machine.roofline import SM_L2_BYTES
 from . import patch_shape as shapes
 from .banks import wavefronts
 from .contraction_parts import split_parts
+from .default_tiles import default_warp_tiles
 from .extents import extents
-from .family import Part, Values
+from .family import Columns, Part, Values
 from .mma_parts import BARRIER, MMA_LATENCY, MOST_WARP_OUTPUTS, READ_LATENCY, instructions, kind
-from .patch_shape import VERIFIED_TAPS, call_of, filter_bytes, shape, slab_bytes, verified_pixels
+from .patch_shape import SPARE_PIXELS, call_of, filter_bytes, shape, slab_bytes, verified_pixels
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -25,8 +26,9 @@ MOST_PIECES = 2048
 #: Instructions of a thread, of the SASS of six Programs: for an element of the patch, for a piece that is found again
 #: in every step, for a piece of the filters, and for a step beside those.
 ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
-#: Of a tap, beside fragments; of four bytes of channels that are arranged, and of a channel in a group of their taps.
-TAP_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 34.0, 16.5
+#: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
+#: they are not, and then of a channel in a group of taps.
+TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
 #: Registers beside accumulators, fragments and what is on its way.
 OTHER_REGISTERS = 56.0
 
@@ -42,6 +44,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _multiply(workload, arch),
         _copies(workload),
         _memory(workload),
+        _arranging(workload),
         _stores(workload),
     )
 
@@ -158,13 +161,17 @@ def _memory(workload: Workload) -> Part:
 
     def function(v: Values) -> dict[str, np.ndarray]:
         deep = v["block_k"] * call.size
+        own = filter_bytes(v, call.taps, call.size)
+        tried = np.where(v["taps"] > 0, own, filter_bytes(v, 9, call.size))
+        pixels = np.where(v["taps"] > 0, verified_pixels(v["block_n"], call.taps), verified_pixels(v["block_n"], 0))
         return {
-            "filters": filter_bytes(v, call.taps, call.size),
+            "filters": own,
             "stage": deep * shape(call, v["block_n"]).pixels,
-            "verified": filter_bytes(v, VERIFIED_TAPS, call.size) + 2 * deep * verified_pixels(v["block_n"]),
+            "verified": tried + 2 * deep * pixels,
+            "strided": tried + deep * SPARE_PIXELS,
         }
 
-    return Part(("block_m", "block_n", "block_k"), function)
+    return Part(("block_m", "block_n", "block_k", "taps"), function)
 
 
 def _stores(workload: Workload) -> Part:
@@ -187,14 +194,53 @@ def _stores(workload: Workload) -> Part:
     return Part(("warp_n", "vector_c", "split_k", "block_n"), function)
 
 
-def arranging(workload: Workload) -> tuple[float, float]:
-    """(Instructions of a warp, wavefronts) to arrange 32 words of four bytes of channels of all taps."""
+def _arranging(workload: Workload) -> Part:
+    """Instructions of a warp, and wavefronts, to arrange 32 words of four bytes of channels for each tap."""
     call = call_of(workload)
+    words, each = 4 // call.size, call.taps * (2 + 4 // call.size)
     groups = -(-call.taps * call.size // 4)
-    words = 4 // call.size
-    return FOUR_ISSUE + groups * words * GROUP_ISSUE, float((groups + 1) * words + call.taps)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        constant = v["taps"] > 0
+        return {
+            "arrange_issue": np.where(constant, KNOWN_ISSUE + each, FOUR_ISSUE + groups * words * GROUP_ISSUE),
+            "arrange_clocks": np.where(constant, 2 * call.taps, (groups + 1) * words + call.taps),
+        }
+
+    return Part(("taps",), function)
 
 
 def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.ndarray:
     """Clocks in which a block's first step comes, which nothing of its own hides."""
     return np.maximum(copy_bytes / SM_L2_BYTES, issue * warps / 4)
+
+
+def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
+    """Instructions of a warp for the copies of a step; of the patch, a thread's ``late`` pieces come behind the math."""
+    element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
+    patch = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
+    return patch + np.ceil(c["filter_pieces"] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
+
+
+def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
+    """Values of the default completion: see contraction_patch."""
+    m, n, e, call = c["block_m"], c["block_n"], extents(workload), call_of(workload)
+    like = np.ones_like(m)
+    warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]
+    threads = np.maximum(m // warp_m * (n // warp_n), 1) * 32
+    own = shape(call, n)
+    pieces = c["block_k"] * call.size // shapes.PLANE * own.pixels
+    most = np.minimum(MOST_PIECES // threads, 2 * call.size)
+    width = 0 * like + e.bytes_c
+    for wide in (2, 4, 8, 16):
+        width = np.where(shapes.stored_whole(call, own, max(wide // e.bytes_c, 1)), np.maximum(width, wide), width)
+    return {
+        "vector_a": 16 * like,
+        "warp_m": warp_m,
+        "warp_n": warp_n,
+        "taps": like * call.taps * (1 < call.taps <= shapes.MOST_TAPS),
+        "copies": np.clip(-(-pieces // threads), 1, most),
+        "epilogue_fixed": 0 * like,
+        "vector_c": width,
+        "min_blocks": 0 * like,
+    }

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 #: Bytes of channels that lie together; those of a fragment.
 PLANE, FRAGMENT = 16, 32
-#: Taps of the filters that Programs are verified with.
-VERIFIED_TAPS = 9
+#: Taps that may be compiled in, at most.
+MOST_TAPS = 50
+#: Pixels, at most, by which the largest patch that a Program is verified with exceeds what is asked for.
+SPARE_PIXELS = 260
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,17 @@ def tiles(out: tuple[int, int], block_n: Any) -> tuple[Any, Any, Any, Any]:
     return tall, wide, -(-out[0] // tall), -(-out[1] // wide)
 
 
-def verified_pixels(block_n: Any) -> Any:
-    """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs under 3 x 3 taps, two
-    rows and one column apart, with every other column of the image; or a run of block_n of them."""
-    return np.maximum((block_n // 13 * 2 + 1) * 20, 3 * (block_n + 4))
+def verified_window(taps: int) -> tuple[int, int]:
+    """Rows and columns of the filters that Programs are verified with: 3 x 3, or as many taps as are compiled in."""
+    rows = max((rows for rows in range(1, 8) if taps % rows == 0 and rows * rows <= taps), default=3)
+    return rows, taps // rows if taps else 3
+
+
+def verified_pixels(block_n: Any, taps: int) -> Any:
+    """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs, two rows and one
+    column apart, under taps in every other column of the image; or a run of block_n of them."""
+    rows, columns = verified_window(taps)
+    return np.maximum((block_n // 13 * 2 + rows - 2) * (14 + 2 * columns), rows * (block_n + 2 * columns - 2))
 
 
 def stored_whole(call: Call, own: Shape, group: Any) -> Any:
