@@ -95,7 +95,7 @@ def test_it_says_why_it_does_not_serve():
 def test_taps_may_be_compiled_in():
     arch = lookup("sm_87")
     for taps in (1, 9):  # one tap gains nothing, and 81 would fill the registers
-        coordinates = PATCH.coordinates(convolution(14, 64, 64, taps, **FIRST, dtype="int8"), arch)
+        coordinates = PATCH.coordinates(convolution(14, 64, 64, taps, **FIRST, dtype="int8", stride_h=2), arch)
         assert {c.name: c.values for c in coordinates}["taps"] == (0,)
     program = PATCH.starters(SERVED[3][1], arch)[0]
     assert program["taps"] == 50

@@ -48,6 +48,7 @@ REHEARSED = (
     ("contraction_mma", "float16>float16 kn 16/16/16"),
     ("contraction_packed", "conv2d bfloat16 nchw "),
     ("contraction_wgmma", "conv2d float16 nhwc krsc "),
+    ("contraction_patch", "conv2d bfloat16 nchw "),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("gemv", "matmul bfloat16 k k "),
     ("winograd", "conv2d float32 winograd nchw "),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,12 +35,7 @@ if TYPE_CHECKING:
     from ..operators.geometry import Geometry
     from ..operators.workload import Workload
 
-COPIES = (1, 2, 3, 4, 6, 8)
-#: Bytes of channels per step.
-STEP_BYTES = (32, 64, 128)
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
-#: Taps of the convolutions that cases are made of.
-VERIFIED_TAPS = 9
 #: Block tiles of starters.
 STARTERS = ((64, 64), (32, 128), (64, 208), (128, 64), (32, 64), (128, 128), (16, 64), (48, 112))
 MOST_STARTING_REGISTERS = 240.0
@@ -76,7 +71,7 @@ class ContractionPatch(Family):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, channels of a step, copies on their way, warp tile, epilogue."""
-        steps = tuple(size // extents(workload).bytes_a for size in STEP_BYTES)
+        steps = tuple(size // extents(workload).bytes_a for size in shapes.STEP_BYTES)
         vector_a, own = vector_coordinate(workload, "a", 1), call_of(workload).taps
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
@@ -91,7 +86,7 @@ class ContractionPatch(Family):
             Coordinate(
                 "taps", (0, own) if 1 < own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"
             ),
-            Coordinate("copies", COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
+            Coordinate("copies", shapes.COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             vector_coordinate(workload, "c", 2),
             Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
@@ -193,21 +188,26 @@ class ContractionPatch(Family):
         """Bytes of a split's partial sums; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
-    @staticmethod
-    def _tile(program: Program, taps: int) -> dict[str, Any]:
-        own = {name: program[f"block_{name}"] for name in "mnk"}
-        return own | {"k": own["k"] * taps, "stages": 2, "split": program["split_k"], "raster": program["raster"]}
+    def tile(self, program: Program) -> dict[str, int]:
+        """Filters, outputs and channels of a block's tile, stages, split and raster."""
+        source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k", "raster": "raster"}
+        return {name: program[own] for name, own in source.items()} | {"stages": 2}
+
+    def _under(self, program: Program, taps: int) -> dict[str, int]:
+        """The same of a product whose k are channels and taps."""
+        own = self.tile(program)
+        return own | {"k": own["k"] * taps}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
-        own = params.tiling(self._tile(program, window.ks[0] * window.ks[1]), geometry)
+        own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
         return replace(own, tiles_n=int(bands * runs))
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See patch_cases."""
-        found = contraction_cases(workload, self._tile(program, VERIFIED_TAPS), epilogue)
+        found = contraction_cases(workload, self._under(program, shapes.VERIFIED_TAPS), epilogue)
         warps = (program["block_m"] // program["warp_m"]) * (program["block_n"] // program["warp_n"])
         planes = program["block_k"] * call_of(workload).size // shapes.PLANE
         pixels = program["copies"] * 32 * warps // planes
@@ -218,7 +218,7 @@ class ContractionPatch(Family):
         names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut", "more_pieces"}
         names |= {"split_reduce"} if program["split_k"] > 1 else set()
         names |= {"raster_tail"} if program["raster"] > 1 else set()
-        return frozenset(names) - impossible_edges(workload, self._tile(program, VERIFIED_TAPS))
+        return frozenset(names) - impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of filters and output."""
@@ -241,7 +241,7 @@ class ContractionPatch(Family):
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some block tiles, every third one split; all legal."""
-        step = STEP_BYTES[0] // extents(workload).bytes_a
+        step = shapes.STEP_BYTES[0] // extents(workload).bytes_a
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}
             for place, (m, n) in enumerate(STARTERS)

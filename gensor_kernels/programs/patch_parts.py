@@ -216,7 +216,7 @@ def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.nd
 
 
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the copies of a step; of the patch, a thread's ``late`` pieces come behind the math."""
+    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last."""
     element = shapes.PLANE / call_of(workload).size * ELEMENT_ISSUE
     patch = c["copies"] * element + np.ceil(late) * (FOUND_ISSUE + element)
     return patch + np.ceil(c["filter_pieces"] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE

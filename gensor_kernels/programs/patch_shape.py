@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 #: Bytes of channels that lie together; those of a fragment.
 PLANE, FRAGMENT = 16, 32
+#: Pieces of the patch on their way to a thread.
+COPIES = (1, 2, 3, 4, 6, 8)
+#: Bytes of channels per step.
+STEP_BYTES = (32, 64, 128)
+#: Taps of the convolutions that cases are made of.
+VERIFIED_TAPS = 9
 #: Taps that may be compiled in, at most.
 MOST_TAPS = 50
 #: Pixels, at most, by which the largest patch that a Program is verified with exceeds what is asked for.
