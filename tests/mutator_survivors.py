@@ -29,6 +29,14 @@ _NOTHING_RESTRICTED = (
     "Where every row sees all keys of the tile, restricting the scores to the keys that rows see changes none of them."
 )
 
+_WHOLE_COPIES = (
+    "Filters and steps are whole copies of two elements or more, so that none begins at the last k of a filter."
+)
+_NO_TAPS_LEFT = "A group of taps past the last one reads the last word again, and stores nothing."
+_NO_PIECE = "What a thread reads past the last piece lies in the image and is not stored: only time is lost."
+
+_TILES_END = "A tile's outputs end at n or before, which its placement asks for."
+
 _EMPTY_GROUPS = (
     "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
     "nothing."
@@ -69,6 +77,16 @@ _FEWER_REGISTERS = (
 
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
+    "patch_filters.cuh within(p * PIECE, left) -> bound - 1": _WHOLE_COPIES,
+    "patch_filters.cuh within(tap, count) -> bound + 1": _NO_TAPS_LEFT,
+    "patch_image.cuh within(piece, pieces) -> deleted": _NO_PIECE,
+    "patch: epilogue_operand.cuh within(at.column, params.n) -> deleted": _TILES_END,
+    "patch: epilogue_operand.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
+    "patch: contraction.cuh within(at.column, params.n) -> deleted": _TILES_END,
+    "patch: contraction.cuh within(at.column, params.n) -> bound + 1": _TILES_END,
+    "patch: epilogue.cuh within(column, (i64)params.n) -> deleted": _TILES_END,
+    "patch: epilogue.cuh within(column, (i64)params.n) -> bound + 1": _TILES_END,
+    "patch_image.cuh within(piece, pieces) -> bound + 1": _NO_PIECE,
     "contraction_simt.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "gemv: contraction.cuh minimum((u32)params.raster, (u32)params.tiles_m - first_row) -> first alone": _ONE_TILE_ROW,
@@ -101,8 +119,8 @@ EQUIVALENT = {
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
     "attention registers: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
-    "attention cp.async: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * "
-    "Shape::EACH), extent) -> bound - 1": _PAIRS,
+    "attention cp.async: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
+    "extent) -> bound - 1": _PAIRS,
     "attention cp.async: attention_finish.cuh within(at.column, params.n) -> bound - 1": _PAIRS,
 }
 

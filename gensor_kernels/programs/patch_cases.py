@@ -23,10 +23,12 @@ def patch_cases(
 ) -> list[Case]:
     """The cases of a product as those of tiles under so many ``taps`` (0: any): rows of the output longer than a tile,
     and patches of more than the ``pixels`` that are on their way during the math. With a ``split``, partial sums
-    are stored by fours, so that rows are whole fours."""
+    are stored by fours, so that rows are whole fours, but for the row of a single tile."""
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
     if split:
+        single = next(replace(case, name="one row") for case in made if case.name == SMALL)
         made = [replace(case, workload=_widened(case.workload, PARTIALS)) for case in made]
+        made.append(replace(single, workload=single.workload.with_sizes(h=_one_row(single.workload))))
     small = next(case for case in made if case.name == SMALL)
     vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize
     out = call_of(small.workload).out[1]
@@ -58,5 +60,10 @@ def _strided(workload: Workload, out: int, pixels: int) -> Workload:
     rows, columns = call.window
     step = -(-(pixels // rows + 1) // (out - 1))
     padded = (columns - 1) * call.dilation[1] + 1 - z["pad_left"] - z["pad_right"]
-    high = max(1, rows - z["pad_top"] - z["pad_bottom"])
-    return workload.with_sizes(h=high, w=(out - 1) * step + padded, stride_w=step)
+    return workload.with_sizes(h=_one_row(workload), w=(out - 1) * step + padded, stride_w=step)
+
+
+def _one_row(workload: Workload) -> int:
+    """Rows of an image that make one row of outputs."""
+    z, call = workload.size, call_of(workload)
+    return max(1, (call.window[0] - 1) * call.dilation[0] + 1 - z["pad_top"] - z["pad_bottom"])
