@@ -20,7 +20,7 @@ from .windows import padded
 @every_patch
 def test_random_programs_compile(index):
     lattice = space(index)
-    for point in random_legal(lattice, 2, seed=index):
+    for point in random_legal(lattice, 1, seed=index):
         program = lattice.program(point)
         binary = compile_cubin(candidate(PATCH, program, lattice.workload).source(), lattice.arch.target)
         assert binary.error is None, f"{program.to_json()}\n{binary.error}"
@@ -87,16 +87,15 @@ def test_it_says_why_it_does_not_serve():
     arch = lookup("sm_87")
     assert "no convolution" in str(PATCH.serves(matmul(8, 8, 8), arch))
     assert "innermost" in str(PATCH.serves(convolution(14, 64, 64, dtype="float16"), arch))
-    assert "8 and 16 bits" in str(PATCH.serves(convolution(14, 64, 64, **FIRST), arch))
+    assert "float16, bfloat16 and int8" in str(PATCH.serves(convolution(14, 64, 64, **FIRST), arch))
     assert "4 bytes" in str(PATCH.serves(convolution(14, 3, 64, **FIRST, dtype="int8"), arch))
     assert "cp.async" in str(PATCH.serves(convolution(14, 64, 64, **FIRST, dtype="int8"), lookup("sm_75")))
 
 
 def test_taps_may_be_compiled_in():
     arch = lookup("sm_87")
-    for taps in (1, 9):  # one tap gains nothing, and 81 would fill the registers
-        coordinates = PATCH.coordinates(convolution(14, 64, 64, taps, **FIRST, dtype="int8", stride_h=2), arch)
-        assert {c.name: c.values for c in coordinates}["taps"] == (0,)
+    coordinates = PATCH.coordinates(convolution(14, 64, 64, 9, **FIRST, dtype="int8"), arch)
+    assert {c.name: c.values for c in coordinates}["taps"] == (0,)  # 81 would fill the registers
     program = PATCH.starters(SERVED[3][1], arch)[0]
     assert program["taps"] == 50
     assert {each.workload.size["r"] for each in PATCH.cases(program, SERVED[3][1], ())} == {5}

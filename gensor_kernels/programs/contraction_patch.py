@@ -25,7 +25,7 @@ from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
 from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N, instructions, kind
 from .params import Tiling
-from .patch_cases import patch_cases
+from .patch_cases import patch_branches, patch_cases
 from .patch_shape import call_of
 from .program import Program
 from .starting import completed
@@ -60,8 +60,8 @@ class ContractionPatch(Family):
         e = extents(workload)
         if workload.layouts["x"] != "nchw":
             return "channels of the image are innermost"
-        if e.multiplied == "float32":
-            return "it multiplies 8 and 16 bits"
+        if kind(workload) not in ("f16", "bf16", "s8"):
+            return "it multiplies float16, bfloat16 and int8"
         choices = instructions(kind(workload) or "", arch)
         if "cp_async" not in arch.features or not choices or choices[0].needed > 1:
             return f"{arch.name} has no cp.async, or no instruction for 32 bytes of {e.multiplied}"
@@ -83,9 +83,7 @@ class ContractionPatch(Family):
             replace(vector_a, values=tuple(width for width in vector_a.values if width >= 4)),
             Coordinate("warp_m", WARP_TILES_M, 2, "tile", "filters per warp"),
             Coordinate("warp_n", tuple(n for n in WARP_TILES_N if n % 16 == 0), 2, "tile", "outputs per warp"),
-            Coordinate(
-                "taps", (0, own) if 1 < own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"
-            ),
+            Coordinate("taps", (0, own) if own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"),
             Coordinate("copies", shapes.COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             vector_coordinate(workload, "c", 2),
@@ -208,17 +206,12 @@ class ContractionPatch(Family):
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See patch_cases."""
         found = contraction_cases(workload, self._under(program, shapes.VERIFIED_TAPS), epilogue)
-        warps = (program["block_m"] // program["warp_m"]) * (program["block_n"] // program["warp_n"])
-        planes = program["block_k"] * call_of(workload).size // shapes.PLANE
-        pixels = program["copies"] * 32 * warps // planes
-        return patch_cases(found, workload, program["block_n"], pixels, program["taps"], split=program["split_k"] > 1)
+        return patch_cases(found, workload, program)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
-        names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut", "more_pieces"}
-        names |= {"split_reduce"} if program["split_k"] > 1 else set()
-        names |= {"raster_tail"} if program["raster"] > 1 else set()
-        return frozenset(names) - impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
+        impossible = impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
+        return patch_branches(program, call_of(workload).size) - impossible
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of filters and output."""

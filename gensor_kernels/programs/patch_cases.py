@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ..operators.dtypes import facts
 from .cases import Case
 from .packed_cases import SMALL, thin
-from .patch_shape import call_of, verified_window
+from .patch_shape import PLANE, call_of, verified_window
+from .program import Program
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -18,17 +19,32 @@ if TYPE_CHECKING:
 PARTIALS = 4
 
 
-def patch_cases(
-    cases: Sequence[Case], workload: Workload, block_n: int, pixels: int, taps: int, *, split: bool
-) -> list[Case]:
-    """The cases of a product as those of tiles under so many ``taps`` (0: any): rows of the output longer than a tile,
-    and patches of more than the ``pixels`` that are on their way during the math. With a ``split``, partial sums
-    are stored by fours, so that rows are whole fours, but for the row of a single tile."""
+def on_their_way(program: Program, size: int) -> int:
+    """Pixels of a patch, at most, that are on their way while a step is computed; elements have ``size`` bytes."""
+    warps = (program["block_m"] // program["warp_m"]) * (program["block_n"] // program["warp_n"])
+    return program["copies"] * 32 * warps // (program["block_k"] * size // PLANE)
+
+
+def patch_branches(program: Program, size: int) -> frozenset[str]:
+    """Coverage names that runs at verification sizes must count."""
+    names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut"}
+    # Under one tap a patch has the pixels that outputs read, and no others.
+    if program["taps"] != 1 or on_their_way(program, size) < program["block_n"]:
+        names.add("more_pieces")
+    names |= {"split_reduce"} if program["split_k"] > 1 else set()
+    return frozenset(names | ({"raster_tail"} if program["raster"] > 1 else set()))
+
+
+def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> list[Case]:
+    """The cases of a product as those of tiles, under as many taps as are compiled in: rows of the output longer than a
+    tile, and patches of more pixels than are on their way during the math. With a split, partial sums are stored by
+    fours, so that rows are whole fours, but for the row of a single tile."""
+    block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
-    if split:
+    if program["split_k"] > 1:
         single = next(replace(case, name="one row") for case in made if case.name == SMALL)
         made = [replace(case, workload=_widened(case.workload, PARTIALS)) for case in made]
-        made.append(replace(single, workload=single.workload.with_sizes(h=_one_row(single.workload))))
+        made.append(replace(single, workload=_in_one_row(single.workload)))
     small = next(case for case in made if case.name == SMALL)
     vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize
     out = call_of(small.workload).out[1]
@@ -60,10 +76,11 @@ def _strided(workload: Workload, out: int, pixels: int) -> Workload:
     rows, columns = call.window
     step = -(-(pixels // rows + 1) // (out - 1))
     padded = (columns - 1) * call.dilation[1] + 1 - z["pad_left"] - z["pad_right"]
-    return workload.with_sizes(h=_one_row(workload), w=(out - 1) * step + padded, stride_w=step)
+    return _in_one_row(workload).with_sizes(w=(out - 1) * step + padded, stride_w=step)
 
 
-def _one_row(workload: Workload) -> int:
-    """Rows of an image that make one row of outputs."""
-    z, call = workload.size, call_of(workload)
-    return max(1, (call.window[0] - 1) * call.dilation[0] + 1 - z["pad_top"] - z["pad_bottom"])
+def _in_one_row(workload: Workload) -> Workload:
+    """The same with one row of outputs."""
+    call = call_of(workload)
+    high = (call.window[0] - 1) * call.dilation[0] + 1
+    return workload.with_sizes(h=high, pad_top=0, pad_bottom=0)

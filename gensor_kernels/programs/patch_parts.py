@@ -238,7 +238,7 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
         "vector_a": 16 * like,
         "warp_m": warp_m,
         "warp_n": warp_n,
-        "taps": like * call.taps * (1 < call.taps <= shapes.MOST_TAPS),
+        "taps": like * call.taps * (call.taps <= shapes.MOST_TAPS),
         "copies": np.clip(-(-pieces // threads), 1, most),
         "epilogue_fixed": 0 * like,
         "vector_c": width,
