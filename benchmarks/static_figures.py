@@ -53,6 +53,9 @@ SAMPLE: dict[str, Workload] = {
     "gemv fp32": matmul.workload(1, 4096, 4096, dtype="float32"),
     "conv2d fp16 nhwc": conv.workload(**_WINDOW, k_out=64, dtype="float16"),
     "conv2d fp16 nchw": conv.workload(**_WINDOW, k_out=128, dtype="float16", layout="nchw"),
+    "conv2d int8 nchw": conv.workload(
+        **_WINDOW | {"n": 1, "h": 14, "w": 14, "c": 512}, k_out=512, dtype="int8", layout="nchw"
+    ),
     "conv2d fp16 stem": conv.workload(**_STEM, k_out=64, dtype="float16"),
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
     "conv2d fp32 nchw, winograd": conv.workload(**_WINDOW, k_out=64, layout="nchw", math="winograd"),

@@ -21,7 +21,7 @@
 // Shared bytes = max(BLOCK_M * (2 * BLOCK_K * E * taps + 16) + (steps > 1 ? 2 : 1) * BLOCK_K * E * pixels of the patch,
 //   WARPS * 16 * WARP_N * 4), where a block has so many steps.
 //
-// Bank conflicts: none for copies and the epilogue, nor for filters of an odd number of taps; neighbouring outputs are
+// Bank conflicts: none for copies and the epilogue, nor for filters of an odd number of taps; outputs of one row are
 // read without conflicts where the window moves by odd numbers of columns.
 //
 // Global accesses: single elements of the image, A_VECTOR bytes of filters, C_VECTOR bytes of C and 16 of partial sums.

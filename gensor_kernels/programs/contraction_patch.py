@@ -140,9 +140,7 @@ class ContractionPatch(Family):
             touched=np.ones_like(warps),
             staging=c["warp_m"] / 16 * (60.0 + warps * c["staging_clocks"]),
         )
-        # The compiler's loop is a whole step, with every inner loop once: no iteration of this.
-        known = None if facts is None else replace(facts, issue=np.full_like(facts.issue, np.nan))
-        terms = assemble(c, extents(workload), arch, known, loop)
+        terms = assemble(c, extents(workload), arch, facts, loop)
         terms.issue = terms.issue + (copied + arranging) * own
         terms.prologue = BLOCK_START + patch_parts.start(c["copy_bytes"], copied, warps)
         return terms
