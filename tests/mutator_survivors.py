@@ -108,9 +108,9 @@ EQUIVALENT = {
         for copies in ("cp.async", "registers")
         for what in ("first, params.n", "column, BLOCK_N", "column, params.n")
     },
-    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), "
+    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
     "extent) -> bound + 1": _NEXT_SLICE,
-    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::LANES * Shape::EACH), "
+    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
     "extent) -> bound - 1": _SUMMED_PLAINLY,
     "sliced: mma_tiles.cuh within(k, k_left) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
     "slices.cuh within(first, pitch) -> bound - 1": _WHOLE_ROWS_OF_SLICES,

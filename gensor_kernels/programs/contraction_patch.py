@@ -80,7 +80,7 @@ class ContractionPatch(Family):
             Coordinate("block_k", steps, 0, "tile", "channels of one main-loop step"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share one tile's channels", runtime=True),
             Coordinate("raster", RASTERS, 0, "raster", "tile rows walked together", runtime=True),
-            replace(vector_a, values=tuple(width for width in vector_a.values if width >= 4)),
+            vector_a._replace(values=tuple(width for width in vector_a.values if width >= 4)),
             Coordinate("warp_m", WARP_TILES_M, 2, "tile", "filters per warp"),
             Coordinate("warp_n", tuple(n for n in WARP_TILES_N if n % 16 == 0), 2, "tile", "outputs per warp"),
             Coordinate("taps", (0, own) if own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"),
