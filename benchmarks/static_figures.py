@@ -39,6 +39,7 @@ _STEM = {"n": 16, "h": 224, "w": 224, "c": 3, "r": 7, "s": 7, "stride_h": 2, "st
 SAMPLE: dict[str, Workload] = {
     "matmul fp16": matmul.workload(2048, 2048, 2048, dtype="float16"),
     "matmul int8 nt": matmul.workload(2048, 2048, 2048, dtype="int8", trans_b=True),
+    "matmul int8": matmul.workload(2048, 2048, 2048, dtype="int8"),
     "matmul fp8 nt": matmul.workload(2048, 2048, 2048, dtype="float8_e4m3fn", out="float16", trans_b=True),
     "linear int8": quantised.workload(16, 4096, 4096, bits=8),
     "linear int4": quantised.workload(16, 4096, 4096, bits=4, group=128),
