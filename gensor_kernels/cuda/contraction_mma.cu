@@ -133,6 +133,9 @@
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
+#ifndef STREAM
+#define STREAM 0 // 1: blocks share the steps of k of all tiles (stream_k.cuh); any grid whose blocks run at once
+#endif
 #ifndef EPILOGUE_STAGED
 #define EPILOGUE_STAGED                                                                                                \
     1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores; 2: NORM
@@ -180,7 +183,7 @@
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
 
 #include "mma_floats.cuh"
-#include "mma_epilogue.cuh"
+#include "mma_stream.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
@@ -201,8 +204,9 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, double> == DOUBLES,
               "Integers accumulate in i32, doubles in double, the others in float.");
 
-DEVICE void compute_tile(const Params &params) {
-    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+// Join(accumulators): whether this block finishes the tile.
+template <class Join>
+DEVICE void compute_tile(const Params &params, const Tile &tile, Join join) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -223,6 +227,8 @@ DEVICE void compute_tile(const Params &params) {
         math.compute(pipeline);
     }
     math.finish(params, tile, steps);
+    if (!join(math.accumulators))
+        return;
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     Pipeline::finish();
 #endif
@@ -243,8 +249,12 @@ DEVICE void compute_tile(const Params &params) {
 #endif
 }
 
+DEVICE void compute_tiles(const Params &params) {
+    each_tile(params, [&](const Tile &tile, auto join) { compute_tile(params, tile, join); });
+}
+
 #if !PACKED
 KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
-    compute_tile(params);
+    compute_tiles(params);
 }
 #endif

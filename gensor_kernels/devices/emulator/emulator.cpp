@@ -6,6 +6,7 @@
 #include "scheduler.h"
 #include "tensor.h"
 #include "warpgroup.h"
+#include "flags.h"
 
 namespace emulator {
 
@@ -114,6 +115,7 @@ static void start_block(Block &block, int index) {
     if (request.races)
         clear_shadow(block.shadow, request.shared_bytes);
     block.async = Async{};
+    block.known.clear();
     block.ready_warps = 0;
     for (size_t w = 0; w < block.warps.size(); ++w) {
         Warp &warp = block.warps[w];
@@ -176,6 +178,11 @@ static void prepare_machine(const Request &request, Report &report) {
             machine.written[i].assign(request.buffers[i].bytes / 32 + 3, 0);
     int resident = request.resident < request.block_count ? request.resident : request.block_count;
     machine.blocks.resize(resident);
+    machine.flags.clear();
+    machine.storers.assign(request.buffer_count, {});
+    for (int i = 0; i < request.buffer_count; ++i)
+        if (resident > 1 && request.races && request.buffers[i].writable)
+            machine.storers[i].resize(request.buffers[i].bytes / 4 + 9);
     for (Branch *branch = branches; branch; branch = branch->next)
         branch->count = 0;
 }
@@ -197,7 +204,7 @@ EXPORT int emulator_run(const emulator::Request *request, emulator::Report *repo
     machine.stacks = (char *)stacks + STACK_BYTES; // what overflows the first lands in the extra one
     run_blocks();
     munmap(stacks, bytes);
-    machine.blocks.clear(), machine.written.clear();
+    machine.blocks.clear(), machine.written.clear(), machine.storers.clear(), machine.flags.clear();
     current = nullptr;
     return report->fault;
 }

@@ -9,7 +9,7 @@ static const char *operation_name(Operation operation) {
     static const char *names[] = {"running",       "barrier", "warp_barrier",
                                   "load_matrix",   "mma",     "shuffle",
                                   "mbarrier_wait", "wgmma",   "a fence, commit or wait of wgmma",
-                                  "setmaxnreg"};
+                                  "setmaxnreg",    "take_flag"};
     return names[operation];
 }
 
