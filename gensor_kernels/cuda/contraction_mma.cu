@@ -183,7 +183,8 @@
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
 
 #include "mma_floats.cuh"
-#include "mma_stream.cuh"
+#include "mma_epilogue.cuh"
+#include "stream_k.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
@@ -204,9 +205,7 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, double> == DOUBLES,
               "Integers accumulate in i32, doubles in double, the others in float.");
 
-// Join(accumulators): whether this block finishes the tile.
-template <class Join>
-DEVICE void compute_tile(const Params &params, const Tile &tile, Join join) {
+DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -227,7 +226,9 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, Join join) {
         math.compute(pipeline);
     }
     math.finish(params, tile, steps);
-    if (!join(math.accumulators))
+    constexpr int ROW = FRAGMENTS_N * 4;
+    if (!joined<FRAGMENTS_M * ROW, THREADS>(
+            params, share, [&](int i) -> ACC_TYPE & { return math.accumulators[0][i / ROW][i % ROW / 4][i % 4]; }))
         return;
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     Pipeline::finish();
@@ -250,7 +251,11 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, Join join) {
 }
 
 DEVICE void compute_tiles(const Params &params) {
-    each_tile(params, [&](const Tile &tile, auto join) { compute_tile(params, tile, join); });
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+        compute_tile(params, tile, share);
+        if constexpr (STREAM)
+            Pipeline::finish(); // the next tile's copies go where this one's sums were
+    });
 }
 
 #if !PACKED

@@ -13,7 +13,7 @@
 //   cover("name");                                  counts that this branch ran (host only)
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
-//   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 16
+//   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 4, 8, 16
 //   give_flag(gptr<u64>, u64)                       a flag is set to this; releases what this thread (and, behind a
 //                                                    barrier, its block) stored before
 //   take_flag(gptr<u64>, u64)                       waits until it is set to this, and clears it: this thread (and,

@@ -81,12 +81,17 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate) {
 // An ordinary load: the read-only path may hold what was there before the launch.
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_written(gptr<T> p) {
-    static_assert(BYTES == 16, "Sums of other blocks are loaded 16 bytes at a time.");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "What was written is loaded in words.");
     Vec<BYTES> v;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-                 : "l"(p.address)
-                 : "memory");
+    if constexpr (BYTES == 16)
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(p.address)
+                     : "memory");
+    else if constexpr (BYTES == 8)
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p.address) : "memory");
+    else
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(p.address) : "memory");
     return v;
 }
 

@@ -14,7 +14,7 @@
 #include "contraction.cuh"
 
 #if STREAM
-static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !PACKED, "Streams are whole products of plain rows.");
+static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE && !PACKED, "Streams are plain products.");
 
 // What params.split and params.k_per_split hold instead: a number that memory does not hold by chance.
 DEVICE u64 stream_mark(const Params &params) {
@@ -29,12 +29,14 @@ struct Share {
 struct Stream {
     u32 steps; // of one tile
     u32 whole; // tiles that are computed whole
-    u32 each, more, blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
+    u32 each, more,
+        blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
 
     MEMBER explicit Stream(const Params &params) {
         const u32 grid = (u32)grid_size(), tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
         const u32 waves = tiles / grid;
-        steps = params.k > 0 ? (u32)divide_up(params.k, BLOCK_K) : 1; // without any k, tiles are written all the same
+        steps =
+            params.k > 0 ? ((u32)params.k + BLOCK_K - 1) / BLOCK_K : 1; // without any k, tiles are written all the same
         whole = tiles == waves * grid ? tiles : waves > 1 ? (waves - 1) * grid : 0;
         const u32 rest = (tiles - whole) * steps;
         blocks = rest < grid ? rest : grid;
@@ -65,11 +67,13 @@ struct Stream {
     }
 };
 
-// Sums of a block, as its threads hold them: vectors of 16 bytes, those of neighbouring threads side by side.
+// Sums of a block, as its threads hold them: in vectors, those of neighbouring threads side by side.
 template <int COUNT, int THREADS>
 struct KeptSums {
-    static constexpr int EACH = 16 / (int)sizeof(ACC_TYPE);
-    static_assert(COUNT % EACH == 0, "A thread's sums are whole vectors.");
+    static constexpr int MOST = 16 / (int)sizeof(ACC_TYPE), EACH = COUNT % MOST == 0       ? MOST
+                                                                   : COUNT % 2 || MOST < 2 ? 1
+                                                                                           : 2;
+    static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE);
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
         const gptr<u8> first = gptr<u8>(params.workspace) + (i64)grid_size() * 16;
@@ -80,7 +84,7 @@ struct KeptSums {
     static MEMBER void store(const Params &params, Sum sum) {
         const gptr<ACC_TYPE> to = of(params, (u32)block_index());
         UNROLL for (int i = 0; i < COUNT; i += EACH) {
-            Vec<16> kept;
+            Vec<BYTES> kept = Vec<BYTES>::zero();
             UNROLL for (int v = 0; v < EACH; ++v) kept.set(v, sum(i + v));
             store_global(to + i * THREADS, kept, true);
         }
@@ -89,7 +93,7 @@ struct KeptSums {
     static MEMBER void add(const Params &params, u32 block, Sum sum) {
         const gptr<ACC_TYPE> from = of(params, block);
         UNROLL for (int i = 0; i < COUNT; i += EACH) {
-            const Vec<16> kept = load_written<16>(from + i * THREADS);
+            const Vec<BYTES> kept = load_written<BYTES>(from + i * THREADS);
             UNROLL for (int v = 0; v < EACH; ++v) sum(i + v) = sum(i + v) + kept.template get<ACC_TYPE>(v);
         }
     }
@@ -99,11 +103,17 @@ DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
     return gptr<u64>(params.workspace) + (i64)block * 2;
 }
 
+// What a block has of a tile.
+struct TileShare {
+    const Stream &stream;
+    const Share &own;
+};
+
 // Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
 template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &params, const Stream &stream, const Share &share, Sum sum) {
+DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
-    if (share.last < stream.steps) {
+    if (share.own.last < share.stream.steps) {
         cover("stream_leave");
         Kept::store(params, sum);
         barrier();
@@ -111,17 +121,40 @@ DEVICE bool joined(const Params &params, const Stream &stream, const Share &shar
             give_flag(flag_of(params, (u32)block_index()), stream_mark(params));
         return false;
     }
-    u32 block = (u32)block_index(), missing = share.first;
+    u32 block = (u32)block_index(), missing = share.own.first;
     while (within(0u, missing)) {
         cover("stream_join");
-        const u32 own = stream.begin(block) - stream.begin(block - 1);
+        const u32 had = share.stream.begin(block) - share.stream.begin(block - 1);
         --block;
         if (thread_index() == 0)
             take_flag(flag_of(params, block), stream_mark(params));
         barrier();
         Kept::add(params, block, sum);
-        missing -= own < missing ? own : missing;
+        missing -= had < missing ? had : missing;
     }
     return true;
 }
+#else
+struct TileShare {};
+
+template <int COUNT, int THREADS, class Sum>
+DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
+    return true;
+}
 #endif
+
+// compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles.
+template <class Compute>
+DEVICE void each_tile(const Params &params, const Compute &compute) {
+#if STREAM
+    const Stream stream(params);
+    stream.each_share([&](const Share &share) {
+        Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, share.tile);
+        tile.k_begin = (i32)share.first * BLOCK_K;
+        tile.k_end = minimum((i32)share.last * BLOCK_K, params.k);
+        compute(tile, TileShare{stream, share});
+    });
+#else
+    compute(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K), TileShare{});
+#endif
+}

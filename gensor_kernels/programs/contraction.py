@@ -126,8 +126,9 @@ class ContractionFamily(Family):
         return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
+        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        kept = program["min_blocks"] if stream_k.blocks_of(program) else 0
+        return program.replace(epilogue_fixed=0, min_blocks=kept)
 
     def main_loop(self, program: Program) -> Hashable:
         """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""

@@ -64,7 +64,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         own["NORM"] = CODES[e.norm]
     if e.scaled:
         own |= {"SCALED": e.scaled, "GROUP": e.group}
-    own |= inlining.constants(program, e)
+    own |= inlining.constants(program, e) | stream_k.constants(program)
     return (
         common_constants(program, workload)
         | stored_constants(e)

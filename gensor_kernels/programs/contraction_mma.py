@@ -128,6 +128,7 @@ class ContractionMma(ContractionFamily):
         tiles = default_tiles.default_warp_tiles(2 if in_parts else e.matrices * parts.words(e))[
             :, m // 16 - 1, n // 16 - 1
         ]
+        promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -138,7 +139,7 @@ class ContractionMma(ContractionFamily):
             "warp_n": tiles[1],
             "instruction": parts.default_instruction(columns["block_k"], workload, arch),
             "epilogue_staged": like,
-            **shared.default_epilogue(like) | {"min_blocks": like * int(in_parts)},
+            **shared.default_epilogue(like) | {"min_blocks": promised},
             inlining.NAME: like * int(asynchronous),
             parts.MASKED: like,
         }
@@ -172,7 +173,7 @@ class ContractionMma(ContractionFamily):
                 held = held + window_registers(*entries(workload, operand, passes, pieces), c[parts.MASKED])
             if operand == extents(workload).prepared:
                 held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
-        held = held + c.get("scale_registers", 0.0)
+        held = held + c.get("scale_registers", 0.0) + stream_k.registers(c)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -185,7 +186,7 @@ class ContractionMma(ContractionFamily):
         c = columns
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
-        issue, clocks, held, widening = c["step_issue"], 0.0, 0.0, np.zeros_like(warps)
+        issue, clocks, held, widening = c["step_issue"], 0.0, stream_k.registers(c), np.zeros_like(warps)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces * matrices(workload, operand)
@@ -225,7 +226,7 @@ class ContractionMma(ContractionFamily):
             + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
         )
         terms, e = assemble(c, extents(workload), arch, facts, loop), extents(workload)
-        return stream_k.streamed(terms, c, e, arch, loop.outputs * warps * e.matrices)
+        return stream_k.streamed(terms, c, e, arch, loop.outputs * warps)
 
     # ---- one Program
 
@@ -245,10 +246,9 @@ class ContractionMma(ContractionFamily):
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 
     def shared(self, program: Program) -> Program:
-        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them. A
-        stream's blocks rely on theirs."""
-        kept = program["min_blocks"] if stream_k.blocks_of(program) else int(program["instruction"] == 5)
-        return super().shared(program).replace(min_blocks=kept)
+        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
+        found = super().shared(program)
+        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == 5)))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
@@ -263,7 +263,7 @@ class ContractionMma(ContractionFamily):
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
         masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
         own |= {"ASYNC": program["copy"]}
-        return class_constants(program, workload) | own | masked | stream_k.constants(program)
+        return class_constants(program, workload) | own | masked
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""

@@ -32,13 +32,14 @@ FLAG_TRIPS = 3.0
 #: What a flag holds when it is set, in two halves (stream_mark): drawn by each process, because what lies in a new
 #: workspace must not look like it.
 MARK = (secrets.randbits(31), secrets.randbits(31))
+STREAM_REGISTERS = 14.0
 #: Coverage names of a stream's kernel.
 BRANCHES = frozenset({"whole_tile", "stream_leave", "stream_join"})
 
 
 def serves(e: Extents) -> bool:
-    """Whether the products of a class can be streamed: those whose blocks need no rows but their own."""
-    return not (e.rows or e.norm or e.prologue)
+    """Whether the products of a class can be streamed: plain ones. The sums of a gate leave no registers for it."""
+    return not (e.rows or e.norm or e.prologue or e.gate)
 
 
 def coordinate(e: Extents, arch: Arch) -> tuple[Coordinate, ...]:
@@ -68,7 +69,7 @@ def constants(program: Program) -> dict[str, int | str]:
 
 def workspace_bytes(program: Program, e: Extents) -> int:
     """Bytes of a flag and the sums of a tile for every block."""
-    sums = program["block_m"] * program["block_n"] * e.matrices * e.bytes_acc
+    sums = program["block_m"] * program["block_n"] * e.bytes_acc
     return blocks_of(program) * (FLAG_BYTES + sums)
 
 
@@ -80,20 +81,32 @@ def tiling(found: Tiling, program: Program) -> Tiling:
 def launch(main: Launch, program: Program) -> Launch:
     """The launch of a stream's blocks, of which no more run than the compiler was promised."""
     blocks = blocks_of(program)
-    promised = max(1, program["min_blocks"])
-    return replace(main, grid=blocks, per_sm=promised, together=True) if blocks else main
+    return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
+
+
+def promised(columns: Columns, arch: Arch) -> Any:
+    """Blocks per multiprocessor that a stream needs; 0 where none is."""
+    blocks = columns.get(NAME)
+    return 0 if blocks is None else -(-blocks // arch.sms)
 
 
 def legal(c: Columns, arch: Arch) -> Any:
-    """Blocks of a stream wait for one another: all of them fit on the device, as promised to the compiler."""
+    """Blocks of a stream wait for one another: as many as were promised to the compiler fit on the device. Without a
+    promise it may aim at more of them, and spill."""
     blocks = c.get(NAME)
     if blocks is None:
         return True
-    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["promised"] * arch.sms))
+    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms))
+
+
+def registers(c: Columns) -> Any:
+    """Registers a stream needs beside those of its tiles: where it is, and how far. From the SASS of 14."""
+    blocks = c.get(NAME)
+    return 0.0 if blocks is None else (blocks > 0) * np.float32(STREAM_REGISTERS)
 
 
 def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: Any) -> Terms:
-    """The terms of Programs, some of which are streams; ``outputs`` those of a block, of every matrix.
+    """The terms of Programs, some of which are streams; ``outputs`` those of a block.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.

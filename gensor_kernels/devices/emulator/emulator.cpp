@@ -22,12 +22,24 @@ static double seconds() {
 
 // ---- faults: the text goes into the report, the run is abandoned
 
-void fault(Fault kind, const char *format, ...) {
+static void record_fault(Fault kind, const char *format, va_list arguments) {
     Report &report = *machine.report;
     report.fault = kind, report.block = current->block->index, report.thread = current->index;
+    vsnprintf(report.message, sizeof report.message, format, arguments);
+}
+
+// Outside of all threads, where no stack is to be left.
+__attribute__((format(printf, 2, 3))) static void fault_outside(Fault kind, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(report.message, sizeof report.message, format, arguments);
+    record_fault(kind, format, arguments);
+    va_end(arguments);
+}
+
+void fault(Fault kind, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record_fault(kind, format, arguments);
     va_end(arguments);
     switch_stack(&current->stack_pointer, machine.main_stack);
     abort(); // nobody switches back to a thread that faulted
@@ -151,8 +163,10 @@ static void run_blocks() {
     }
     for (Block &block : machine.blocks)
         if (block.alive) {
+            char text[800];
             current = &block.threads[0];
-            report_deadlock(block);
+            const Fault kind = describe_deadlock(block, text);
+            return fault_outside(kind, NOBODY_GOES_ON, text);
         }
 }
 

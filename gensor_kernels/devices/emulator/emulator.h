@@ -198,10 +198,10 @@ struct Machine {
     const Request *request;
     Report *report;
     std::vector<Block> blocks;
-    std::vector<std::vector<u32>> written; // for each buffer one bit per byte: stored to in this launch
+    std::vector<std::vector<u32>> written;    // for each buffer one bit per byte: stored to in this launch
     std::vector<std::vector<Stored>> storers; // for each buffer one per 4 bytes, where blocks run at the same time
-    std::map<u64, Flag> flags;             // by address
-    bool overlap;                          // some buffers share memory
+    std::map<u64, Flag> flags;                // by address
+    bool overlap;                             // some buffers share memory
     void *main_stack;
     char *stacks;
     u64 random, ticks;

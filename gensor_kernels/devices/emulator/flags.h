@@ -1,6 +1,6 @@
-// Flags in global memory, by which blocks that run at the same time wait for one another. What a thread stored before it
-// gives a flag, and what its block stored before its last barrier, is seen by who takes it, and by his block behind the
-// next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here relies on that.
+// Flags in global memory, by which blocks that run at the same time wait for one another. What a thread stored before
+// it gives a flag, and what its block stored before its last barrier, is seen by who takes it, and by his block behind
+// the next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here relies on that.
 #pragma once
 #include "scheduler.h"
 
