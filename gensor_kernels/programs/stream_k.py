@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -105,39 +105,61 @@ def registers(c: Columns) -> Any:
     return 0.0 if blocks is None else (blocks > 0) * np.float32(STREAM_REGISTERS)
 
 
-def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: Any) -> Terms:
+def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray) -> Terms:
     """The terms of Programs, some of which are streams; ``outputs`` those of a block.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.
     """
-    blocks = c.get(NAME)
-    if blocks is None or not blocks.any():
+    given = c.get(NAME)
+    if given is None or not given.any():
         return terms
-    on = blocks > 0
-    tiles, steps = terms.blocks, terms.iterations
-    wide = np.maximum(blocks, 1).astype(np.float32)
-    whole = np.where(tiles % wide == 0, tiles, np.maximum(np.floor(tiles / wide) - 1, 0) * wide)
-    rest = (tiles - whole) * steps
-    active = np.maximum(np.minimum(wide, rest), 1)
-    share = np.ceil(rest / active)
-    own = np.floor(whole / wide)
-    # A share that is no whole number of tiles, or no whole part of one, meets one tile more.
-    aligned = (share % steps == 0) | (steps % np.maximum(share, 1) == 0)
-    met = np.ceil(share / steps) + ~aligned
-    parts = np.where(aligned, np.ceil(steps / np.maximum(share, 1)), np.ceil(steps / np.maximum(share, 1)) + 1)
-    others = np.where((share > 0) & (share != steps), parts - 1, 0)
-    ended = own + np.ceil(share / steps)
-    sums = outputs * e.bytes_acc
-    latency = arch.l2_latency * FLAG_TRIPS
-    crowd = np.maximum(np.ceil(wide / arch.sms), 1.0)
-    moved = sums * (others > 0) * (1 + others)
-    fixing = (others > 0) * latency + others * arch.l2_latency + moved / SM_L2_BYTES
-    begun = (own + met - 1) * (arch.dram_latency + terms.prologue)
-    terms.blocks = np.where(on, np.where(whole > 0, wide, active), tiles)
-    terms.iterations = np.where(on, own * steps + share, steps)
-    terms.residents = np.where(on, np.minimum(terms.residents, crowd), terms.residents)
-    terms.epilogue = np.where(on, terms.epilogue * ended + begun + fixing, terms.epilogue)
-    busy = np.maximum(moved / SM_L2_BYTES, moved * arch.sms / arch.l2_bytes_per_clk)
-    terms.epilogue_busy = np.where(on, terms.epilogue_busy * ended + busy, terms.epilogue_busy)
+    on = np.flatnonzero(given)
+    blocks, tiles, steps = given[on].astype(np.float32), terms.blocks[on], terms.iterations[on]
+    shares = _shares(blocks, tiles, steps)
+    left = outputs[on] * np.float32(e.bytes_acc) * (shares.others > 0)
+    moved = left * (1 + shares.others)
+    waits = (shares.others > 0) * (arch.l2_latency * FLAG_TRIPS) + shares.others * arch.l2_latency
+    begun = (shares.met - 1) * (arch.dram_latency + np.broadcast_to(terms.prologue, terms.blocks.shape)[on])
+    ended, traffic = shares.ended, moved * (1 / SM_L2_BYTES)
+    busy = np.maximum(traffic, moved * (arch.sms / arch.l2_bytes_per_clk))
+    crowd = np.maximum(np.ceil(blocks * (1 / arch.sms)), 1.0)
+
+    def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        found = old.copy()
+        found[on] = new
+        return found
+
+    terms.blocks = put(terms.blocks, shares.blocks)
+    terms.iterations = put(terms.iterations, shares.steps)
+    terms.residents = put(terms.residents, np.minimum(terms.residents[on], crowd))
+    terms.epilogue = put(terms.epilogue, terms.epilogue[on] * ended + begun + waits + traffic)
+    terms.epilogue_busy = put(terms.epilogue_busy, terms.epilogue_busy[on] * ended + busy)
     return terms
+
+
+class _Shares(NamedTuple):
+    """What a stream's blocks have: ``blocks`` that have anything, ``steps`` of each, tiles ``met`` and ``ended``, and
+    ``others`` whose sums a tile's last block adds."""
+
+    blocks: np.ndarray
+    steps: np.ndarray
+    met: np.ndarray
+    ended: np.ndarray
+    others: np.ndarray
+
+
+def _shares(blocks: np.ndarray, tiles: np.ndarray, steps: np.ndarray) -> _Shares:
+    """Those of stream_k.cuh: struct Stream, for the block that has most."""
+    waves = np.floor(tiles / blocks)
+    own = np.where(tiles == waves * blocks, waves, np.maximum(waves - 1, 0))
+    rest = (tiles - own * blocks) * steps
+    active = np.maximum(np.minimum(blocks, rest), 1)
+    share = np.ceil(rest / active)
+    touched, parts = np.ceil(share / steps), np.ceil(steps / np.maximum(share, 1))
+    # Shares that are neither whole tiles nor whole parts of one meet one tile more.
+    even = active * share == rest
+    whole, cut = even & (touched * steps == share), even & (parts * share == steps)
+    apart = ~(whole | cut)
+    others = np.where(whole, 0, parts - 1 + apart)
+    return _Shares(np.where(own > 0, blocks, active), own * steps + share, own + touched + apart, own + touched, others)
