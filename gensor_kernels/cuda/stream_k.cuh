@@ -67,12 +67,18 @@ struct Stream {
     }
 };
 
+// How many sums of a thread are moved at a time: 16 bytes, or less where that does not divide them.
+DEVICE constexpr int kept_width(int count) {
+    int each = 16 / (int)sizeof(ACC_TYPE);
+    while (count % each)
+        each /= 2;
+    return each;
+}
+
 // Sums of a block, as its threads hold them: in vectors, those of neighbouring threads side by side.
 template <int COUNT, int THREADS>
 struct KeptSums {
-    static constexpr int MOST = 16 / (int)sizeof(ACC_TYPE), EACH = COUNT % MOST == 0       ? MOST
-                                                                   : COUNT % 2 || MOST < 2 ? 1
-                                                                                           : 2;
+    static constexpr int EACH = kept_width(COUNT);
     static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE);
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {

@@ -130,7 +130,7 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
         found[on] = new
         return found
 
-    terms.blocks = put(terms.blocks, shares.blocks)
+    terms.blocks = put(terms.blocks, blocks)
     terms.iterations = put(terms.iterations, shares.steps)
     terms.residents = put(terms.residents, np.minimum(terms.residents[on], crowd))
     terms.epilogue = put(terms.epilogue, terms.epilogue[on] * ended + begun + waits + traffic)
@@ -139,10 +139,8 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
 
 
 class _Shares(NamedTuple):
-    """What a stream's blocks have: ``blocks`` that have anything, ``steps`` of each, tiles ``met`` and ``ended``, and
-    ``others`` whose sums a tile's last block adds."""
+    """What the busiest of a stream's blocks has: ``steps``, tiles ``met`` and ``ended``, ``others`` whose sums it adds."""
 
-    blocks: np.ndarray
     steps: np.ndarray
     met: np.ndarray
     ended: np.ndarray
@@ -162,4 +160,4 @@ def _shares(blocks: np.ndarray, tiles: np.ndarray, steps: np.ndarray) -> _Shares
     whole, cut = even & (touched * steps == share), even & (parts * share == steps)
     apart = ~(whole | cut)
     others = np.where(whole, 0, parts - 1 + apart)
-    return _Shares(np.where(own > 0, blocks, active), own * steps + share, own + touched + apart, own + touched, others)
+    return _Shares(own * steps + share, own + touched + apart, own + touched, others)
