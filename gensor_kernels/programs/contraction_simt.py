@@ -81,7 +81,7 @@ class ContractionSimt(ContractionFamily):
             Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(extents(workload)),
-            *stream_k.coordinate(extents(workload), arch),
+            *stream_k.coordinate(extents(workload)),
         )
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:

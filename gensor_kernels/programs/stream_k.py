@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from .program import Program
 
 NAME = "stream"
-#: Blocks per multiprocessor that a stream's blocks are chosen from.
-PER_SM = (0.5, 1, 2, 3, 4)
+#: Blocks of a stream, the same on every part: one, two or more on each multiprocessor of most, and less.
+BLOCKS = (
+    *(4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170),
+    *(216, 256, 264, 296, 324, 340, 396, 432),
+)
 #: Bytes of a block's flag in the workspace; sums begin at a multiple of 16.
 FLAG_BYTES = 16
 #: Trips to the L2 between the last store of a block's sums and the first load of another: the fence, the flag's store,
@@ -42,14 +45,12 @@ def serves(e: Extents) -> bool:
     return not (e.rows or e.norm or e.prologue or e.gate)
 
 
-def coordinate(e: Extents, arch: Arch) -> tuple[Coordinate, ...]:
+def coordinate(e: Extents) -> tuple[Coordinate, ...]:
     """Blocks that share the steps of all tiles; 0: none do, a block has a tile, or a part of one."""
     if not serves(e):
         return ()
-    blocks = {max(2, int(arch.sms * each)) for each in PER_SM}
-    return (
-        Coordinate(NAME, (0, *sorted(blocks)), 0, "split", "blocks that share the steps of all tiles", runtime=True),
-    )
+    doc = "blocks that share the steps of all tiles"
+    return (Coordinate(NAME, (0, *BLOCKS), 0, "split", doc, runtime=True),)
 
 
 def blocks_of(program: Program) -> int:
@@ -69,8 +70,8 @@ def constants(program: Program) -> dict[str, int | str]:
 
 def workspace_bytes(program: Program, e: Extents) -> int:
     """Bytes of a flag and the sums of a tile for every block."""
-    sums = program["block_m"] * program["block_n"] * e.bytes_acc
-    return blocks_of(program) * (FLAG_BYTES + sums)
+    blocks = blocks_of(program)
+    return blocks * (FLAG_BYTES + program["block_m"] * program["block_n"] * e.bytes_acc) if blocks else 0
 
 
 def tiling(found: Tiling, program: Program) -> Tiling:
@@ -139,7 +140,7 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
 
 
 class _Shares(NamedTuple):
-    """What the busiest of a stream's blocks has: ``steps``, tiles ``met`` and ``ended``, ``others`` whose sums it adds."""
+    """What the busiest block has: ``steps``, tiles ``met`` and ``ended``, and ``others`` whose sums it adds."""
 
     steps: np.ndarray
     met: np.ndarray
