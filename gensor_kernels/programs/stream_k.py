@@ -35,7 +35,10 @@ FLAG_TRIPS = 3.0
 #: What a flag holds when it is set, in two halves (stream_mark): drawn by each process, because what lies in a new
 #: workspace must not look like it.
 MARK = (secrets.randbits(31), secrets.randbits(31))
+#: Registers of a thread beside those of its tiles: where the block is, and how far. SASS of 40 Programs has 0 to 30.
 STREAM_REGISTERS = 14.0
+#: The kernel counts the steps of two waves of tiles in 32 bits.
+MOST_STEPS = 2.0**31
 #: Coverage names of a stream's kernel.
 BRANCHES = frozenset({"whole_tile", "stream_leave", "stream_join"})
 
@@ -85,6 +88,10 @@ def launch(main: Launch, program: Program) -> Launch:
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
 
+def _counted(blocks: np.ndarray, c: Columns) -> Any:
+    return 2.0 * blocks * c["iterations"] < MOST_STEPS
+
+
 def promised(columns: Columns, arch: Arch) -> Any:
     """Blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
@@ -97,11 +104,11 @@ def legal(c: Columns, arch: Arch) -> Any:
     blocks = c.get(NAME)
     if blocks is None:
         return True
-    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms))
+    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
 
 
 def registers(c: Columns) -> Any:
-    """Registers a stream needs beside those of its tiles: where it is, and how far. From the SASS of 14."""
+    """Registers a stream needs beside those of its tiles."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(STREAM_REGISTERS)
 
