@@ -85,7 +85,7 @@ class ContractionMma(ContractionFamily):
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
             *parts.masked_coordinate(workload),
-            *(stream_k.coordinate(e) if self.streams else ()),
+            *(stream_k.coordinate(e) if self.streams and parts.words(e) == 1 else ()),
         )
 
     @staticmethod
