@@ -145,6 +145,7 @@ class Launch:
     block: int
     shared_bytes: int
     maps: tuple[TensorMap, ...] = ()
+    together: bool = False
 
     def blocks(self, sms: int) -> int:
         return self.grid

@@ -22,6 +22,8 @@ HOPPER = (
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )
+# Flags between blocks; a flag that is stored like anything else is seen, but nothing that was stored before it.
+FLAGS = ("give_flag", "take_flag")
 WAITS = ("copy_async_wait", "wgmma_wait")
 # Calls that say where something lies or when: each argument is off by one of its units.
 PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
@@ -30,7 +32,7 @@ PHASES = ("mbarrier_wait",)
 BOUNDS = ("within", "minimum")
 
 _LINE = re.compile(r'#line (\d+) "([^"]+)"')
-_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
+_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *FLAGS, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,10 @@ def mutants(site: Site) -> list[Mutant]:
     if site.function in WAITS:
         groups = site.code[site.code.index("<") + 1 : site.code.index(">")]
         found.append(Mutant(site, "one group fewer", f"{site.function}<({groups}) + 1>()"))
+    if site.function == "give_flag":
+        flag, value = arguments(inner)
+        stored = f"[&] {{ Vec<8> v; v.set(0, {value}); store_global({flag}, v, true); }}()"
+        found.append(Mutant(site, "unfenced", stored))
     if site.function in PHASES:
         barrier, parity = arguments(inner)
         found.append(Mutant(site, "the other phase", f"{site.function}({barrier}, ({parity}) ^ 1)"))

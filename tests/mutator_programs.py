@@ -120,6 +120,8 @@ def _simt_configurations() -> list[Configuration]:
     double = matmul(255, 255, 255, dtype="complex128", trans_a=True)
     small = {"block_n": 8, "thread_m": 2, "thread_n": 2, "lanes_m": 8}
     return [
+        _simt("stream", odd, **small, raster=2, stream=8, min_blocks=1),
+        _simt("staged, stream", aligned, stream=8, min_blocks=1, epilogue_staged=1),
         _simt("scalar", odd, **small, raster=2),
         _simt("one buffer, split", odd, **small, stages=1, split_k=3),
         _simt("wide, split", aligned, split_k=3),
@@ -156,6 +158,8 @@ def _mma_configurations(copies: str) -> list[Configuration]:
         mma("wide", half, **deep, warp_m=32, raster=2),
         mma("narrow", half, **deep | {"block_k": 16}, block_n=16, warp_n=8),
         mma("wide, split", half, **deep, split_k=3),
+        mma("stream", half, **deep, stream=8, min_blocks=1),
+        mma("scalar, stream", odd, **scalar, stream=8, min_blocks=1, epilogue_staged=0),
         mma("scalar", odd, **scalar),
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),

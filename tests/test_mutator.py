@@ -22,7 +22,7 @@ void barrier();
 """
 
 
-ALL = set(mutations.ORDERING)
+ALL, FLAGS = set(mutations.ORDERING), set(mutations.FLAGS)
 
 
 def test_sites_are_calls_in_kernels_with_file_and_line():
@@ -50,12 +50,18 @@ def test_mutants_change_exactly_their_site():
 
 
 def test_the_kernels_have_the_sites_the_mutator_knows():
-    known = {"contraction_simt.cu": {"barrier"}, "contraction_mma.cu": ALL, "attention.cu": ALL, "rows.cu": {"barrier"}}
+    known = {
+        "contraction_simt.cu": {"barrier"} | FLAGS,
+        "contraction_mma.cu": ALL | FLAGS,
+        "attention.cu": ALL,
+        "rows.cu": {"barrier"},
+    }
     known["gemv.cu"] = {"barrier"}
     known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES}
     known["contraction_aligned.cu"] = known["contraction_wgmma.cu"]
     known["winograd.cu"] = ALL - {"warp_barrier"}
-    known |= dict.fromkeys(("contraction_packed.cu", "contraction_patch.cu", "contraction_sliced.cu"), ALL)
+    known["contraction_packed.cu"] = ALL | FLAGS
+    known |= dict.fromkeys(("contraction_patch.cu", "contraction_sliced.cu"), ALL)
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -78,9 +84,9 @@ def named(group: str, name: str) -> Configuration:
 @pytest.mark.parametrize(
     ("group", "names"),
     [
-        ("simt", ("one buffer, split", "staged, wide", "norm, whole rows")),
-        ("mma cp.async", ("narrow", "wide", "norm, whole rows", "floats")),
-        ("mma registers", ("wide", "norm, whole rows", "floats")),
+        ("simt", ("one buffer, split", "staged, wide", "norm, whole rows", "staged, stream")),
+        ("mma cp.async", ("narrow", "wide", "norm, whole rows", "floats", "stream")),
+        ("mma registers", ("wide", "norm, whole rows", "floats", "stream")),
         ("packed", ("packed first",)),
         ("patch", ("patch any taps", "patch known taps")),
         ("rows", ("sum, one row", "columns, two passes")),
@@ -97,8 +103,10 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     unreached = [(site.function, site.code) for site in dead[group] if not site.is_guard]
     if "registers" in group:
         assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
-    else:  # packed operands have no norm and no parts of floats: their three barriers are reached in other groups
-        assert unreached == ([("barrier", "barrier()")] * 3 if group == "packed" else [])
+    elif group == "packed":  # no norm, no parts of floats, no stream: their barriers are reached in other groups
+        assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 7
+    else:
+        assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]
     survivors = [each for each in mutator.run(orderings, jobs=2) if not each.caught_by]
     assert all(is_equivalent(each.group, each.mutant) for each in survivors)

@@ -82,20 +82,21 @@ SMALL = [
         *(MMA, "sm_80", workload(112, 208, 320)),
         dict(block_m={16, 32, 48, 96, 128}, block_n={16, 64, 128, 256}, block_k={16, 64}, split_k={1, 2}, raster={1})
         | dict(stages={2, 4}, vector_a={16}, vector_b={4, 16}, swizzle={1}, warp_m={16, 32, 48, 128})
-        | dict(warp_n={8, 16, 64}, instruction={0}, epilogue_fixed={0}, vector_c={16}, min_blocks={0, 2}),
+        | dict(warp_n={8, 16, 64}, instruction={0}, epilogue_fixed={0}, vector_c={16}, min_blocks={0, 2})
+        | dict(stream={0, 108}),
     ),
     (
         *(MMA, "sm_75", workload(112, 208, 320, dtype="int8", trans_a=True)),
         dict(block_m={16, 32, 64, 128}, block_n={16, 48, 128}, split_k={1, 2}, raster={1}, vector_a={1, 4})
         | dict(vector_b={4}, vector_c={4, 16}, warp_m={16, 32, 64}, warp_n={8, 16, 24, 48}, epilogue_fixed={0})
-        | dict(min_blocks={0, 3}),
+        | dict(min_blocks={0, 3}, stream={0}),
     ),
     (
         *(SIMT, "sm_89", workload(112, 208, 320, dtype="float32")),
         dict(block_m={1, 16, 32, 96}, block_n={4, 16, 64, 96, 128}, block_k={4, 32}, split_k={1}, raster={1})
         | dict(stages={2}, vector_a={4, 16}, vector_b={16}, pad={0}, thread_m={1, 2, 4, 12}, thread_n={1, 4, 6, 16})
         | dict(vthread_m={1, 2}, vthread_n={1, 4}, epilogue_staged={0}, epilogue_fixed={0}, vector_c={16})
-        | dict(min_blocks={0}),
+        | dict(min_blocks={0}, stream={0}),
     ),
 ]
 

@@ -177,4 +177,10 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
 
 def _stratum(program: Program) -> tuple:
     values = dict(program.values)
-    return (program.family, values.get("instruction"), values.get("split_k", 1) > 1, values.get("stages"))
+    return (
+        program.family,
+        values.get("instruction"),
+        values.get("split_k", 1) > 1,
+        values.get("stream", 0) > 0,
+        values.get("stages"),
+    )

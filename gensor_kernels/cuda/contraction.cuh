@@ -1,6 +1,6 @@
 // What the contraction families share: which tile a block computes, and the second launch of split-K.
 // Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
-// GATE, GATE_BIAS, RAGGED_ROWS, NORM and PACKED.
+// GATE, GATE_BIAS, RAGGED_ROWS, NORM, PACKED and STREAM.
 #pragma once
 // Families that know nothing of these need not name them.
 #ifndef GATE
@@ -17,6 +17,9 @@
 #endif
 #ifndef PACKED
 #define PACKED 0
+#endif
+#ifndef STREAM
+#define STREAM 0
 #endif
 #include "gate.cuh"
 #include "packed.cuh"
@@ -43,8 +46,9 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n;
     const u32 outer = block / tiles, inner = block % tiles;
     Tile tile;
-    tile.entry = (i32)(outer / (u32)params.split);
-    tile.part = (i32)(outer % (u32)params.split);
+    const u32 parts = STREAM ? 1 : (u32)params.split;
+    tile.entry = (i32)(outer / parts);
+    tile.part = (i32)(outer % parts);
     tile.batch = split_batch(params, tile.entry);
 
     const u32 group_tiles = (u32)params.raster * (u32)params.tiles_n;
@@ -64,8 +68,8 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     tile.column = (i32)(in_group / rows) * BLOCK_COLUMNS;
 
     const Depth k = depth_of(params);
-    tile.k_begin = tile.part * k.part;
-    tile.k_end = tile.k_begin + minimum(k.part, k.all - tile.k_begin);
+    tile.k_begin = STREAM ? 0 : tile.part * k.part;
+    tile.k_end = STREAM ? k.all : tile.k_begin + minimum(k.part, k.all - tile.k_begin);
 
 #if RAGGED_ROWS
     if (own.row == own.end) {

@@ -133,6 +133,9 @@
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
+#ifndef STREAM
+#define STREAM 0 // 1: blocks share the steps of k of all tiles (stream_k.cuh); any grid whose blocks run at once
+#endif
 #ifndef EPILOGUE_STAGED
 #define EPILOGUE_STAGED                                                                                                \
     1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores; 2: NORM
@@ -181,6 +184,7 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 
 #include "mma_floats.cuh"
 #include "mma_epilogue.cuh"
+#include "stream_k.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
@@ -201,8 +205,7 @@ static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION
 static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, double> == DOUBLES,
               "Integers accumulate in i32, doubles in double, the others in float.");
 
-DEVICE void compute_tile(const Params &params) {
-    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -223,6 +226,10 @@ DEVICE void compute_tile(const Params &params) {
         math.compute(pipeline);
     }
     math.finish(params, tile, steps);
+    constexpr int ROW = FRAGMENTS_N * 4;
+    if (!joined<FRAGMENTS_M * ROW, THREADS>(
+            params, share, [&](int i) -> ACC_TYPE & { return math.accumulators[0][i / ROW][i % ROW / 4][i % 4]; }))
+        return;
 #if EPILOGUE_STAGED // the slabs lie where the tiles were
     Pipeline::finish();
 #endif
@@ -243,8 +250,16 @@ DEVICE void compute_tile(const Params &params) {
 #endif
 }
 
+DEVICE void compute_tiles(const Params &params) {
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+        compute_tile(params, tile, share);
+        if constexpr (STREAM)
+            Pipeline::finish(); // the next tile's copies go where this one's sums were
+    });
+}
+
 #if !PACKED
 KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
-    compute_tile(params);
+    compute_tiles(params);
 }
 #endif

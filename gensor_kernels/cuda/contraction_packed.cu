@@ -33,5 +33,5 @@ static_assert((A_WINDOW == WINDOW_NONE) != (B_WINDOW == WINDOW_NONE), "One opera
 static_assert(A_LAYOUT == 0 && B_LAYOUT == 0 && A_UNIT && B_UNIT, "Packed operands are K-contiguous.");
 
 KERNEL(contraction_packed, Params, THREADS, MIN_BLOCKS) {
-    compute_tile(params);
+    compute_tiles(params);
 }

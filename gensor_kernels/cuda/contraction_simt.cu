@@ -148,6 +148,9 @@
 #ifndef GATE_BIAS
 #define GATE_BIAS 0 // 1: a bias is added to both products first: the third operand, [2][n] of IN_TYPE
 #endif
+#ifndef STREAM
+#define STREAM 0 // 1: blocks share the steps of k of all tiles (stream_k.cuh); any grid whose blocks run at once
+#endif
 #ifndef RAGGED_ROWS
 #define RAGGED_ROWS 0 // 1: groups of different rows, one matrix of B for each (ragged.cuh)
 #endif
@@ -179,7 +182,7 @@
 #define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none (it then may spill a little to save registers)
 #endif
 
-#include "contraction.cuh"
+#include "stream_k.cuh"
 
 constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
 static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
@@ -252,8 +255,7 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     }
 }
 
-KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
-    const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
+DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS
     if (tile.row == tile.end)
         return;
@@ -263,6 +265,8 @@ KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
     multiply_tile(params, tile, place, sums);
     ACC_TYPE outputs[MATRICES][THREAD_M * THREAD_N];
     UNROLL for (int x = 0; x < MATRICES; ++x) resolve_sums(sums[x], outputs[x]);
+    if (!joined<THREAD_M * THREAD_N, THREADS>(params, share, [&](int i) -> ACC_TYPE & { return outputs[0][i]; }))
+        return;
 #if GATE && SPLIT
     Tile behind = tile;
     behind.part += params.split;
@@ -281,4 +285,12 @@ KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
 #else
     store_direct(params, tile, place, outputs[0]);
 #endif
+}
+
+KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+        compute_tile(params, tile, share);
+        if constexpr (STREAM)
+            barrier(); // the next tile lies where this one's outputs passed through
+    });
 }

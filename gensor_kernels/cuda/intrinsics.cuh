@@ -13,6 +13,11 @@
 //   cover("name");                                  counts that this branch ran (host only)
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
+//   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 4, 8, 16
+//   give_flag(gptr<u64>, u64)                       a flag is set to this; releases what this thread (and, behind a
+//                                                    barrier, its block) stored before
+//   take_flag(gptr<u64>, u64)                       waits until it is set to this, and clears it: this thread (and,
+//                                                    behind a barrier, its block) sees what the giver released
 //   load_shared<BYTES>(sptr) -> Vec    store_shared<BYTES>(sptr, Vec)
 //   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false      (sm_80)
 //   copy_async_commit()   copy_async_wait<N>()      all but the latest N groups have arrived      (sm_80)

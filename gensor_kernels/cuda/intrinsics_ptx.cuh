@@ -78,6 +78,34 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate) {
     }
 }
 
+// An ordinary load: the read-only path may hold what was there before the launch.
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_written(gptr<T> p) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "What was written is loaded in words.");
+    Vec<BYTES> v;
+    if constexpr (BYTES == 16)
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(p.address)
+                     : "memory");
+    else if constexpr (BYTES == 8)
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p.address) : "memory");
+    else
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(p.address) : "memory");
+    return v;
+}
+
+DEVICE void give_flag(gptr<u64> flag, u64 value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag.address), "l"(value) : "memory");
+}
+DEVICE void take_flag(gptr<u64> flag, u64 value) {
+    u64 found;
+    do {
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag.address) : "memory");
+    } while (found != value);
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(flag.address), "l"((u64)0) : "memory");
+}
+
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_shared(sptr<T> p) {
     Vec<BYTES> v;

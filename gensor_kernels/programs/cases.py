@@ -93,6 +93,22 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
         ),
         case("batch", 3, small["m"], small["n"], small["k"], bare, (late, 3)),
         case("empty k", 2, small["m"], small["n"], 0, epilogue, (early, "reverse")),
+        *(  # some tiles whole, the others shared by the blocks (devices/emulator/run.py: TOGETHER)
+            [
+                case(
+                    "waves",
+                    1,
+                    5 * tile["m"] + small["m"],
+                    tile["n"] + small["n"],
+                    2 * tile["k"] + small["k"],
+                    bare,
+                    (late, 5),
+                    (early, "reverse"),
+                )
+            ]
+            if "stream" in tile
+            else []
+        ),
         *(
             [case("empty splits", 1, small["m"], small["n"], tile["k"], bare, (late, "forward"))]
             if tile["split"] > 1

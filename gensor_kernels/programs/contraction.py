@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
-from . import inlining
+from . import inlining, stream_k
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction_kernel import workspace_bytes
 from .extents import extents
@@ -90,7 +90,7 @@ class ContractionFamily(Family):
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Tiles of C and parts of k."""
-        return tiling(self.tile(program), geometry)
+        return stream_k.tiling(tiling(self.tile(program), geometry), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See cases.contraction_cases."""
@@ -110,14 +110,15 @@ class ContractionFamily(Family):
             names.add("norm")
         if extents(workload).rows:
             names |= {"rest", "spare"}
-        names |= inlining.branches(program, extents(workload))
+        names |= inlining.branches(program, extents(workload)) | stream_k.branches(program)
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
         """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
-        return found | ({"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {})
+        found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
+        return found | ({"stream": 1} if stream_k.blocks_of(program) else {})
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""
@@ -125,14 +126,15 @@ class ContractionFamily(Family):
         return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
+        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        kept = program["min_blocks"] if stream_k.blocks_of(program) else 0
+        return program.replace(epilogue_fixed=0, min_blocks=kept)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of epilogue, launch bounds and grid order."""
-        rest = ("raster", "split_k", *EPILOGUE_NAMES)
+        """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""
+        rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
         values = tuple(value for name, value in program.values if name not in rest)
-        return program.family, program["split_k"] > 1, values
+        return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values
 
     #: block tiles whose default completions are the starters
     starter_blocks: tuple[tuple[int, int], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..operators.epilogue import OPERATIONS
-from . import inlining
+from . import inlining, stream_k
 from .extents import Extents, extents
 from .family import Launch, macro_token
 from .norm_parts import CODES, in_workspace
@@ -64,7 +64,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
         own["NORM"] = CODES[e.norm]
     if e.scaled:
         own |= {"SCALED": e.scaled, "GROUP": e.group}
-    own |= inlining.constants(program, e)
+    own |= inlining.constants(program, e) | stream_k.constants(program)
     return (
         common_constants(program, workload)
         | stored_constants(e)
@@ -91,7 +91,8 @@ def class_launches(
     if e.rows:
         down = ragged_tiles(e.rows, e.batch, program["block_m"])
         return (Launch(entry, down * -(-e.n // program["block_n"]), threads, shared_bytes),)
-    launches = [*inlining.launches(program, e), Launch(entry, e.batch * split * tiles, threads, shared_bytes)]
+    main = stream_k.launch(Launch(entry, e.batch * split * tiles, threads, shared_bytes), program)
+    launches = [*inlining.launches(program, e), main]
     if e.norm and in_workspace(program, e):
         launches.append(Launch("contraction_normalise", -(-e.batch * e.m // NORM_ROWS), REDUCE_THREADS, 0))
     elif split > 1:
@@ -106,8 +107,8 @@ def reduce_launch(e: Extents, width: int) -> Launch:
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:
-    """Bytes of a split's partial sums, and of an operand that is prepared in front."""
+    """Bytes of a split's partial sums, of an operand that is prepared in front, of a stream's flags and sums."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
     sums = split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0
-    return sums + inlining.prepared_bytes(program, e)
+    return sums + inlining.prepared_bytes(program, e) + stream_k.workspace_bytes(program, e)

@@ -12,7 +12,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles, inlining, mma_floats
+from . import default_tiles, inlining, mma_floats, stream_k
 from . import mma_parts as parts
 from .cases import Case
 from .contraction import ContractionFamily
@@ -39,15 +39,17 @@ class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
     name = "contraction_mma"
-    abi = 2
+    abi = 3
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
-        *(inlining.NAME, parts.MASKED),
+        *(inlining.NAME, parts.MASKED, stream_k.NAME),
     )
+    #: whether blocks may share the steps of all tiles
+    streams = True
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -83,6 +85,7 @@ class ContractionMma(ContractionFamily):
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
             *parts.masked_coordinate(workload),
+            *(stream_k.coordinate(e) if self.streams and parts.words(e) == 1 else ()),
         )
 
     @staticmethod
@@ -108,7 +111,7 @@ class ContractionMma(ContractionFamily):
             _, passes, pieces = self._copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload))
+        ok &= norm_legal(c, extents(workload)) & stream_k.legal(c, arch)
         if extents(workload).prologue:
             ok &= (c["inlined"] == 0) | (c["copy"] == 0)
         return ok & shared.common_legal(c, arch, warps, self._memory(c, warps, workload))
@@ -125,6 +128,7 @@ class ContractionMma(ContractionFamily):
         tiles = default_tiles.default_warp_tiles(2 if in_parts else e.matrices * parts.words(e))[
             :, m // 16 - 1, n // 16 - 1
         ]
+        promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -135,7 +139,7 @@ class ContractionMma(ContractionFamily):
             "warp_n": tiles[1],
             "instruction": parts.default_instruction(columns["block_k"], workload, arch),
             "epilogue_staged": like,
-            **shared.default_epilogue(like) | {"min_blocks": like * int(in_parts)},
+            **shared.default_epilogue(like) | {"min_blocks": promised},
             inlining.NAME: like * int(asynchronous),
             parts.MASKED: like,
         }
@@ -169,7 +173,7 @@ class ContractionMma(ContractionFamily):
                 held = held + window_registers(*entries(workload, operand, passes, pieces), c[parts.MASKED])
             if operand == extents(workload).prepared:
                 held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
-        held = held + c.get("scale_registers", 0.0)
+        held = held + c.get("scale_registers", 0.0) + stream_k.registers(c)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -182,7 +186,7 @@ class ContractionMma(ContractionFamily):
         c = columns
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
-        issue, clocks, held, widening = c["step_issue"], 0.0, 0.0, np.zeros_like(warps)
+        issue, clocks, held, widening = c["step_issue"], 0.0, stream_k.registers(c), np.zeros_like(warps)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces * matrices(workload, operand)
@@ -221,7 +225,8 @@ class ContractionMma(ContractionFamily):
             staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"])
             + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
         )
-        return assemble(c, extents(workload), arch, facts, loop)
+        terms, e = assemble(c, extents(workload), arch, facts, loop), extents(workload)
+        return stream_k.streamed(terms, c, e, arch, loop.outputs * warps)
 
     # ---- one Program
 
@@ -242,7 +247,8 @@ class ContractionMma(ContractionFamily):
 
     def shared(self, program: Program) -> Program:
         """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
-        return super().shared(program).replace(min_blocks=int(program["instruction"] == 5))
+        found = super().shared(program)
+        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == 5)))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
@@ -256,7 +262,8 @@ class ContractionMma(ContractionFamily):
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
         masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
-        return class_constants(program, workload) | own | {"ASYNC": program["copy"]} | masked
+        own |= {"ASYNC": program["copy"]}
+        return class_constants(program, workload) | own | masked
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""

@@ -14,7 +14,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.storage import EIGHT_BIT_FLOATS
 from . import contraction as shared
-from . import default_tiles, inlining, simt_forms
+from . import default_tiles, inlining, simt_forms, stream_k
 from . import simt_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
@@ -44,14 +44,14 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 3
+    abi = 4
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,
         *("stages", "vector_a", "vector_b", "pad", "form"),
         *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
         *shared.EPILOGUE_NAMES,
-        inlining.NAME,
+        *(inlining.NAME, stream_k.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
 
@@ -82,6 +82,7 @@ class ContractionSimt(ContractionFamily):
             Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(extents(workload)),
+            *stream_k.coordinate(extents(workload)),
         )
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
@@ -109,7 +110,7 @@ class ContractionSimt(ContractionFamily):
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             ok &= inner * outer <= MOST_LOADS
-        ok &= norm_legal(c, extents(workload))
+        ok &= norm_legal(c, extents(workload)) & stream_k.legal(c, arch)
         return ok & shared.common_legal(c, arch, warps, self._memory(c, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -136,7 +137,7 @@ class ContractionSimt(ContractionFamily):
             "form": 4 * like,
             **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
             "epilogue_staged": 0 * like,
-            **shared.default_epilogue(like),
+            **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(c, arch) * like},
             inlining.NAME: 0 * like,
         }
 
@@ -164,7 +165,7 @@ class ContractionSimt(ContractionFamily):
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
         c = columns
         warps = np.maximum(c["down"] * c["across"] * (1 / 32), 1.0)
-        registers = c["base_registers"]
+        registers = c["base_registers"] + stream_k.registers(c)
         for operand in ("a", "b"):
             registers = registers + self._held(c, workload, operand, *self._loads(c, workload, operand, warps))
         return registers
@@ -185,7 +186,7 @@ class ContractionSimt(ContractionFamily):
         warps = c["down"] * c["across"] * (1 / 32)
         issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
-        registers = c["base_registers"]
+        registers = c["base_registers"] + stream_k.registers(c)
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             loads = inner * outer * matrices(workload, operand)
@@ -213,7 +214,7 @@ class ContractionSimt(ContractionFamily):
             touched=c["steps"] * 0.5,
             staging=moved + c["row_rounds"] * c["staged"] * 50.0 + (c["row_clocks"] / warps if e.norm else 0.0),
         )
-        return assemble(c, extents(workload), arch, facts, loop)
+        return stream_k.streamed(assemble(c, e, arch, facts, loop), c, e, arch, loop.outputs * warps)
 
     # ---- one Program
 

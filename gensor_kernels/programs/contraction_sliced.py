@@ -39,6 +39,7 @@ class ContractionSliced(ContractionMma):
     name = "contraction_sliced"
     abi = 1
     source = "contraction_sliced.cu"
+    streams = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Matrix products of float64 that may be computed so, on parts where that is faster."""

@@ -48,7 +48,7 @@ class Launch:
     """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
 
     ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
-    walk the grid: at most that many are launched per multiprocessor.
+    walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for one another.
     """
 
     entry: str
@@ -57,6 +57,7 @@ class Launch:
     shared_bytes: int
     maps: tuple[TensorMap, ...] = field(default=(), repr=False)
     per_sm: int = field(default=0, repr=False)
+    together: bool = field(default=False, repr=False)
 
     def blocks(self, sms: int) -> int:
         """Blocks to launch on a device of ``sms`` multiprocessors."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-#: Coordinates that only some workloads of a family have: where there is a prologue, and where there is a window.
-OPTIONAL = ("materialised", "masked")
+#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products.
+OPTIONAL = ("materialised", "masked", "stream")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 #include "scheduler.h"
 #include "tensor.h"
 #include "warpgroup.h"
+#include "flags.h"
 
 namespace emulator {
 
@@ -21,12 +22,24 @@ static double seconds() {
 
 // ---- faults: the text goes into the report, the run is abandoned
 
-void fault(Fault kind, const char *format, ...) {
+static void record_fault(Fault kind, const char *format, va_list arguments) {
     Report &report = *machine.report;
     report.fault = kind, report.block = current->block->index, report.thread = current->index;
+    vsnprintf(report.message, sizeof report.message, format, arguments);
+}
+
+// Outside of all threads, where no stack is to be left.
+__attribute__((format(printf, 2, 3))) static void fault_outside(Fault kind, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(report.message, sizeof report.message, format, arguments);
+    record_fault(kind, format, arguments);
+    va_end(arguments);
+}
+
+void fault(Fault kind, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record_fault(kind, format, arguments);
     va_end(arguments);
     switch_stack(&current->stack_pointer, machine.main_stack);
     abort(); // nobody switches back to a thread that faulted
@@ -114,6 +127,7 @@ static void start_block(Block &block, int index) {
     if (request.races)
         clear_shadow(block.shadow, request.shared_bytes);
     block.async = Async{};
+    block.known.clear();
     block.ready_warps = 0;
     for (size_t w = 0; w < block.warps.size(); ++w) {
         Warp &warp = block.warps[w];
@@ -149,8 +163,10 @@ static void run_blocks() {
     }
     for (Block &block : machine.blocks)
         if (block.alive) {
+            char text[800];
             current = &block.threads[0];
-            report_deadlock(block);
+            const Fault kind = describe_deadlock(block, text);
+            return fault_outside(kind, NOBODY_GOES_ON, text);
         }
 }
 
@@ -176,6 +192,11 @@ static void prepare_machine(const Request &request, Report &report) {
             machine.written[i].assign(request.buffers[i].bytes / 32 + 3, 0);
     int resident = request.resident < request.block_count ? request.resident : request.block_count;
     machine.blocks.resize(resident);
+    machine.flags.clear();
+    machine.storers.assign(request.buffer_count, {});
+    for (int i = 0; i < request.buffer_count; ++i)
+        if (resident > 1 && request.races && request.buffers[i].writable)
+            machine.storers[i].resize(request.buffers[i].bytes / 4 + 9);
     for (Branch *branch = branches; branch; branch = branch->next)
         branch->count = 0;
 }
@@ -197,7 +218,7 @@ EXPORT int emulator_run(const emulator::Request *request, emulator::Report *repo
     machine.stacks = (char *)stacks + STACK_BYTES; // what overflows the first lands in the extra one
     run_blocks();
     munmap(stacks, bytes);
-    machine.blocks.clear(), machine.written.clear();
+    machine.blocks.clear(), machine.written.clear(), machine.storers.clear(), machine.flags.clear();
     current = nullptr;
     return report->fault;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <vector>
 #include "async.h"
 
@@ -29,7 +30,8 @@ enum Operation {
     MBARRIER_WAIT,
     MULTIPLY_GROUP,
     GROUP_ORDER, // wgmma_fence, wgmma_commit, wgmma_wait
-    REGISTERS
+    REGISTERS,
+    FLAG_WAIT
 };
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
@@ -152,6 +154,30 @@ struct Shadow {
     int granule, log2;
 };
 
+// Who stored to a word of global memory, and when.
+struct Stored {
+    int block, thread;
+    u32 epoch;
+    int line;
+    u64 tick;
+};
+
+// What a block knows of another one: what its thread `giver` did before `tick`, and what all did in epochs before
+// `epoch`. Its thread `taker` knows it since the epoch `since`, the others after that.
+struct Known {
+    int giver, taker;
+    u32 epoch, since;
+    u64 tick;
+};
+
+// A flag that was given, and not yet taken; who waits for it.
+struct Flag {
+    int block;
+    Known known;
+    bool given;
+    std::vector<Thread *> waiting;
+};
+
 struct Block {
     int index;
     int alive, at_barrier; // threads
@@ -165,14 +191,17 @@ struct Block {
     unsigned char *shared;
     Shadow shadow;
     Async async;
+    std::map<int, Known> known; // by block
 };
 
 struct Machine {
     const Request *request;
     Report *report;
     std::vector<Block> blocks;
-    std::vector<std::vector<u32>> written; // for each buffer one bit per byte: stored to in this launch
-    bool overlap;                          // some buffers share memory
+    std::vector<std::vector<u32>> written;    // for each buffer one bit per byte: stored to in this launch
+    std::vector<std::vector<Stored>> storers; // for each buffer one per 4 bytes, where blocks run at the same time
+    std::map<u64, Flag> flags;                // by address
+    bool overlap;                             // some buffers share memory
     void *main_stack;
     char *stacks;
     u64 random, ticks;

@@ -57,6 +57,19 @@ DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate, CALLER) {
 }
 
 template <int BYTES, class T>
+DEVICE Vec<BYTES> load_written(gptr<T> p, CALLER) {
+    Vec<BYTES> v = Vec<BYTES>::zero();
+    emulator::load_written(v.word, p.address, BYTES, file, line);
+    return v;
+}
+DEVICE void give_flag(gptr<u64> flag, u64 value, CALLER) {
+    emulator::give_flag(flag.address, value, file, line);
+}
+DEVICE void take_flag(gptr<u64> flag, u64 value, CALLER) {
+    emulator::take_flag(flag.address, value, file, line);
+}
+
+template <int BYTES, class T>
 DEVICE Vec<BYTES> load_shared(sptr<T> p, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();
     emulator::load_shared(v.word, p.address, BYTES, file, line);

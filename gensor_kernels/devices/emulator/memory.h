@@ -9,16 +9,50 @@ inline int width_index(int bytes) {
     return __builtin_ctz(bytes);
 }
 
-// Marks bytes of a writable buffer as stored to. A second store, or a load after a store, in one launch is a race
-// between threads that nothing orders, or a tile computed twice.
-inline void note_global(int index, u64 offset, int bytes, bool store, const char *file, int line) {
+enum Access { LOAD, STORE, LOAD_WRITTEN };
+
+// May the current thread see what was stored? Blocks know of one another by flags only; threads of a block by its
+// barrier.
+inline bool sees(const Stored &stored) {
+    const Block &own = *current->block;
+    if (stored.block == own.index)
+        return stored.thread == current->index || stored.epoch < own.epoch;
+    auto found = own.known.find(stored.block);
+    if (found == own.known.end())
+        return false;
+    const Known &known = found->second;
+    if (known.taker != current->index && known.since >= own.epoch)
+        return false;
+    return stored.epoch < known.epoch || (stored.thread == known.giver && stored.tick < known.tick);
+}
+
+// Marks bytes of a writable buffer as stored to. A second store, or an ordinary load after a store, in one launch is a
+// race between threads that nothing orders, or a tile computed twice; load_written asks for bytes that are stored, and
+// in an order that the current thread may rely on.
+inline void note_global(int index, u64 offset, int bytes, Access access, const char *file, int line) {
     u32 &word = machine.written[index][offset / 32];
     u32 mask = (u32)((1ull << bytes) - 1) << offset % 32; // an aligned access stays inside 32 bytes
+    std::vector<Stored> &storers = machine.storers[index];
+    if (access == LOAD_WRITTEN) {
+        if ((word & mask) != mask)
+            fault(UNINITIALISED, "%s line %d reads byte %llu of buffer %d, which nothing has stored yet", file, line,
+                  offset, index);
+        for (u64 at = offset / 4; at < (offset + bytes) / 4 && !storers.empty(); ++at)
+            if (!sees(storers[at]))
+                fault(RACE,
+                      "the load at %s line %d of byte %llu of buffer %d is not ordered with the store at line %d by "
+                      "thread %d of block %d",
+                      file, line, offset, index, storers[at].line, storers[at].thread, storers[at].block);
+        return;
+    }
     if (word & mask)
         fault(RACE, "the %s at %s line %d of byte %llu of buffer %d follows a store to it in the same launch",
-              store ? "store" : "load", file, line, offset, index);
-    if (store)
-        word |= mask;
+              access == STORE ? "store" : "load", file, line, offset, index);
+    if (access != STORE)
+        return;
+    word |= mask;
+    for (u64 at = offset / 4; at < (offset + bytes + 3) / 4 && !storers.empty(); ++at)
+        storers[at] = Stored{current->block->index, current->index, current->block->epoch, line, machine.ticks};
 }
 
 [[noreturn]] __attribute__((noinline)) inline void report_outside(u64 address, int bytes, bool store, const char *file,
@@ -39,8 +73,9 @@ inline void note_global(int index, u64 offset, int bytes, bool store, const char
 }
 
 // Where the bytes lie that the kernel knows by this address.
-inline unsigned char *check_global(u64 address, int bytes, bool store, const char *file, int line) {
+inline unsigned char *check_global(u64 address, int bytes, Access access, const char *file, int line) {
     const Request &request = *machine.request;
+    const bool store = access == STORE;
     if (address % bytes)
         fault(MISALIGNED, "%d-byte global %s at %s line %d from address %#llx", bytes, store ? "store" : "load", file,
               line, address);
@@ -51,7 +86,7 @@ inline unsigned char *check_global(u64 address, int bytes, bool store, const cha
         if (offset >= buffer.bytes || buffer.bytes - offset < (u64)bytes || (store && !buffer.writable))
             continue;
         if (buffer.writable && request.races)
-            note_global(i, offset + buffer.begin % 32, bytes, store, file, line);
+            note_global(i, offset + buffer.begin % 32, bytes, access, file, line);
         found = (unsigned char *)(buffer.host + offset);
         if (!machine.overlap)
             return found; // else the result may lie in an operand: look at the other buffer too
@@ -93,14 +128,21 @@ inline void move(void *to, const void *from, int bytes) {
 
 void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
-    const unsigned char *from = check_global(address, bytes, false, file, line);
+    const unsigned char *from = check_global(address, bytes, LOAD, file, line);
+    ++count(GLOBAL_LOAD_1 + width_index(bytes));
+    move(to, from, bytes);
+}
+
+void load_written(void *to, u64 address, int bytes, const char *file, int line) {
+    tick();
+    const unsigned char *from = check_global(address, bytes, LOAD_WRITTEN, file, line);
     ++count(GLOBAL_LOAD_1 + width_index(bytes));
     move(to, from, bytes);
 }
 
 void store_global(u64 address, const void *from, int bytes, const char *file, int line) {
     tick();
-    unsigned char *to = check_global(address, bytes, true, file, line);
+    unsigned char *to = check_global(address, bytes, STORE, file, line);
     ++count(GLOBAL_STORE_1 + width_index(bytes));
     move(to, from, bytes);
 }
@@ -135,7 +177,7 @@ void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, i
     tick();
     const Request &request = *machine.request;
     check_shared(to, bytes, file, line);
-    const unsigned char *source = predicate ? check_global(from, bytes, false, file, line) : nullptr;
+    const unsigned char *source = predicate ? check_global(from, bytes, LOAD, file, line) : nullptr;
     ++count(predicate ? COPY_1 + width_index(bytes) : COPIES_ZEROED);
     record_access(to, bytes, SHARED_COPIES, {file, line});
     if (request.races)

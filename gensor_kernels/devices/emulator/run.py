@@ -20,6 +20,8 @@ from .maps import Packed
 
 #: Multiprocessors of the emulator: blocks that walk a grid have several tiles of small problems.
 SMS = 2
+#: Blocks of a launch that wait for one another: some tiles are shared by more than two.
+TOGETHER = 5
 
 
 class Launch(Protocol):
@@ -35,6 +37,10 @@ class Launch(Protocol):
 
     def blocks(self, sms: int) -> int:
         """Blocks to launch on a device of so many multiprocessors: all, or some that walk the grid."""
+
+    @property
+    def together(self) -> bool:
+        """Whether its blocks wait for one another, so that all of them are resident."""
 
     @property
     def block(self) -> int:
@@ -197,13 +203,14 @@ def run(
     mode, seed = _order(order)
     total = Counters()
     for launch in launches:
-        grid = launch.blocks(SMS)
+        grid = min(launch.grid, TOGETHER) if launch.together else launch.blocks(SMS)
         chosen = range(grid) if blocks is None else [b for b in blocks if 0 <= b < grid]
         indices = (ctypes.c_int * len(chosen))(*chosen)
         packed = Packed(params, launch.maps)
         request = _Request(
             loaded.entry(launch, packed.bytes), packed.address, grid, launch.block, launch.shared_bytes,
-            areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races, resident, seconds,
+            areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races,
+            grid if launch.together else resident, seconds,
         )  # fmt: skip
         total.add(_launch(loaded, launch, request))
     return total

@@ -6,17 +6,18 @@
 namespace emulator {
 
 static const char *operation_name(Operation operation) {
-    static const char *names[] = {"running",       "barrier", "warp_barrier",
-                                  "load_matrix",   "mma",     "shuffle",
-                                  "mbarrier_wait", "wgmma",   "a fence, commit or wait of wgmma",
-                                  "setmaxnreg"};
+    static const char *names[] = {"running",       "barrier",  "warp_barrier",
+                                  "load_matrix",   "mma",      "shuffle",
+                                  "mbarrier_wait", "wgmma",    "a fence, commit or wait of wgmma",
+                                  "setmaxnreg",    "take_flag"};
     return names[operation];
 }
 
-// Nobody can go on: lanes of one warp wait at different places (divergent), or for lanes that have left (deadlock).
-[[noreturn]] static void report_deadlock(const Block &block) {
-    char text[800] = "";
+// Who waits where, in a block none of whose threads can go on: lanes of one warp at different places (divergent), or
+// for lanes that have left, or flags that nobody gives (deadlock).
+static Fault describe_deadlock(const Block &block, char (&text)[800]) {
     size_t length = 0;
+    text[0] = 0;
     bool divergent = false;
     for (size_t w = 0; w < block.warps.size(); ++w) {
         const Warp &warp = block.warps[w];
@@ -32,7 +33,14 @@ static const char *operation_name(Operation operation) {
             previous = &thread;
         }
     }
-    fault(divergent ? DIVERGENT : DEADLOCK, "no thread can go on:%s", text);
+    return divergent ? DIVERGENT : DEADLOCK;
+}
+
+constexpr char NOBODY_GOES_ON[] = "no thread can go on:%s";
+[[noreturn]] static void report_deadlock(const Block &block) {
+    char text[800];
+    const Fault kind = describe_deadlock(block, text);
+    fault(kind, NOBODY_GOES_ON, text);
 }
 
 // ---- the scheduler

@@ -38,7 +38,7 @@ static const unsigned char *source(const TensorCopy &copy, const int *at, u32 co
         inside = inside && at[i] >= 0 && (u32)at[i] < map.extent[i];
         address += (u64)at[i] * map.stride[i - 1];
     }
-    return inside ? check_global(address, (int)(count * map.element), false, copy.file, copy.line) : nullptr;
+    return inside ? check_global(address, (int)(count * map.element), LOAD, copy.file, copy.line) : nullptr;
 }
 
 static int last_of_box(const TensorMap &map, int axis) {

@@ -1,0 +1,166 @@
+// Stream-K: the blocks of a grid share the steps of k of all tiles evenly (STREAM 1).
+//
+// After Osama, Merrill, Cecka, Garland and Owens, "Stream-K", arXiv:2301.03598. Tiles are computed whole, wave by wave,
+// but for the last whole wave and the partial one behind it ("two-tile" stream-K): the steps of those lie in a row, and
+// each block has an equal part of the row. Where a tile's steps belong to several blocks, the one with the last of
+// them finishes it; the others leave their sums in the workspace and set a flag. A block walks its part from the end
+// to the beginning, so that what others need is done first, and its own waits last; it waits for blocks of lower
+// numbers only, which a device starts first. Sums are added in a fixed order: the same bits on every run.
+//
+// Workspace: 16 bytes per block of the grid, of which the first 8 are its flag; then the sums of a tile per block, as
+// its threads hold them. A flag is set when it holds a number that the host has drawn (stream_mark); who has seen it
+// clears it, so nothing needs to be zero before a launch.
+#pragma once
+#include "contraction.cuh"
+
+#if STREAM
+static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE && !PACKED, "Streams are plain products.");
+
+// What params.split and params.k_per_split hold instead: a number that memory does not hold by chance.
+DEVICE u64 stream_mark(const Params &params) {
+    return (u64)(u32)params.split << 32 | (u32)params.k_per_split;
+}
+
+// The steps [first, last) of a tile.
+struct Share {
+    u32 tile, first, last;
+};
+
+struct Stream {
+    u32 steps; // of one tile
+    u32 whole; // tiles that are computed whole
+    u32 each, more,
+        blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
+
+    MEMBER explicit Stream(const Params &params) {
+        const u32 grid = (u32)grid_size(), tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
+        const u32 waves = tiles / grid;
+        steps =
+            params.k > 0 ? ((u32)params.k + BLOCK_K - 1) / BLOCK_K : 1; // without any k, tiles are written all the same
+        whole = tiles == waves * grid ? tiles : waves > 1 ? (waves - 1) * grid : 0;
+        const u32 rest = (tiles - whole) * steps;
+        blocks = rest < grid ? rest : grid;
+        each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
+    }
+    // Where the part of a block begins.
+    MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
+    MEMBER bool shares(u32 block) const { return within(block, blocks); }
+
+    // act(share) for everything that this block computes.
+    template <class Act>
+    MEMBER void each_share(Act act) const {
+        const u32 block = (u32)block_index();
+        const u32 from = shares(block) ? begin(block) : 0;
+        u32 to = shares(block) ? begin(block + 1) : 0, next = block;
+        while (within(from, to) || within(next, whole)) {
+            Share share = {next, 0, steps};
+            if (from < to) {
+                const u32 tile = (to - 1) / steps, start = tile * steps;
+                share = {whole + tile, from > start ? from - start : 0, to - start};
+                to = start + share.first;
+            } else {
+                cover("whole_tile");
+                next += (u32)grid_size();
+            }
+            act(share);
+        }
+    }
+};
+
+// How many sums of a thread are moved at a time: 16 bytes, or less where that does not divide them.
+DEVICE constexpr int kept_width(int count) {
+    int each = 16 / (int)sizeof(ACC_TYPE);
+    while (count % each)
+        each /= 2;
+    return each;
+}
+
+// Sums of a block, as its threads hold them: in vectors, those of neighbouring threads side by side.
+template <int COUNT, int THREADS>
+struct KeptSums {
+    static constexpr int EACH = kept_width(COUNT);
+    static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE);
+
+    static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
+        const gptr<u8> first = gptr<u8>(params.workspace) + (i64)grid_size() * 16;
+        return first.as<ACC_TYPE>() + ((i64)block * COUNT * THREADS + thread_index() * EACH);
+    }
+    // sum(i): a reference to number i of this thread.
+    template <class Sum>
+    static MEMBER void store(const Params &params, Sum sum) {
+        const gptr<ACC_TYPE> to = of(params, (u32)block_index());
+        UNROLL for (int i = 0; i < COUNT; i += EACH) {
+            Vec<BYTES> kept = Vec<BYTES>::zero();
+            UNROLL for (int v = 0; v < EACH; ++v) kept.set(v, sum(i + v));
+            store_global(to + i * THREADS, kept, true);
+        }
+    }
+    template <class Sum>
+    static MEMBER void add(const Params &params, u32 block, Sum sum) {
+        const gptr<ACC_TYPE> from = of(params, block);
+        UNROLL for (int i = 0; i < COUNT; i += EACH) {
+            const Vec<BYTES> kept = load_written<BYTES>(from + i * THREADS);
+            UNROLL for (int v = 0; v < EACH; ++v) sum(i + v) = sum(i + v) + kept.template get<ACC_TYPE>(v);
+        }
+    }
+};
+
+DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
+    return gptr<u64>(params.workspace) + (i64)block * 2;
+}
+
+// What a block has of a tile.
+struct TileShare {
+    const Stream &stream;
+    const Share &own;
+};
+
+// Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
+template <int COUNT, int THREADS, class Sum>
+DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
+    using Kept = KeptSums<COUNT, THREADS>;
+    if (share.own.last < share.stream.steps) {
+        cover("stream_leave");
+        Kept::store(params, sum);
+        barrier();
+        if (thread_index() == 0)
+            give_flag(flag_of(params, (u32)block_index()), stream_mark(params));
+        return false;
+    }
+    u32 block = (u32)block_index(), missing = share.own.first;
+    while (within(0u, missing)) {
+        cover("stream_join");
+        const u32 had = share.stream.begin(block) - share.stream.begin(block - 1);
+        --block;
+        if (thread_index() == 0)
+            take_flag(flag_of(params, block), stream_mark(params));
+        barrier();
+        Kept::add(params, block, sum);
+        missing -= had < missing ? had : missing;
+    }
+    return true;
+}
+#else
+struct TileShare {};
+
+template <int COUNT, int THREADS, class Sum>
+DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
+    return true;
+}
+#endif
+
+// compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles.
+template <class Compute>
+DEVICE void each_tile(const Params &params, const Compute &compute) {
+#if STREAM
+    const Stream stream(params);
+    stream.each_share([&](const Share &share) {
+        Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, share.tile);
+        tile.k_begin = (i32)share.first * BLOCK_K;
+        tile.k_end = minimum((i32)share.last * BLOCK_K, params.k);
+        compute(tile, TileShare{stream, share});
+    });
+#else
+    compute(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K), TileShare{});
+#endif
+}

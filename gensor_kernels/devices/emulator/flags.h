@@ -1,0 +1,51 @@
+// Flags in global memory, by which blocks that run at the same time wait for one another. What a thread stored before
+// it gives a flag, and what its block stored before its last barrier, is seen by who takes it, and by his block behind
+// the next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here relies on that.
+#pragma once
+#include "scheduler.h"
+
+namespace emulator {
+
+// Flags are stored to again and again: their bytes are checked for bounds, not for races.
+static u64 &flag_word(u64 address, const char *file, int line) {
+    if (address % 8)
+        fault(MISALIGNED, "the flag at %s line %d lies at address %#llx", file, line, address);
+    for (int i = 0; i < machine.request->buffer_count; ++i) {
+        const Buffer &buffer = machine.request->buffers[i];
+        if (buffer.writable && address >= buffer.begin && address + 8 <= buffer.begin + buffer.bytes)
+            return *(u64 *)(buffer.host + (address - buffer.begin));
+    }
+    report_outside(address, 8, true, file, line);
+}
+
+void give_flag(u64 address, u64 value, const char *file, int line) {
+    tick();
+    u64 &word = flag_word(address, file, line);
+    Flag &flag = machine.flags[address];
+    if (flag.given)
+        fault(INVALID, "the flag at %s line %d is given again before it is taken", file, line);
+    word = value;
+    flag.given = true, flag.block = current->block->index;
+    flag.known = Known{current->index, 0, current->block->epoch, 0, ++machine.ticks};
+    for (Thread *thread : flag.waiting)
+        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
+    flag.waiting.clear();
+}
+
+void take_flag(u64 address, u64 value, const char *file, int line) {
+    tick();
+    u64 &word = flag_word(address, file, line);
+    Flag &flag = machine.flags[address];
+    while (word != value) {
+        flag.waiting.push_back(current);
+        wait_at(FLAG_WAIT, {file, line});
+    }
+    word = 0;
+    if (!flag.given)
+        return; // what lay there looked like it: nothing is known of anybody
+    flag.given = false;
+    flag.known.taker = current->index, flag.known.since = current->block->epoch;
+    current->block->known[flag.block] = flag.known;
+}
+
+} // namespace emulator
