@@ -9,6 +9,10 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.space import FamilySpace
 
+#: Most values of coordinates whose values but the smallest go with few of the others': of a stream that is the split,
+#: and bounds that hold its blocks at once.
+FEW = {"stream": 3}
+
 
 def reduce_to(
     family: Family, workload: Workload, arch: Arch, lattice: int, rng: np.random.Generator
@@ -19,6 +23,9 @@ def reduce_to(
     """
     kept = {c.name: list(c.values) for c in family.coordinates(workload, arch) if c.name != "level"}
     names = list(kept)
+    for name, most in FEW.items():
+        while len(kept.get(name, ())) > most:
+            del kept[name][rng.integers(1, len(kept[name]))]
     while np.prod([len(values) for values in kept.values()], dtype=object) > lattice:
         room = np.array([len(kept[name]) - 1 for name in names], float)
         name = names[rng.choice(len(names), p=room / room.sum())]

@@ -85,8 +85,9 @@ def open_layers(
     packaged = PRETUNED / f"{arch}.db"
     user_path = Path(user).expanduser().absolute() if user is not None else None
     refused = user_path is not None and file_objection(user_path, "GENSOR_DB")
-    if refused:
-        warnings.warn(f"the kernel database {user_path} is left out: {refused}", StoreWarning, stacklevel=2)
+    if refused and user_path is not None:
+        if first_told(user_path):
+            warnings.warn(f"the kernel database {user_path} is left out: {refused}", StoreWarning, stacklevel=2)
         user_path = None
     return Layers(
         _open_user(user_path, timeout) if user_path is not None and os.path.exists(user_path) else None,

@@ -86,7 +86,7 @@ FAULTS = {
     "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL", {"race"}),
     "mbarriers not fenced": ("mbarrier_fence();\n", "\n", {"race"}),
     "slabs over a ring in use": ("!PERSISTENT\n    barrier();", "!PERSISTENT\n", {"race"}),
-    "too few bytes": ("SLOT_BYTES);\n        TileA", "SLOT_BYTES - 16);\n        TileA", {"deadlock", "race"}),
+    "too few bytes": ("slot), SLOT_BYTES);", "slot), SLOT_BYTES - 16);", {"deadlock", "race"}),
     "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512", {"misaligned"}),
     "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16", {"invalid"}),
     "registers nobody gave": ("give_registers<ENTRY, GIVEN>();", "", {"deadlock"}),
