@@ -62,11 +62,12 @@ def half_figures(store: Store) -> dict[str, Any]:
             continue
         accesses = json.loads(binary.facts)[kernel.family].get("accesses")
         widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
+        flags = {"8"} if json.loads(kernel.program).get("stream") else set()  # by which a stream's blocks meet
         counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
         faults = {
             "spilling": binary.spill_bytes > 0,
             "conflicting": any(each["counters"].get("bank_conflicts", 0) for each in counters),
-            "narrow": accesses is not None and widths != {"16"},
+            "narrow": accesses is not None and widths - flags != {"16"},
             "unread": accesses is None,
         }
         found["kernels"] += 1

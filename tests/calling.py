@@ -1,5 +1,6 @@
 """Programs for child processes: a Runtime over NumPy that tunes in the background, without a GPU."""
 
+import os
 import sys
 import time
 
@@ -18,6 +19,7 @@ def runtime():
 
 def tuning(code="import time; time.sleep(600)"):
     """A Runtime whose background thread waits for a process that runs `code`; that process's number."""
+    os.environ["GENSOR_BACKGROUND"] = "1"
     tierup.WORKER = Worker((sys.executable, "-S", "-c", code))
     made = runtime()
     made.background.consider(workload(64, 64, 64))

@@ -32,6 +32,8 @@ def pytest_configure(config):
     os.environ.pop("CUPY_TF32", None)
     os.environ["GENSOR_CACHE_DIR"] = str(cache)
     os.environ["GENSOR_DB"] = str(cache / "no-such-folder" / "user.db")
+    # A call that comes often would be tuned behind the test that made it, into the database that all tests see.
+    os.environ["GENSOR_BACKGROUND"] = "0"
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))
 
 

@@ -112,7 +112,7 @@ def test_explain_tells_what_would_serve():
     x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
     with gensor_kernels.emulated("sm_87"):
         found = gensor_kernels.explain(gensor_kernels.conv2d, x, w, padding=1, activation="relu")
-        assert found.tier == 3 and found.family == "contraction_mma" and '"operator":"conv2d"' in found.workload
+        assert found.tier == 3 and found.family == "contraction_patch" and '"operator":"conv2d"' in found.workload
         point = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :, :1, :1])
         assert '"operator":"matmul"' in point.workload
         scores = gensor_kernels.define("i k, j k -> i j")

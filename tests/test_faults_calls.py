@@ -268,6 +268,7 @@ def test_rows_that_nobody_can_store_do_not_reach_the_call(monkeypatch):
 
 
 def test_a_broken_tuner_does_not_reach_the_call(monkeypatch, caplog):
+    monkeypatch.delenv("GENSOR_BACKGROUND")
     made = raced(RuntimeError("never"), at=10**9)
     monkeypatch.setattr(made.background, "_is_good", lambda workload: 1 // 0)
     assert products(made, trials.HOT_RUN + 1)[-1] == 55

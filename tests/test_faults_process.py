@@ -187,6 +187,7 @@ def test_multiprocessing_children_call_as_ever():
 
 def test_background_tuning_starts_anew_in_a_child(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
+    monkeypatch.delenv("GENSOR_BACKGROUND")
     made, over, asked = runtime(), threading.Event(), []
     monkeypatch.setattr(tierup, "tune", lambda *request: over.wait() and False)
     from .numpy_device import workload

@@ -150,7 +150,7 @@ def terms_of(record):
 
 
 def peak(workload):
-    return ARCH.peak(operator(workload.operator).multiplied(workload), workload.math)
+    return ARCH.fastest(operator(workload.operator).multiplied(workload), workload.math)
 
 
 def test_shares_sum_to_one_and_name_what_bounds(shipped):

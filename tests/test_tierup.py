@@ -30,6 +30,7 @@ from .racing import RacingDevice, kernels, products
 def tuning(monkeypatch, tmp_path):
     isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("GENSOR_TUNE", "now")
+    monkeypatch.delenv("GENSOR_BACKGROUND")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     yield
     gensor_kernels.refresh()

@@ -22,10 +22,10 @@ ARCH = lookup("sm_87")
 WORKLOAD = matmul.workload(40, 48, 64, dtype="float32")
 
 
-def tuned(path, verify, after=None):
+def tuned(path, verify, after=None, top=1):
     """(result, verdicts by kernel) of tuning one workload into the database at `path`."""
     with DeviceVerifier(partial(device_double.double, after)) as verifier, Store.open(path) as store:
-        run = Run(ARCH, store, Options(top=1, verify=verify), verifier=verifier if verify == "device" else None)
+        run = Run(ARCH, store, Options(top=top, verify=verify), verifier=verifier if verify == "device" else None)
         ((_, result),) = run.rows([Row(0, "row", workload=WORKLOAD)])
         found = {}
         for row in store.rows(Verification):
@@ -65,7 +65,7 @@ def test_a_kernel_the_emulator_passed_is_verified_on_the_device_later(tmp_path):
 
 def test_a_kernel_that_fails_on_the_device_is_never_used_again(tmp_path):
     before, _ = tuned(tmp_path / "k.db", "emulator")
-    second, found = tuned(tmp_path / "k.db", "device", partial(fail_once, tmp_path / "failed"))
+    second, found = tuned(tmp_path / "k.db", "device", partial(fail_once, tmp_path / "failed"), top=4)
     assert second.verified == "device" and second.kernel != before.kernel
     row = found[before.kernel]["device"]
     assert row.outcome == "failed" and "illegal memory access" in row.error
@@ -76,7 +76,7 @@ def test_a_kernel_that_fails_on_the_device_is_never_used_again(tmp_path):
     # Without the device, and without the newer record, the rejection still counts.
     with Store.open(tmp_path / "k.db") as store:
         store.connection.execute("DELETE FROM record")
-    third, _ = tuned(tmp_path / "k.db", "emulator")
+    third, _ = tuned(tmp_path / "k.db", "emulator", top=4)
     assert (third.status, third.kernel) == ("ok", second.kernel)
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         assert {record.kernel_digest for record in store.rows(Record)} == {third.kernel}

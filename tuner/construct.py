@@ -22,7 +22,7 @@ from gensor_kernels.programs.space import Space
 
 from .binaries import Binaries
 from .contest import Contest
-from .cover import CLEAN, SPILL_FREE, WITHIN, assign, cover, preferring
+from .cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, cover, preferring
 from .judge import Judge, Pick
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
@@ -175,7 +175,8 @@ class ClassRun:
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
             spilling = self.binaries.spilling(pool)
-            preferred = preferring(seconds, (~spilling, SPILL_FREE), (pool.wide, CLEAN), (compiled, WITHIN))
+            masks = (~spilling, SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN), (compiled, WITHIN)
+            preferred = preferring(seconds, *masks)
             picks = assign(preferred, cover(preferred, pool.names)[: self.options.top], pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break

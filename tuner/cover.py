@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WITHIN = 1.02  # a row accepts a candidate predicted within 2 % of the row's best
+# A row accepts a candidate predicted within 2 % of the row's best, and one whose blocks wait for no other within 5 %:
+# what waiting takes is an estimate, and no block should wait for less.
+WITHIN, PLAIN = 1.02, 1.05
 # Within 25 % it accepts one that does not spill, and within 10 % one with full-width accesses and no bank conflicts:
 # local memory traffic and half-filled sectors have costs that the potential does not model.
 SPILL_FREE, CLEAN = 1.25, 1.1

@@ -11,11 +11,12 @@ import numpy as np
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.residual import FEATURES
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs import stream_k
 from gensor_kernels.programs.family import Family
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
-from .cover import CLEAN, cover, preferring, regrets
+from .cover import CLEAN, PLAIN, cover, preferring, regrets
 
 FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, and 2 more for each of its workloads, up to the run's limit
 
@@ -98,6 +99,11 @@ class Pool:
         return np.array([each.name in self._wide for each in self.candidates], bool)
 
     @property
+    def plain(self) -> np.ndarray:
+        """Which candidates have blocks that wait for no other (candidates,)."""
+        return np.array([not stream_k.blocks_of(each.program) for each in self.candidates], bool)
+
+    @property
     def names(self) -> list[str]:
         """Names of the candidates, ascending."""
         return [each.name for each in self.candidates]
@@ -161,7 +167,7 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
     mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
     ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
     chosen: dict[Hashable, int] = {}
-    for column in cover(preferring(seconds, (pool.wide, CLEAN)), pool.names)[: max(1, top // 2)]:
+    for column in cover(preferring(seconds, (pool.wide, CLEAN), (pool.plain, PLAIN)), pool.names)[: max(1, top // 2)]:
         chosen.setdefault(pool.candidates[column].main_loop, column)
     strata: dict[tuple, int] = {}
     for column in ranked:

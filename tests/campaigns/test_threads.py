@@ -57,6 +57,7 @@ def stores(monkeypatch, tmp_path):
     monkeypatch.setattr(tierup, "MOST_FAILURES", sys.maxsize)
     monkeypatch.setattr(trials, "HOT_RUN", HOT)
     before = sys.getswitchinterval()
+    monkeypatch.delenv("GENSOR_BACKGROUND", raising=False)
     sys.setswitchinterval(1e-4)
     yield made
     sys.setswitchinterval(before)

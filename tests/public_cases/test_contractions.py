@@ -66,7 +66,9 @@ def einsum(draw: Draw, served: Served) -> None:
         first, shape = [*first, first[0]], [*shape, shape[0]]
         draw.traits.add("diagonal")
     if second and second[0] != 0 and draw.often(0.1):
-        second[0] = 1  # broadcast against the other operand's
+        second[0] = 1  # broadcast against the other operand's, which is summed alone where it is summed
+        if draw.special == "inf":
+            draw.special = ""
     a, b = draw.array(shape, dtype), draw.array(second, dtype)
     text = f"{''.join(first)},{''.join(names.second)}->{''.join(names.output)}"
     keywords: dict[str, Any] = {}
