@@ -159,13 +159,10 @@ def test_shares_sum_to_one_and_name_what_bounds(shipped):
         assert sum(line.split.values()) == pytest.approx(1)
         from_dram = line.moved / (ARCH.dram_gb_s * 1e3) / line.record.predicted_us
         multiplying = line.flops / peak(line.workload) * 1e6 / line.record.predicted_us
-        for share, name in (
-            (from_dram, "DRAM"),
-            (multiplying, "math"),
-            (ARCH.launch_us / line.record.predicted_us, LAUNCH),
-        ):
-            # A kernel near one ceiling may be as near another.
-            assert share < 0.8 or line.split[name] > max(line.split.values()) - 0.04, line.name
+        ceilings = (from_dram, "DRAM"), (multiplying, "math"), (ARCH.launch_us / line.record.predicted_us, LAUNCH)
+        # A kernel near one ceiling may be as near another: what is named is one of them.
+        near = [line.split[name] for share, name in ceilings if share >= 0.8]
+        assert not near or max(near) > max(line.split.values()) - 0.04, (line.name, ceilings, line.split)
     assert {"DRAM", "math", LAUNCH} <= {line.limit for line in shipped.lines}
 
 
