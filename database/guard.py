@@ -8,6 +8,7 @@ without end.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -55,8 +56,12 @@ _SWITCHES = {
     "TRUSTED_SCHEMA": False,
 }
 
-#: How sqlite3's errors begin where a callback ended a statement, and what the callback says if it meant to.
-_REFUSALS = {"interrupted": "overdue", "not authorized": "denied", "prohibited": "denied"}
+#: What sqlite3 says where a callback ended a statement, and what the callback notes if it meant to. Whole texts: others
+#: quote names that a hostile file may choose.
+_REFUSALS = (
+    (re.compile(r"interrupted"), "overdue"),
+    (re.compile(r"not authorized( to use function: .*)?|access to .* is prohibited", re.DOTALL), "denied"),
+)
 
 
 class Cursor(sqlite3.Cursor):
@@ -97,7 +102,7 @@ class Cursor(sqlite3.Cursor):
         try:
             return action(*arguments)
         except sqlite3.DatabaseError as error:
-            if any(text in str(error) and verdict not in verdicts for text, verdict in _REFUSALS.items()):
+            if any(text.fullmatch(str(error)) and verdict not in verdicts for text, verdict in _REFUSALS):
                 raise KeyboardInterrupt from error  # what it was in truth, sqlite3 does not tell
             raise
 

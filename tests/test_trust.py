@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gensor_database import PRETUNED, Store, StoreWarning, guard, open_layers, trust
 from gensor_database import connection as sql
-from gensor_database.errors import translated
+from gensor_database.errors import CorruptStoreError, translated
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
 from gensor_kernels.dispatch import untrusted
@@ -204,6 +206,21 @@ def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatc
         only.setattr(guard, "_is_ours", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.connection.execute("SELECT count(*) FROM source")
+
+
+@pytest.mark.parametrize("name", ["interrupted", "not authorized", "x is prohibited"])
+def test_no_name_in_a_file_passes_for_ctrl_c(name, tmp_path):
+    """sqlite3 quotes the names of a damaged schema."""
+    path = tmp_path / "hostile.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f'CREATE TABLE "{name}" (a)')
+        made.execute("PRAGMA writable_schema=ON")
+        made.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE ('")
+        made.commit()
+    with pytest.raises(sqlite3.DatabaseError, match=name):
+        sql.connect(path, "ro", 1.0)
+    with pytest.raises(CorruptStoreError):
+        Store.open(path, readonly=True)
 
 
 def interrupt(*_):
