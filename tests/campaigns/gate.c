@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DESCRIPTORS 65536
@@ -83,6 +84,17 @@ static int fails(void) {
 
 static int torn(void) {
     return action == TEAR && count == chosen;
+}
+
+/* ---- waiting: SQLite sleeps for up to ten seconds between its tries, and here nobody else holds anything */
+
+int usleep(useconds_t micros) {
+    return REAL(usleep)(length ? micros / 50 : micros);
+}
+
+int nanosleep(const struct timespec *wanted, struct timespec *left) {
+    struct timespec brief = {0, (wanted->tv_sec * 1000000000L + wanted->tv_nsec) / 50};
+    return REAL(nanosleep)(length && wanted->tv_sec < 40 ? &brief : wanted, left);
 }
 
 /* ---- descriptors */

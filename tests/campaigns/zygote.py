@@ -3,7 +3,7 @@
 A request is a line of JSON on stdin, {"scene": a function of scenes.py, "arguments": [...], "gate": [...], "output":
 folder, "environment": {...}, "limit": seconds}; the answer is {"status": of waitpid, "calls": counted by the gate}.
 Walks and compilations of requests with "warm" are remembered by the lives after it, which are then as long as what
-they do to the database.
+they do to the database; and no life waits long for a lock, which only a failing call can be holding.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+#: Seconds that a life waits for a lock.
+PATIENCE = 0.3
+
 
 def serve() -> None:
     gate = ctypes.CDLL(os.environ.pop("LD_PRELOAD"))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     remember()
+    hurry()
     for line in sys.stdin:
         request = json.loads(line)
         if request.get("warm"):
@@ -45,6 +49,13 @@ def remember() -> None:
 
     search.search = functools.cache(search.search)
     nvrtc.compile_cubin = functools.cache(nvrtc.compile_cubin)
+
+
+def hurry() -> None:
+    from gensor_database import Store
+
+    made = Store.__init__
+    Store.__init__ = lambda store, *rest: made(store, *rest[:-1], min(rest[-1], PATIENCE))
 
 
 def run(scene: str, arguments: list) -> None:
