@@ -5,7 +5,7 @@ python -m benchmarks.device --emulate --out rehearsal
 
 Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, plants, sanitizer (see
 benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and
-timings, ready to be merged) and summary.json. The same command again goes on where it stopped.
+timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.families import FAMILIES
 
-from .gpu import models, summary
+from .gpu import models, plot, summary
 from .gpu.families import OPERATORS
 from .gpu.journal import Journal
 from .gpu.session import Session
 from .gpu.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
+VENDORS = "cupy,cublaslt,padded,torch,compiled"
 STEPS = (
     Step("facts", 0.05),
     Step("families", 0.2),
@@ -68,7 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tidy(options.out / "device.db")
     found = summary.collect(journal, [step.name for step in STEPS])
     (options.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    row = summary.arch_row(journal)
+    if row is not None:
+        (options.out / "arch.toml").write_text(row, encoding="utf-8")
+    title = f"{found['gpu']}{', EMULATED: times say nothing' if found['emulated'] else ''}"
     print("\n".join(summary.lines(found)))
+    print(plot.draw(journal.results(), options.out / "speedups.png", title))
     return 1 if found["broken"] else 0
 
 
@@ -88,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--workloads", type=Path, help="folder of shapes files: the models in its e2e_*.csv are timed whole"
     )
-    made.add_argument("--vendors", default="cupy,torch,compiled", help="whom to time beside (default %(default)s)")
+    made.add_argument("--vendors", default=VENDORS, help="whom to time beside (default %(default)s)")
     made.add_argument("--cupy-tests", type=Path, help="checkout of CuPy, whose own tests are run inside accelerate")
     made.add_argument("--arch", help="part, where the GPU is listed as several")
     made.add_argument("--emulate", action="store_true", help="rehearse everything on the emulator, at tiny sizes")

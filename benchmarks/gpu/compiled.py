@@ -14,7 +14,7 @@ from typing import Any
 from .session import Item, Session
 from .shipped import Stored, rejected, stored
 from .timing import Bench, timed_name
-from .vendors import COMPILED, CUPY, TORCH
+from .vendors import COMPILED, EAGER, TORCH
 
 STEP = "compiled"
 SECONDS = 180.0  # one compilation may take this long before it counts as hanging
@@ -50,7 +50,7 @@ def chosen(session: Session) -> list[Stored]:
 
 def measure(bench: Bench, each: Stored) -> dict[str, Any]:
     """All vendors; "skipped" where there is nothing to be compared with."""
-    found = bench.measure(each, (CUPY, TORCH, COMPILED), MOST_KERNELS)
+    found = bench.measure(each, (*EAGER, COMPILED), most=MOST_KERNELS)
     if COMPILED not in found["vendors_us"]:
         return found | {"outcome": "skipped", "reason": found["refused"].get(COMPILED, "it has no such call")}
     return found

@@ -1,4 +1,4 @@
-"""Step 1: what the machine is, and the two ceilings everything else is read against."""
+"""Step 1: what the machine is, and the ceilings everything else is read against."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from gensor_kernels.build import nvrtc
 from gensor_kernels.errors import ToolMissingError
 
+from . import probes
 from .session import Item, Session
 
 STEP = "facts"
@@ -26,11 +28,18 @@ SIDE = 8192
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Environment, copy bandwidth, matrix products."""
+    """Environment, copy bandwidth, matrix products, and what the roofline takes from archs.toml."""
     yield Item("environment", lambda: environment(session), always=True)
     yield Item("copy", lambda: copy(session))
     for dtype in ("float16", "float32"):
         yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
+    for name, probe in probes.named(session, _median_seconds):
+        yield Item(name, partial(with_clock, session, probe))
+
+
+def with_clock(session: Session, probe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A probe's figures beside the clock they were taken at."""
+    return {**probe(), "clocks": {} if session.emulate else smi()}
 
 
 def environment(session: Session) -> dict[str, Any]:

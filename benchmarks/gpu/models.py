@@ -20,7 +20,6 @@ from gensor_tuner.shapes import Row, read_shapes
 from .session import Item, Session
 from .shipped import Stored, load, rejected, stored
 from .timing import Bench, predictions
-from .vendors import CUPY, TORCH
 
 STEP = "models"
 PATTERN = "e2e_*.csv"
@@ -93,7 +92,7 @@ def layer(bench: Bench, workload: Workload, record: Stored | None) -> dict[str, 
     chosen = record if record is not None and record.short not in rejected(bench.session) else _best(bench, workload)
     if chosen is None:
         return {"outcome": "skipped", "reason": "no kernel of this class is stored", "asked": workload.key()}
-    return bench.measure(chosen, (CUPY, TORCH), MOST_KERNELS)
+    return bench.measure(chosen, most=MOST_KERNELS)
 
 
 def _best(bench: Bench, workload: Workload) -> Stored | None:

@@ -53,7 +53,7 @@ class Session:
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     workloads: Path | None = None  # a folder of shapes files
-    vendors: tuple[str, ...] = ("cupy", "torch", "compiled")  # whom kernels are timed beside
+    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "compiled")  # whom kernels are timed beside
     cupy_tests: Path | None = None  # a checkout of CuPy
     _poisoned: bool = field(default=False, repr=False)
 

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.machine.arch import lookup
+
+from . import probes
 from .journal import Journal
 
 #: The steps that time kernels beside vendors.
 TIMED = ("timing", "models", "compiled")
-VENDORS, WORST = ("cupy", "torch", "compiled"), 5
+VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "compiled"), 5
+#: By this name the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
+CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -49,9 +54,20 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def arch_row(journal: Journal) -> str | None:
+    """The part's row of archs.toml with what was measured; None where nothing was, and of a rehearsal."""
+    ends = {item: end for (step, item), end in journal.results().items() if step == "facts"}
+    environment, probe = ends.get("environment", {}), ends.get("l2", {})
+    if probe.get("outcome") != "ok" or probe.get("emulated"):
+        return None
+    arch = lookup(environment["part"])
+    clock = probe["clocks"].get("clocks.sm")
+    return probes.arch_row(arch, float(clock) / 1e3 if clock else arch.clock_ghz, ends)
+
+
 def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Vendors' times over ours, by family, group and class; ranking of the potential."""
-    rows = list(ends)
+    rows = [with_cublas(end) for end in ends]
     taus = [row["tau"] for row in rows if row["tau"] is not None]
     regrets = [row["regret_at_8"] for row in rows if row["regret_at_8"] is not None]
     return {
@@ -71,6 +87,14 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
             if math.isfinite(p)
         ),
     }
+
+
+def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
+    """A result with the faster of cuBLAS's times."""
+    times = end["vendors_us"]
+    if not all(name in times for name in OF_CUBLAS):
+        return end
+    return {**end, "vendors_us": {**times, CUBLAS: min(times[name] for name in OF_CUBLAS)}}
 
 
 def _grouped(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:

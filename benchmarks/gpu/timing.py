@@ -1,4 +1,5 @@
-"""Step 4: every stored kernel on its records' sizes, beside CuPy's call and PyTorch's; how well the potential ranks.
+"""Step 4: every stored kernel on its records' sizes, beside CuPy's call, cuBLASLt's and PyTorch's; and how well the
+potential ranks.
 
 Protocol: `gensor_tuner.measure` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call is
 what its users would write for the same workload, epilogue included; that it computes the same is looked at first.
@@ -28,7 +29,7 @@ from .facts import Clocks, environment
 from .fitting import fitting
 from .session import Item, Session
 from .shipped import Stored, load, rehearsed, rejected, stored
-from .vendors import CUPY, TORCH, Vendors
+from .vendors import CUPY, EAGER, Vendors
 
 STEP = "timing"
 MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own
@@ -41,9 +42,10 @@ class Bench:
     def __init__(self, session: Session):
         self.session = session
         self.timer = Timer(session.device, HostClock() if session.emulate else CudaClock(session.device))
-        self.vendors, self.clocks, self.machine = Vendors(session), Clocks(), _machine(session)
+        self.vendors = Vendors(session, self.timer.clock)
+        self.clocks, self.machine = Clocks(), _machine(session)
 
-    def measure(self, each: Stored, names: Sequence[str] = (CUPY, TORCH), most: int = MOST_KERNELS) -> dict[str, Any]:
+    def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
         """Time the kernels of a class on one workload, and the vendors' calls; every time becomes a row."""
         session = self.session
         workload = fitting(session, each.workload)

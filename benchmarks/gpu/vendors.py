@@ -1,4 +1,5 @@
-"""Whom kernels are timed beside: CuPy's call, PyTorch's (cuBLAS, cuDNN), and PyTorch's compiled (Triton)."""
+"""Whom kernels are timed beside: CuPy's call, PyTorch's (cuBLAS, cuDNN), and PyTorch's compiled (Triton); of products
+cuBLASLt's best proposal, and CuPy's call of padded operands."""
 
 from __future__ import annotations
 
@@ -6,24 +7,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.dtypes import facts
 from gensor_kernels.operators.workload import Workload
-from gensor_tuner.measure import Vendor
+from gensor_tuner.measure import HostClock, Vendor
 from gensor_tuner.operands import Noise, Operands
 
+from .cublaslt import CublasLt, NoCallError
+from .padded import padded
 from .real_size import grossly_off, widened
 from .session import Session
 from .torch_calls import Torch
 
-CUPY, TORCH, COMPILED = "cupy", "torch", "compiled"
+CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
+#: Those that are timed beside every kernel: nothing of theirs is compiled.
+EAGER = (CUPY, CUBLASLT, PADDED, TORCH)
+NO_CALL = "it has no such call"
+#: Those that are about products only: of other Workloads nothing is missing.
+OF_PRODUCTS = (CUBLASLT, PADDED)
 
 
 class Vendors:
-    """What can be asked on this machine; `missing`: why something cannot."""
+    """What can be asked on this machine; `missing`: why something cannot. `clock` times calls (see measure.py)."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Session, clock: Any = None):
         self.session, self.missing = session, dict[str, str]()
         self.torch: Torch | None = None
+        self.cublaslt: CublasLt | None = None
+        if CUBLASLT in session.vendors:
+            self._find_cublaslt(clock or HostClock())
         if {TORCH, COMPILED}.isdisjoint(session.vendors):
             return
         try:
@@ -31,9 +43,21 @@ class Vendors:
         except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
             self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
 
+    def _find_cublaslt(self, clock: Any) -> None:
+        if self.session.emulate:
+            self.missing[CUBLASLT] = "it takes a GPU"
+            return
+        stream = self.session.device.xp.cuda.get_current_stream
+        try:
+            self.cublaslt = CublasLt(clock.measure, lambda: stream().ptr)
+        except (ToolMissingError, NoCallError) as error:
+            self.missing[CUBLASLT] = str(error)[:300]
+
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
         """Those that were asked for, by name."""
-        found: dict[str, Vendor] = {CUPY: Operands.vendor}
+        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: padded}
+        if self.cublaslt is not None:
+            found[CUBLASLT] = self.cublaslt.call
         if self.torch is not None:
             found[TORCH] = self.torch.call
             if compiled:
@@ -57,7 +81,7 @@ class Vendors:
                 refusal = f"{type(error).__name__}: {error}"[:300]
             if refusal is None:
                 good[name] = partial(self._or_none, vendor)
-            else:
+            elif refusal != NO_CALL or name not in OF_PRODUCTS:
                 refused[name] = refusal
         return good, refused
 
@@ -72,11 +96,11 @@ class Vendors:
     def _refusal(self, operands: Operands, launch: Callable[[], None], name: str, vendor: Vendor) -> str | None:
         call = vendor(operands)
         if call is None:
-            return "it has no such call"
+            return NO_CALL
         result: Any = call()
         if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
             return None  # positions: of equal elements anyone may be named
-        if name != CUPY:
+        if name in (TORCH, COMPILED):
             assert self.torch is not None
             result = self.session.device.xp.asarray(self.torch.wide(result))
         # A plain product is written to the array that ours writes, too.
