@@ -23,18 +23,6 @@
 #ifndef OUT_TYPE
 #define OUT_TYPE double // elements of C
 #endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: columns of C have stride 1; 0: their stride is in Params
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 128 // rows of C per block
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 128 // columns of C per block
-#endif
 #ifndef BLOCK_K
 #define BLOCK_K 64 // extent of one step of the main loop along k
 #endif
@@ -43,18 +31,6 @@
 #endif
 #ifndef WARP_N
 #define WARP_N 32 // columns of C per warp
-#endif
-#ifndef STAGES
-#define STAGES 3 // shared buffers; STAGES - 1 steps are on their way while one is computed
-#endif
-#ifndef EPILOGUE_STAGED
-#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
 
 #define IN_TYPE i8
@@ -74,8 +50,7 @@
 #define ASYNC 1
 #define SWIZZLE 1
 #define SPLIT 0
-#define SCALED 0
-#define GROUP 0
+#include "mma_options.cuh"
 
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
 

@@ -33,6 +33,7 @@
 //     part = words + (THREADS_L * piece < banks ? (THREADS_L * piece - words) mod banks : 0),
 //     round = SMALL where that makes at most 32 KB, else 1
 
+#include "product_options.cuh"
 #ifndef IN_TYPE
 #define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
 #endif
@@ -41,15 +42,6 @@
 #endif
 #ifndef ACC_TYPE
 #define ACC_TYPE float // what is summed: float, double, i32, c64, c128
-#endif
-#ifndef FORM
-#define FORM 1 // 1 for real types, 4 for complex ones (simt_forms.cuh)
-#endif
-#ifndef A_CONJUGATE
-#define A_CONJUGATE 0 // 1: the elements of A are conjugated
-#endif
-#ifndef B_CONJUGATE
-#define B_CONJUGATE 0 // the same for B
 #endif
 #ifndef WEIGHTS
 #define WEIGHTS 0 // the operand that is streamed: 0 = B, 1 = A
@@ -63,17 +55,11 @@
 #ifndef X_UNIT
 #define X_UNIT 1 // 1: x has stride 1 along k
 #endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: the columns of C have stride 1
-#endif
 #ifndef W_VECTOR
 #define W_VECTOR 16 // bytes per global load of the weights
 #endif
 #ifndef X_VECTOR
 #define X_VECTOR 16 // bytes per global load of x
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global store of C
 #endif
 #ifndef THREADS_K
 #define THREADS_K 32 // threads that share an output
@@ -92,30 +78,6 @@
 #endif
 #ifndef X_SHARED
 #define X_SHARED 1 // 1: x of a step comes through shared memory; 0: straight into registers
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
-#endif
-#ifndef PROLOGUE
-#define PROLOGUE 0 // operations on the elements of A before they are multiplied (prologue.cuh), as in EPILOGUE_CODES
-#endif
-#ifndef D_TYPE
-#define D_TYPE float // elements of the prologue's first vector: half_t, bfloat16_t, float, double
-#endif
-#ifndef D_VECTOR
-#define D_VECTOR 4 // bytes per global access of it, at most
-#endif
-#ifndef E_TYPE
-#define E_TYPE float // the same of its second vector
-#endif
-#ifndef E_VECTOR
-#define E_VECTOR 4
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
 #endif
 
 #include "gemv_store.cuh"
