@@ -68,13 +68,13 @@ def simt_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
 def mma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     """(threads, shared bytes) of contraction_mma, as the top of contraction_mma.cu says."""
     v = {name: value for name, value in c.items() if isinstance(value, int)}
-    bits = {"half_t": 16, "bfloat16_t": 16, "float": 32, "double": 64, "i8": 8, "e4m3_t": 8, "e5m2_t": 8, "u4x2_t": 4}
+    bits = {"half_t": 16, "bfloat16_t": 16, "float": 32, "double": 64, "c128": 128, "i8": 8, "e4m3_t": 8, "e5m2_t": 8}
+    bits["u4x2_t"] = 4
     held = {x: bits[str(c[f"{x}_STORED"] if v["ASYNC"] and f"{x}_STORED" in c else c["IN_TYPE"])] for x in "AB"}
     warps = v["BLOCK_M"] // v["WARP_M"] * (v["BLOCK_N"] // v["WARP_N"])
     shared = v["STAGES"] * (v["BLOCK_M"] * held["A"] + v["BLOCK_N"] * held["B"]) * v["BLOCK_K"] // 8
-    return 32 * warps, max(
-        shared, v["EPILOGUE_STAGED"] * warps * 16 * v["WARP_N"] * (8 if c["ACC_TYPE"] == "double" else 4)
-    )
+    word = {"double": 8, "c128": 16}.get(str(c["ACC_TYPE"]), 4)
+    return 32 * warps, max(shared, v["EPILOGUE_STAGED"] * warps * 16 * v["WARP_N"] * word)
 
 
 def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:

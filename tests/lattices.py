@@ -40,6 +40,8 @@ SERVED = [
     (WGMMA, "sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
     (WGMMA, "sm_90", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
     (MMA, "sm_90", workload(300, 300, 300, dtype="float64", trans_a=True, epilogue=("bias",))),
+    (MMA, "sm_80", workload(300, 300, 300, dtype="complex128", trans_b=True, epilogue=("scale", "add"))),
+    (MMA, "sm_90", workload(300, 300, 300, dtype="complex128", math="3m", trans_a=True, conjugate="a")),
 ]
 IDS = [f"{family.name.removeprefix('contraction_')}-{arch}-{i}" for i, (family, arch, _) in enumerate(SERVED)]
 

@@ -1,14 +1,15 @@
-"""Complex kernels of contraction_simt: random and default Programs of both forms, and which operators have them."""
+"""Complex kernels on CUDA and tensor cores: random and default Programs of both forms, which operators have them."""
 
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from gensor_kernels import operators
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators import conv, matmul
 from gensor_kernels.operators.expression import SUM, Expression, axes, conjugate, tensor
 from gensor_kernels.operators.sum_of_products import SumOfProducts
@@ -18,9 +19,8 @@ from gensor_tuner.pool import candidate
 from gensor_tuner.shapes import read_shapes
 from gensor_tuner.verify import verify
 
-from .lattices import random_legal
+from .lattices import MMA, SIMT, random_legal
 
-SIMT = FAMILIES["contraction_simt"]
 CLASSES = [
     {"dtype": "complex64", "math": "3m", "conjugate": "a"},
     {"dtype": "complex64", "math": "3m", "trans_a": True, "trans_b": True, "conjugate": "b"},
@@ -33,7 +33,8 @@ def small(space, count, seed):
     """Random legal points that the emulator runs quickly: blocks of at most 64 x 64, at most 256 threads."""
     points = random_legal(space, 600, seed)
     c = space.columns(points)
-    keep = (c["block_m"] * c["block_n"] <= 4096) & (c["down"] * c["across"] <= 256) & (c["split_k"] <= 4)
+    most = 256 if space.family is SIMT else 8  # threads, or warps
+    keep = (c["block_m"] * c["block_n"] <= 4096) & (c["down"] * c["across"] <= most) & (c["split_k"] <= 4)
     return points[keep & (c["raster"] <= 2)][:count]
 
 
@@ -52,6 +53,42 @@ def test_random_legal_programs_are_right(number):
     assert forms == ({3, 4} if w.math == "3m" else {4})
 
 
+@pytest.mark.parametrize(("number", "count", "seed"), [(2, 2, 1), (3, 1, 0)])
+def test_random_legal_programs_of_tensor_cores_are_right(number, count, seed):
+    w, arch = matmul.workload(95, 79, 63, **CLASSES[number]), lookup(("sm_80", "sm_90")[number % 2])
+    space, forms = FamilySpace(MMA, w, arch), set()
+    for point in small(space, count, seed):
+        program = space.program(point)
+        found = verify(candidate(MMA, program, w), w, use_cache=False)
+        assert found.outcome == "ok" and 0 < found.worst <= 1, (program, found)
+        forms.add(program["form"])
+    assert forms == ({3, 4} if w.math == "3m" else {4})
+
+
+def test_tensor_cores_multiply_complex_numbers_of_doubles_where_they_multiply_doubles():
+    double, single = matmul.workload(64, 64, 64, dtype="complex128"), matmul.workload(64, 64, 64, dtype="complex64")
+    assert {arch.name for arch in archs() if MMA.serves(double, arch) is None} == {"sm_80", "sm_90"}
+    assert "complex64" in str(MMA.serves(single, lookup("sm_80")))
+    image = conv.workload(n=1, h=9, w=8, c=16, k_out=16, r=3, s=3, dtype="complex128", layout="nchw")
+    assert MMA.serves(image, lookup("sm_80")) is None
+    assert "complex" in str(FAMILIES["contraction_packed"].serves(image, lookup("sm_80")))
+
+
+@pytest.mark.parametrize("part", ["a100-40gb", "h100-sxm"])
+def test_tensor_cores_are_predicted_to_double_the_rate_of_complex_products(part):
+    """Starters of both families, both forms."""
+    problem, arch = matmul.workload(2048, 2048, 2048, dtype="complex128", math="3m"), lookup(part)
+    seconds = {}
+    for family in (MMA, SIMT):
+        space, starters = FamilySpace(family, problem, arch), family.starters(problem, arch)
+        each = space.potential(np.array([space.point(program) for program in starters]))
+        seconds[family] = {
+            form: min(s for p, s in zip(starters, each, strict=True) if p["form"] == form) for form in (3, 4)
+        }
+    assert seconds[SIMT][4] / seconds[MMA][4] > 1.8 and min(seconds[SIMT].values()) / seconds[MMA][3] > 1.8
+    assert seconds[MMA][3] < 0.9 * seconds[MMA][4]
+
+
 def test_starters_compile_without_spills():
     requests, targets = [], ("sm_75", "sm_87", "sm_90")
     for number, each in enumerate(CLASSES):
@@ -61,6 +98,8 @@ def test_starters_compile_without_spills():
             # Without the promise ptxas may spill a few bytes to reach a round number of registers.
             programs = [p.replace(min_blocks=1) for p in SIMT.starters(w, arch)[:4]]
             requests += [(candidate(SIMT, p, w).source(), arch.target) for p in programs]
+    w, arch = matmul.workload(1024, 1024, 1024, **CLASSES[2]), lookup("sm_90")
+    requests += [(candidate(MMA, program, w).source(), arch.target) for program in MMA.starters(w, arch)[1:2]]
     for binary in compile_many(requests):
         assert binary.error is None and binary.spill_bytes == 0, (binary.target, binary.error, binary.spill_bytes)
 

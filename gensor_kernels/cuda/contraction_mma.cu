@@ -7,17 +7,19 @@
 //
 // Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE, ACC_TYPE, INSTRUCTION: half_t, float, 0 or 1; bfloat16_t, float, 0; float (MATH_TF32 1), float, 2;
-//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh); double, double, 6 to 8. OUT_TYPE: half_t,
-//     bfloat16_t, float; for i8 also i32, i8; for double double. 6, 7 need sm_90; 0, 2, 3, 5, 8, ASYNC 1 need sm_80.
+//     i8, i32, 3 or 4; float (MATH_TF32 0), float, 5 (mma_floats.cuh); double, double and c128, c128 (mma_complex.cuh),
+//     6 to 8. OUT_TYPE: half_t, bfloat16_t, float; for i8 also i32, i8; for double and c128 the same. 6, 7 need sm_90;
+//     0, 2, 3, 5, 8, ASYNC 1 need sm_80. FORM 1, for c128 3 or 4.
 //   X_STORED: IN_TYPE; where that is half_t or bfloat16_t also e4m3_t, e5m2_t, i8, and for B u4x2_t (which needs
 //   B_LAYOUT
 //     0 and B_UNIT 1). ASYNC 1 with one of these needs A_LAYOUT 0, B_LAYOUT 0, A_UNIT 1 and B_UNIT 1.
 //     H = bits of an element in shared memory: of X_STORED with ASYNC 1, of IN_TYPE with ASYNC 0; N = the smaller H
+//     (c128: half of it)
 //   PROLOGUE without MATERIALISED: ASYNC 0; MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
 //   SCALED 1 or 2: GROUP 0, or a multiple of 32 that divides BLOCK_K or is a multiple of it, WARP_M * WARP_N <= 2560,
 //     and no GATE
-//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (double: 2048; spills beyond), MATRICES = 2
-//     with GATE, else 1
+//   WARP_M % 16 == 0, WARP_N % 8 == 0, MATRICES * WARP_M * WARP_N <= 5120 (double: 2048; c128: 1152, with FORM 3 768;
+//     spills beyond), MATRICES = 2 with GATE, else 1
 //   BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0, 1 <= WARPS <= 32; threads = 32 * WARPS
 //   BLOCK_K * N % 256 == 0, with INSTRUCTION 5 and 7 % 512, 6 % 1024; B_LAYOUT 1: BLOCK_N * E % 16 == 0
 //   X_VECTOR in 1, 2, 4, 8, 16 and >= size of X_STORED; X_UNIT 0 needs X_VECTOR == that size and X_LAYOUT 0
@@ -55,7 +57,8 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(MATRICES * WARP_M * WARP_N <= (DOUBLES ? 2048 : 5120), "The accumulators do not fit the registers.");
+static_assert(MATRICES * WARP_M * WARP_N <= (DOUBLES ? MOST_DOUBLES : 5120),
+              "The accumulators do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
 static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
@@ -66,11 +69,11 @@ static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not
 static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1
               : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
               : same_type<IN_TYPE, float>      ? INSTRUCTION == (MATH_TF32 ? 2 : 5)
-              : same_type<IN_TYPE, double>     ? INSTRUCTION >= 6 && INSTRUCTION <= 8
+              : DOUBLES                        ? INSTRUCTION >= 6 && INSTRUCTION <= 8
                                                : INSTRUCTION == 3 || INSTRUCTION == 4,
               "This instruction does not multiply this type.");
-static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, double> == DOUBLES,
-              "Integers accumulate in i32, doubles in double, the others in float.");
+static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, IN_TYPE> == (ELEMENT >= 4),
+              "Integers accumulate in i32, doubles and complex numbers as they are, the others in float.");
 
 DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
 #if RAGGED_ROWS

@@ -5,7 +5,7 @@
 // into shared memory, once per block, so that the hot loop is the same for every dtype: wide shared loads and
 // multiply-adds. The tiles lie in shared memory as A[k][m] and B[k][n]; an operand that is contiguous along k
 // is transposed on the way in. Complex numbers are multiplied by four real multiply-adds, or by three (FORM, see
-// simt_forms.cuh), and conjugated, where that is asked for, on their way into shared memory.
+// product_forms.cuh), and conjugated, where that is asked for, on their way into shared memory.
 //
 // Threads: THREADS = (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N). A thread computes THREAD_M x THREAD_N outputs
 // in VTHREAD_M x VTHREAD_N groups of adjacent rows and columns (virtual threads); groups of one thread lie

@@ -1,7 +1,7 @@
 // What a block of gemv.cu computes, where its operands lie, and the loads of a step.
 #pragma once
 #include "prologue.cuh"
-#include "simt_forms.cuh"
+#include "product_forms.cuh"
 
 DEVICE constexpr bool power_of_two(int value) {
     return value > 0 && (value & (value - 1)) == 0;

@@ -1,11 +1,12 @@
-// Doubles on the tensor cores (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4): fragments, and how they are read from
-// shared memory.
+// Doubles and complex numbers of doubles on the tensor cores (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4): fragments,
+// and how they are read from shared memory.
 //
 // A fragment of A is the registers of FOURS instructions m16n8k4, one behind the other: with g = lane / 4 and
-// t = lane % 4, doubles 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. A fragment of B has one
-// double for every four of k, of column g. The instructions of more k take just that, and sums lie as those of float.
+// t = lane % 4, elements 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. A fragment of B has one
+// element for every four of k, of column g. The instructions of more k take just that, and sums lie as those of float.
 #pragma once
 #include "mma_tiles.cuh"
+#include "product_forms.cuh"
 
 #if INSTRUCTION == 6
 constexpr int FOURS = 4;
@@ -14,9 +15,9 @@ constexpr int FOURS = 2;
 #else
 constexpr int FOURS = 1;
 #endif
-constexpr bool DOUBLES = ELEMENT == 8;
+constexpr bool DOUBLES = ELEMENT >= 8; // as they are, or in pairs
 #ifndef SUM_TYPE
-#define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
+#define SUM_TYPE Sum // what matrix instructions add up in, where that is not what is stored in the end
 #endif
 
 #if INSTRUCTION >= 6
@@ -26,11 +27,8 @@ DEVICE void unpack_doubles(double (&to)[COUNT], const u32 (&from)[WORDS]) {
     UNROLL for (int i = 0; i < COUNT; ++i) to[i] = bit_cast<double>((u64)from[2 * i + 1] << 32 | from[2 * i]);
 }
 
-template <int WORDS_A, int WORDS_B>
-DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
-    double left[WORDS_A / 2], right[WORDS_B / 2];
-    unpack_doubles(left, a);
-    unpack_doubles(right, b);
+template <int COUNT_A, int COUNT_B>
+DEVICE void multiply_doubles(double (&d)[4], const double (&left)[COUNT_A], const double (&right)[COUNT_B]) {
 #if INSTRUCTION == 6
     mma_m16n8k16_f64(d, left, right);
 #elif INSTRUCTION == 7
@@ -44,29 +42,38 @@ DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WOR
     }
 #endif
 }
+
+template <int WORDS_A, int WORDS_B>
+DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    double left[WORDS_A / 2], right[WORDS_B / 2];
+    unpack_doubles(left, a);
+    unpack_doubles(right, b);
+    multiply_doubles(d, left, right);
+}
 #endif
 
-// Reads one operand's fragments for a warp, double by double: COUNT of them, of 8 * ROWS rows of A or columns of B.
-// Half a warp gets four entries at four adjacent k, which lie in different banks (SWIZZLE_WORDS).
+// Reads one operand's fragments for a warp, element by element: COUNT of them, of 8 * ROWS rows of A or columns of B.
+// Half a warp gets four entries at four adjacent k, a quarter of it two where elements are complex, which lie in
+// different banks (OperandTile::KIND).
 template <class Shape, int COUNT, int REGISTERS>
 struct DoubleLoader {
     using Rows = typename Shape::Rows;
-    static constexpr int ROWS = REGISTERS / 2, WORDS = REGISTERS * FOURS;
+    static constexpr int ROWS = REGISTERS / 2, EACH = ELEMENT / 4, WORDS = ROWS * FOURS * EACH;
     // Entries and k come in units of 8 and 4; offsets repeat a whole number of flips on, across the shared rows.
-    static constexpr int UNIT_BYTES = Shape::K_CONTIGUOUS ? 32 : 64;
+    static constexpr int UNIT_BYTES = (Shape::K_CONTIGUOUS ? 4 : 8) * ELEMENT;
     static constexpr int UNITS = Shape::K_CONTIGUOUS ? BLOCK_K / 4 : COUNT * ROWS;
     static constexpr int ALIKE = Rows::SPAN * 16 > UNIT_BYTES ? Rows::SPAN * 16 / UNIT_BYTES : 1;
-    static constexpr bool REPEATS = Shape::K_CONTIGUOUS || COUNT * ROWS * 64 % (Rows::SPAN * 16) == 0;
+    static constexpr bool REPEATS = Shape::K_CONTIGUOUS || COUNT * ROWS * 8 * ELEMENT % (Rows::SPAN * 16) == 0;
     static constexpr int PERIOD = REPEATS && ALIKE < UNITS ? ALIKE : UNITS;
     int base[PERIOD]; // this lane's byte offsets in the shared tile
 
     MEMBER explicit DoubleLoader(int first) {
         const int g = (thread_index() & 31) >> 2, t = thread_index() & 3;
         UNROLL for (int i = 0; i < PERIOD; ++i) base[i] = Shape::K_CONTIGUOUS
-                                                              ? Rows::offset(first + g, i * UNIT_BYTES + t * 8)
-                                                              : Rows::offset(t, first * 8 + i * UNIT_BYTES + g * 8);
+                                                              ? Rows::offset(first + g, i * UNIT_BYTES + t * ELEMENT)
+                                                              : Rows::offset(t, i * UNIT_BYTES + (first + g) * ELEMENT);
     }
-    // Byte offset of this lane's double of eight entries at four of k.
+    // Byte offset of this lane's element of eight entries at four of k.
     MEMBER int place(int entry, int four) const {
         const int along = Shape::K_CONTIGUOUS ? four : entry;
         const int across = Shape::K_CONTIGUOUS ? entry * 8 : four * 4;
@@ -75,8 +82,8 @@ struct DoubleLoader {
     MEMBER void load(u32 (&fragments)[COUNT][WORDS], sptr<u8> tile, int step) const {
         UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int four = 0; four < FOURS; ++four)
             UNROLL for (int row = 0; row < ROWS; ++row) {
-            const Vec<8> loaded = load_shared<8>(tile + place(i * ROWS + row, step * FOURS + four));
-            UNROLL for (int w = 0; w < 2; ++w) fragments[i][(four * ROWS + row) * 2 + w] = loaded.word[w];
+            const Vec<ELEMENT> loaded = load_shared<ELEMENT>(tile + place(i * ROWS + row, step * FOURS + four));
+            UNROLL for (int w = 0; w < EACH; ++w) fragments[i][(four * ROWS + row) * EACH + w] = loaded.word[w];
         }
     }
 };

@@ -151,6 +151,8 @@ struct FloatMath {
     }
 };
 using Math = FloatMath;
+#elif FORM == 3
+using Math = ThreeMath<WarpMath>;
 #else
 using Math = WarpMath;
 #endif

@@ -6,9 +6,10 @@
 // accumulator holds columns 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a
 // quarter of that each.
 #pragma once
-#include "mma_doubles.cuh"
+#include "mma_complex.cuh"
 
-constexpr int K_STEP_BYTES = 32 * FOURS, K_STEP = K_STEP_BYTES * 8 / NARROW, K_STEPS = BLOCK_K / K_STEP;
+constexpr int K_STEP_BYTES = (DOUBLES ? 4 * ELEMENT : 32) * FOURS, K_STEP = K_STEP_BYTES * 8 / NARROW;
+constexpr int K_STEPS = BLOCK_K / K_STEP;
 static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 

@@ -14,7 +14,7 @@ static_assert(!SCALED || MATRICES == 1, "A gated product has no quantised weight
 // The next step's fragments are read while this step's are multiplied, if both fit the registers.
 constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + MATRICES * LoadB::WORDS * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
-constexpr int SUM_BYTES = sizeof(ACC_TYPE) + (same_type<SUM_TYPE, ACC_TYPE> ? 0 : sizeof(SUM_TYPE));
+constexpr int SUM_BYTES = sizeof(SUM_TYPE) + (same_type<SUM_TYPE, Sum> ? 0 : sizeof(ACC_TYPE));
 constexpr int SUM_REGISTERS = MATRICES * FRAGMENTS_M * FRAGMENTS_N * SUM_BYTES;
 constexpr bool DOUBLE_FRAGMENTS = SUM_REGISTERS + 2 * FRAGMENT_REGISTERS + 48 <= REGISTERS;
 

@@ -12,7 +12,12 @@ constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_W
 static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
 constexpr int SLAB_WORD = (int)sizeof(ACC_TYPE), SLAB_BYTES = 16 * WARP_N * SLAB_WORD;
-using SlabRows = SharedRows<SLAB_WORD == 8 ? SWIZZLE_QUADS : SWIZZLE_WORDS, WARP_N * SLAB_WORD>;
+// Lanes write two words of 4 or 8 bytes at a time, or one of 16, next to which the other one goes.
+constexpr int SLAB_TOGETHER = minimum(2, 16 / SLAB_WORD);
+using SlabRows = SharedRows<SLAB_WORD == 16  ? SWIZZLE_MATRIX
+                            : SLAB_WORD == 8 ? SWIZZLE_QUADS
+                                             : SWIZZLE_WORDS,
+                            WARP_N * SLAB_WORD>;
 
 // Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each.
 constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
@@ -22,10 +27,11 @@ DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N
     const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
     UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
         UNROLL for (int half = 0; half < 2; ++half) {
-            Vec<2 * SLAB_WORD> pair;
-            pair.set(0, accumulators[j][2 * half]);
-            pair.set(1, accumulators[j][2 * half + 1]);
-            store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2) * SLAB_WORD), pair);
+            UNROLL for (int first = 0; first < 2; first += SLAB_TOGETHER) {
+                Vec<SLAB_TOGETHER * SLAB_WORD> words;
+                UNROLL for (int i = 0; i < SLAB_TOGETHER; ++i) words.set(i, accumulators[j][2 * half + first + i]);
+                store_shared(slab + SlabRows::offset(g + 8 * half, (j * 8 + t * 2 + first) * SLAB_WORD), words);
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ struct OperandTile {
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
                                         : SPREAD                       ? (NARROW == 4 ? SWIZZLE_QUADS : SWIZZLE_WORDS)
                                         : ELEMENT == 8                 ? SWIZZLE_WORDS
+                                        : ELEMENT == 16                ? (K_CONTIGUOUS ? SWIZZLE_QUADS : SWIZZLE_WORDS)
                                         : K_CONTIGUOUS || ELEMENT == 2 ? SWIZZLE_MATRIX
                                         : ELEMENT == 4                 ? SWIZZLE_WORDS
                                                                        : SWIZZLE_BYTES;

@@ -2,10 +2,10 @@
 //
 // A tile spans EXTENT rows of A or columns of B ("entries" below) and BLOCK_K of k. The operand's contiguous
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may
-// have several planes, one behind the other (simt_forms.cuh).
+// have several planes, one behind the other (product_forms.cuh).
 #pragma once
 #include "prepared.cuh"
-#include "simt_forms.cuh"
+#include "product_forms.cuh"
 #include "widen.cuh"
 #include "window_pieces.cuh"
 

@@ -6,7 +6,7 @@
 
 // Outputs of a lane that are worked on together. More would spill, since the accumulators are still there; fewer make
 // less code, but leave narrow loads of operands with little to overlap.
-constexpr int BATCH_VALUES = EPILOGUE_STAGED && (WIDTH == 4 || WIDTH == 8) ? 8 : 16;
+constexpr int BATCH_VALUES = sizeof(ACC_TYPE) > 8 ? 4 : EPILOGUE_STAGED && (WIDTH == 4 || WIDTH == 8) ? 8 : 16;
 
 DEVICE constexpr int largest_divisor(int of, int limit) {
     return limit <= 1 ? 1 : of % limit == 0 ? limit : largest_divisor(of, limit - 1);

@@ -12,8 +12,8 @@ from .attention_sizes import ELEMENT, Sizes, sizes_of
 from .contraction_parts import reduction
 from .extents import power_of_two_in
 from .family import Part, Values
+from .mma_instructions import BARRIER, INSTRUCTIONS, MMA_LATENCY, READ_LATENCY, Instruction, instructions
 from .mma_operands import unswizzled_degree
-from .mma_parts import BARRIER, INSTRUCTIONS, MMA_LATENCY, READ_LATENCY, Instruction, instructions
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload

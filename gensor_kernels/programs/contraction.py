@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
-from . import inlining, stream_k
+from . import inlining, product_forms, stream_k
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction_kernel import workspace_bytes
 from .extents import extents
@@ -160,8 +160,11 @@ class ContractionFamily(Family):
         return list(dict.fromkeys(found))[:8]
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Values of further coordinates that starters take in turn: where rows are normalised, or A is prepared."""
+        """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
+        A is prepared."""
         e = extents(workload)
+        if e.is_complex:
+            return [{product_forms.NAME: form} for form in reversed(product_forms.forms(workload))]
         if e.prologue and not e.window:
             return [{inlining.NAME: 0}, {inlining.NAME: 1}]
         return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]

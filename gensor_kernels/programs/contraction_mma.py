@@ -12,13 +12,14 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles, inlining, mma_floats, stream_k
+from . import default_tiles, inlining, mma_floats, product_forms, stream_k
 from . import mma_parts as parts
 from .cases import Case
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .mma_instructions import INSTRUCTIONS, default_instruction, instructions, kind
 from .mma_operands import copy_lines, entries, k_contiguous, matrices
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MOST_COPIES = 64
 MOST_PREDICATES = 32
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
+OUTPUTS["complex128"] = ("complex128",)
 FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
 
 
@@ -46,7 +48,7 @@ class ContractionMma(ContractionFamily):
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
-        *(inlining.NAME, parts.MASKED, stream_k.NAME),
+        *(inlining.NAME, parts.MASKED, stream_k.NAME, product_forms.NAME),
     )
     #: whether blocks may share the steps of all tiles
     streams = True
@@ -57,20 +59,20 @@ class ContractionMma(ContractionFamily):
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
-        kind, out = parts.kind(workload), e.dtype["c"]
-        if kind is None:
+        name, out = kind(workload), e.dtype["c"]
+        if name is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
-        if not parts.instructions(kind, arch):
-            return f"{arch.name} has no {kind} tensor-core instruction, or none that is faster"
+        if not instructions(name, arch):
+            return f"{arch.name} has no {name} tensor-core instruction, or none that is faster"
         if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
             return f"no tensor-core kernel writes {out} from {e.multiplied}"
-        return mma_floats.refusal(e) if kind == mma_floats.KIND else None
+        return mma_floats.refusal(e) if name == mma_floats.KIND else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
-        steps = [int(b // min(e.bytes_a, e.bytes_b)) for b in parts.STEP_BYTES]
-        codes = tuple(i.code for i in parts.instructions(parts.kind(workload) or "", arch))
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in parts.STEP_BYTES]
+        codes = tuple(i.code for i in instructions(kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
             *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, steps),
@@ -86,6 +88,7 @@ class ContractionMma(ContractionFamily):
             *inlining.inline_coordinate(e),
             *parts.masked_coordinate(workload),
             *(stream_k.coordinate(e) if self.streams and parts.words(e) == 1 else ()),
+            *product_forms.coordinate(workload),
         )
 
     @staticmethod
@@ -95,6 +98,11 @@ class ContractionMma(ContractionFamily):
         if e.prologue and e.window:
             return False
         return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
+
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
+        """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
+        held = self.registers(columns, workload, arch) * columns["down"] * columns["across"] * 32
+        return not extents(workload).is_complex or bool(held[0] <= arch.regs_per_sm)
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
@@ -124,10 +132,9 @@ class ContractionMma(ContractionFamily):
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
         stage = parts.ring_bytes(one, workload)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
-        in_parts = parts.kind(workload) == mma_floats.KIND
-        tiles = default_tiles.default_warp_tiles(2 if in_parts else e.matrices * parts.words(e))[
-            :, m // 16 - 1, n // 16 - 1
-        ]
+        in_parts = kind(workload) == mma_floats.KIND
+        held = product_forms.sum_words(columns, 2 if in_parts else e.matrices * parts.words(e))
+        tiles = default_tiles.warp_tiles(m, n, held)
         promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
@@ -137,11 +144,12 @@ class ContractionMma(ContractionFamily):
             "swizzle": like,
             "warp_m": tiles[0],
             "warp_n": tiles[1],
-            "instruction": parts.default_instruction(columns["block_k"], workload, arch),
+            "instruction": default_instruction(columns["block_k"], workload, arch),
             "epilogue_staged": like,
             **shared.default_epilogue(like) | {"min_blocks": promised},
             inlining.NAME: like * int(asynchronous),
             parts.MASKED: like,
+            product_forms.NAME: product_forms.PLAIN * like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -252,10 +260,11 @@ class ContractionMma(ContractionFamily):
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
-        choices = parts.INSTRUCTIONS[parts.kind(workload) or ""]
+        choices = INSTRUCTIONS[kind(workload) or ""]
         needed = next(each.needed for each in choices if each.code == program["instruction"])
         e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
-        units = program["warp_m"] * columns * program["block_k"] * e.element // (16 * 8 * 32)
+        real = e.element * product_forms.products(program) // (2 if e.is_complex else 1)
+        units = program["warp_m"] * columns * program["block_k"] * real // (16 * 8 * 32)
         return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
@@ -263,7 +272,7 @@ class ContractionMma(ContractionFamily):
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
         masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
         own |= {"ASYNC": program["copy"]}
-        return class_constants(program, workload) | own | masked
+        return class_constants(program, workload) | own | masked | product_forms.constants(program, extents(workload))
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""

@@ -16,11 +16,12 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.conv import OPERATORS as CONVOLUTIONS
 from ..operators.conv_packed import WIDE, filters_aligned, packed, widely_packed
-from . import mma_floats, mma_parts, packing
+from . import mma_floats, packing
 from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .mma_instructions import kind
 from .packed_cases import packed_branches, packed_cases
 from .program import Program
 
@@ -43,8 +44,8 @@ class ContractionPacked(ContractionMma):
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
             return "its operands are read 16 bytes at a time where they are"
-        if mma_parts.kind(packed(workload)) == mma_floats.KIND:
-            return "no tensor-core products of packed float32 operands"
+        if kind(packed(workload)) == mma_floats.KIND or workload.is_complex:
+            return "no tensor-core products of packed operands of float32, or complex ones"
         return super().serves(packed(workload), arch) or packing.too_large(workload)
 
     # ---- those of contraction_mma, of the packed operands

@@ -23,7 +23,8 @@ from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
 from .contraction_mma import FLOAT_OUTPUTS, OUTPUTS
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
-from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N, instructions, kind
+from .mma_instructions import instructions, kind
+from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N
 from .params import Tiling
 from .patch_cases import patch_branches, patch_cases
 from .patch_shape import call_of

@@ -14,7 +14,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.storage import EIGHT_BIT_FLOATS
 from . import contraction as shared
-from . import default_tiles, inlining, simt_forms, stream_k
+from . import default_tiles, inlining, product_forms, stream_k
 from . import simt_parts as parts
 from .contraction import ContractionFamily
 from .contraction_kernel import class_constants, class_launches
@@ -72,9 +72,7 @@ class ContractionSimt(ContractionFamily):
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
-            Coordinate(
-                "form", simt_forms.forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4"
-            ),
+            product_forms.form(workload),
             Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
             Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
             Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
@@ -84,12 +82,6 @@ class ContractionSimt(ContractionFamily):
             *inlining.inline_coordinate(extents(workload)),
             *stream_k.coordinate(extents(workload)),
         )
-
-    def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Both forms of a complex multiply-add, where both are allowed; both ways to normalise rows."""
-        forms = [{"form": form} for form in reversed(simt_forms.forms(workload))]
-        ways = super().variants(workload)
-        return [form | way for form in forms for way in ways]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
         """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
@@ -122,7 +114,7 @@ class ContractionSimt(ContractionFamily):
         form = c["form"]
         tiles = np.zeros((5, len(like)), dtype=np.int32)
         for each in np.unique(form):
-            held, word = (int(f(each, e.bytes_acc)) for f in (simt_forms.sum_bytes, simt_forms.word_bytes))
+            held, word = (int(f(each, e.bytes_acc)) for f in (product_forms.sum_bytes, product_forms.word_bytes))
             most = 256 if not e.is_complex else 512 if e.bytes_acc == 8 else 384
             table = default_tiles.default_thread_tiles(held * e.matrices, word, most)
             tiles[:, form == each] = table[:, m, n][:, form == each]
@@ -134,7 +126,7 @@ class ContractionSimt(ContractionFamily):
             "stages": 2 * like,
             **widths,
             "pad": 0 * like,
-            "form": 4 * like,
+            "form": product_forms.PLAIN * like,
             **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
             "epilogue_staged": 0 * like,
             **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(c, arch) * like},
@@ -222,14 +214,14 @@ class ContractionSimt(ContractionFamily):
         """Multiply-adds of a thread's outputs; addresses use IMAD too, so int8 counts are a little high."""
         count = program["thread_m"] * program["thread_n"] * program["block_k"] * program["form"]
         count *= extents(workload).matrices
-        opcode = {"fma_f32": "FFMA", "fma_f64": "DFMA"}.get(simt_forms.RATES[workload.accumulator], "IMAD")
+        opcode = {"fma_f32": "FFMA", "fma_f64": "DFMA"}.get(product_forms.RATES[workload.accumulator], "IMAD")
         return frozenset({opcode}), count
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_simt.cu."""
-        names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad", "form")
-        conjugated = {f"{x.upper()}_CONJUGATE": int(extents(workload).conjugated[x]) for x in "ab"}
-        return class_constants(program, workload) | conjugated | {name.upper(): program[name] for name in names}
+        names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
+        own = product_forms.constants(program, extents(workload))
+        return class_constants(program, workload) | own | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""

@@ -20,6 +20,7 @@ from .contraction_kernel import common_constants
 from .contraction_mma import ContractionMma
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .mma_instructions import instructions
 from .program import Program
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ContractionSliced(ContractionMma):
             return f"{workload.operator} with math {workload.math!r} is no product that may be cut into slices"
         if workload.size["k"] > slicing.MOST_K:
             return f"sums of more than {slicing.MOST_K} products of slices leave 32 bits"
-        if not parts.instructions("s8", arch) or "mma_m16n8k32_s8" not in arch.features:
+        if not instructions("s8", arch) or "mma_m16n8k32_s8" not in arch.features:
             return f"{arch.name} has no mma_m16n8k32_s8"
         if arch.rate("mma_s8") / SLICE_PRODUCTS <= max(arch.rate("mma_f64"), arch.rate("fma_f64")):
             return f"{arch.name} multiplies float64 itself faster"

@@ -17,7 +17,7 @@ PREFERRED = (
 )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def default_warp_tiles(matrices: int = 1) -> np.ndarray:
     """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
 
@@ -34,6 +34,14 @@ def default_warp_tiles(matrices: int = 1) -> np.ndarray:
             fewest = tiles[int(np.argmin(warps))]
             table[:, i, j] = good[0] if good else small[-1] if small else fewest
     return table
+
+
+def warp_tiles(m: np.ndarray, n: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """(2, points) int32: warp_m and warp_n for blocks of ``m`` rows and ``n`` columns, of ``held`` words an output."""
+    tiles = np.zeros((2, len(m)), dtype=np.int32)
+    for each in np.unique(held):
+        tiles[:, held == each] = default_warp_tiles(int(each))[:, m // 16 - 1, n // 16 - 1][:, held == each]
+    return tiles
 
 
 @lru_cache(maxsize=8)

@@ -22,8 +22,8 @@ from .family import Columns, Coordinate, Facts, Family, Launch, macro_token
 from .gemv_shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of
 from .gemv_terms import registers, terms
 from .params import Tiling, tiling
+from .product_forms import RATES
 from .program import Program
-from .simt_forms import RATES
 from .starting import completed
 
 if TYPE_CHECKING:

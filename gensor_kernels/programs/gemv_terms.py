@@ -13,7 +13,7 @@ from .extents import Extents, extents
 from .family import Columns, Facts
 from .gemv_shape import Shape, of_form, shape
 from .inlining import element_issue, vector_words
-from .simt_forms import RATES
+from .product_forms import RATES
 from .traffic import BLOCK_START, L2_USABLE
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,6 +101,14 @@ def doubles_degree(row_bytes: int) -> float:
     return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
 
 
+@lru_cache(maxsize=512)
+def complex_degree(row_bytes: int, along_k: bool) -> float:
+    """The same of 16 bytes per lane, 8 rows x 4 or 4 rows x 8, of which a quarter of a warp reads 2 x 4 or 4 x 2."""
+    lanes = ((lane // 4, lane % 4) for lane in range(32))
+    places = [g * row_bytes + t * 16 if along_k else t * row_bytes + g * 16 for g, t in lanes]
+    return wavefronts(places, 16) / 4
+
+
 def read(workload: Workload, operand: str, arch: Arch) -> Part:
     """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
@@ -116,6 +124,8 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
         row = bytes_k if along_k else v[f"block_{axis}"] * element
         by_matrix = (along_k or element == 2) and element < 8
         rows_of = unswizzled_degree if by_matrix else doubles_degree if element == 8 else plain_degree
+        if element == 16:
+            rows_of = partial(complex_degree, along_k=along_k)
         plain = np.array([rows_of(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
         if by_matrix:

@@ -1,19 +1,19 @@
-"""Tabulated parts of contraction_mma: instructions, fragments, copies, ring, stores (mma_*.cuh)."""
+"""Tabulated parts of contraction_mma: fragments, copies, ring, stores (mma_*.cuh)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..machine.arch import BFLOAT16_PRODUCTS, Arch
-from . import mma_floats
+from ..machine.arch import Arch
+from . import mma_complex, mma_floats
 from .contraction_parts import shared_parts
 from .extents import Extents, extents, power_of_two_in
 from .family import Coordinate, Part, Values
 from .inlining import inline_parts
+from .mma_instructions import MMA_LATENCY, instructions, kind, waits
 from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
 from .widening import held, scale_parts, spread
@@ -31,58 +31,6 @@ MOST_WARP_OUTPUTS = 5120
 MOST_DOUBLES, MOST_SLICED = 2048, 1536
 #: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
 MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
-#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
-#: fragment's load to its use, and of an iteration's barrier.
-MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
-
-
-class Instruction(NamedTuple):
-    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
-    its products stand for one."""
-
-    code: int
-    needed: float
-    feature: str
-    rate: str
-    products: int = 1
-
-
-INSTRUCTIONS = {
-    "f16": (
-        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
-        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
-    ),
-    "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
-    "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
-    "s8": (
-        Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
-        Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
-    ),
-    "f64": (
-        Instruction(6, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
-        Instruction(7, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
-        Instruction(8, 2, "mma_m8n8k4_f64", "mma_f64"),
-    ),
-    mma_floats.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
-}
-
-
-def kind(workload: Workload) -> str | None:
-    """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
-    e = extents(workload)
-    dtype = e.multiplied
-    if dtype == "float32" and workload.math == "tf32":
-        return "tf32"
-    if e.dtype["a"] == e.dtype["b"] == "float32":
-        return mma_floats.KIND
-    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64"}.get(dtype)
-
-
-@lru_cache(maxsize=256)
-def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
-    """The instructions of a kind that the Arch has and gains by, in the order of their codes."""
-    own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
-    return tuple(i for i in own if mma_floats.pays(i.products, arch.rate(i.rate), arch))
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
@@ -95,13 +43,6 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 def words(e: Extents) -> int:
     """Registers of an accumulator; sums of slices have one of integers beside it (slicing.py)."""
     return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
-
-
-def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
-    """Codes of the first instructions that divide steps of ``block_k``."""
-    choices, element = instructions(kind(workload) or "", arch), extents(workload).element
-    fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
-    return np.select(fits, [i.code for i in choices], choices[-1].code)
 
 
 def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
@@ -162,7 +103,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *norm_parts(e, arch),
         _warps(e.m, "m"),
         _warps(e.n, "n"),
-        _multiply(workload, arch),
+        mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
         copies(workload, "a", arch),
         copies(workload, "b", arch),
         read(workload, "a", arch),
@@ -219,14 +160,8 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         rows = {"a": v["warp_m"], "b": matrices * v["warp_n"]}
         fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4 * of_k
         widened = e.is_widened * (v["copy"] == 1) * (v["warp_n"] / 4 + 4)
-        # With two sets of fragments the next ones are read during the math, across the barrier too where the
-        # steps come in pairs; with one set every k step waits for its own.
-        paired = (reads % 2 == 0) & (v["copy"] == 1)
-        double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
-        outputs_of = {
+        outputs_of = waits(latency, reads, v["copy"]) | {
             "math": math,
-            "chain": latency + BARRIER + READ_LATENCY * reads,
-            "chain_saved": BARRIER + READ_LATENCY * reads - double,
             "multiplies": sums * steps / 128 * count,
             "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.

@@ -15,7 +15,8 @@ from .contraction_parts import split_parts
 from .default_tiles import default_warp_tiles
 from .extents import extents
 from .family import Columns, Part, Values
-from .mma_parts import BARRIER, MMA_LATENCY, MOST_WARP_OUTPUTS, READ_LATENCY, instructions, kind
+from .mma_instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
+from .mma_parts import MOST_WARP_OUTPUTS
 from .patch_shape import SPARE_PIXELS, call_of, filter_bytes, shape, slab_bytes, verified_pixels
 
 if TYPE_CHECKING:

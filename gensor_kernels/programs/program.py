@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products.
-OPTIONAL = ("materialised", "masked", "stream")
+#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones;
+#: and families that have them always.
+OPTIONAL = ("materialised", "masked", "stream", "form")
+ALWAYS = {"contraction_simt": ("form",)}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Program:
             from . import families
 
             order = families.FAMILIES[family].names if family in families.FAMILIES else sorted(body)
-        names = [name for name in order if name in body or name not in OPTIONAL]
+        optional = set(OPTIONAL) - set(ALWAYS.get(family, ()))
+        names = [name for name in order if name in body or name not in optional]
         if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
             raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
         return cls(family, tuple((name, body[name]) for name in names))

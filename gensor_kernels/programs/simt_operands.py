@@ -10,7 +10,7 @@ import numpy as np
 from .banks import wavefronts
 from .extents import extents, power_of_two_in
 from .family import Part, Values
-from .simt_forms import planes, word_bytes
+from .product_forms import planes, word_bytes
 from .widening import ELEMENT_ISSUE, stored
 
 if TYPE_CHECKING:

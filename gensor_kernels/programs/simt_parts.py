@@ -13,7 +13,7 @@ from .extents import extents, power_of_two_in
 from .family import Part, Values
 from .inlining import inline_parts
 from .norm_parts import norm_parts, partial
-from .simt_forms import RATES, planes, sum_bytes, word_bytes
+from .product_forms import RATES, planes, sum_bytes, word_bytes
 from .simt_operands import fragment, loads, matrices, transposed
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-// How a multiply-add is made of real ones: what lies in the shared tiles, and what a thread sums.
+// How a multiply-add is made of real ones: what lies in the shared tiles of CUDA cores, and what a thread sums.
 //
 // FORM 1: real numbers, one multiply-add. FORM 4: complex numbers as they are, four real multiply-adds. FORM 3: Gauss's
 // formula; a tile holds three planes, the real parts, the imaginary parts and their sums, formed once per element on
 // its way into shared memory, and a thread sums three real products, from which the complex sum follows at the end.
+// Tensor cores keep tiles of whole numbers (mma_complex.cuh).
 #pragma once
 #include "contraction.cuh"
 

@@ -1,0 +1,87 @@
+// Complex numbers of doubles on the tensor cores: each product of fragments is made of real ones (mma_doubles.cuh).
+//
+// Numbers lie in shared memory as in global memory, so that they can be copied asynchronously, and a lane reads both
+// parts at once. FORM 4: four products, into the parts of the sums. FORM 3: Gauss's formula (product_forms.cuh); the
+// sums of parts are formed of the fragments, once per warp that reads them.
+#pragma once
+#include "mma_doubles.cuh"
+
+// What a warp sums in registers; beyond, it spills.
+constexpr int MOST_DOUBLES = FORM == 3 ? 768 : FORM == 4 ? 1152 : 2048;
+
+#if FORM != 1
+static_assert(INSTRUCTION >= 6 && same_type<IN_TYPE, c128>, "Tensor cores multiply complex numbers of doubles.");
+
+// The parts of a fragment of COUNT elements.
+template <int COUNT>
+struct ComplexFragment {
+    double real[COUNT], imaginary[COUNT];
+
+    MEMBER ComplexFragment(const u32 (&words)[4 * COUNT], bool conjugate) {
+        double parts[2 * COUNT];
+        unpack_doubles(parts, words);
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            real[i] = parts[2 * i];
+            imaginary[i] = conjugate ? -parts[2 * i + 1] : parts[2 * i + 1];
+        }
+    }
+    // The sum of both parts of every element.
+    MEMBER void mix(double (&mixed)[COUNT]) const {
+        UNROLL for (int i = 0; i < COUNT; ++i) mixed[i] = real[i] + imaginary[i];
+    }
+};
+
+template <int WORDS_A, int WORDS_B>
+DEVICE void multiply(c128 (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    const ComplexFragment<WORDS_A / 4> left(a, A_CONJUGATE);
+    const ComplexFragment<WORDS_B / 4> right(b, B_CONJUGATE);
+    double negative[WORDS_A / 4], real[4], imaginary[4];
+    UNROLL for (int i = 0; i < WORDS_A / 4; ++i) negative[i] = -left.imaginary[i];
+    UNROLL for (int i = 0; i < 4; ++i) real[i] = d[i].re, imaginary[i] = d[i].im;
+    // Neither sum waits for the product before.
+    multiply_doubles(real, left.real, right.real);
+    multiply_doubles(imaginary, left.real, right.imaginary);
+    multiply_doubles(real, negative, right.imaginary);
+    multiply_doubles(imaginary, left.imaginary, right.real);
+    UNROLL for (int i = 0; i < 4; ++i) d[i] = c128{real[i], imaginary[i]};
+}
+
+template <int WORDS_A, int WORDS_B>
+DEVICE void multiply(ThreeSums<double> (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    const ComplexFragment<WORDS_A / 4> left(a, A_CONJUGATE);
+    const ComplexFragment<WORDS_B / 4> right(b, B_CONJUGATE);
+    double both[WORDS_A / 4], other[WORDS_B / 4], real[4], imaginary[4], mixed[4];
+    left.mix(both);
+    right.mix(other);
+    UNROLL for (int i = 0; i < 4; ++i) real[i] = d[i].real, imaginary[i] = d[i].imaginary, mixed[i] = d[i].mixed;
+    multiply_doubles(real, left.real, right.real);
+    multiply_doubles(imaginary, left.imaginary, right.imaginary);
+    multiply_doubles(mixed, both, other);
+    UNROLL for (int i = 0; i < 4; ++i) d[i] = ThreeSums<double>{real[i], imaginary[i], mixed[i]};
+}
+#endif
+
+#if FORM == 3
+// One warp's share of the math where it sums three products: the numbers these stand for follow at the end.
+template <class Products>
+struct ThreeMath {
+    using Numbers = ACC_TYPE[WARP_M / 16][WARP_N / 8][4];
+    Products products;
+    Numbers accumulators[MATRICES];
+
+    MEMBER ThreeMath(const Params &params, const Tile &tile, int row, int column)
+        : products(params, tile, row, column) {}
+
+    MEMBER void begin() { products.begin(); }
+    template <class Pipeline>
+    MEMBER void compute(Pipeline &pipeline) {
+        products.compute(pipeline);
+    }
+    MEMBER void finish(const Params &params, const Tile &tile, int steps) {
+        products.finish(params, tile, steps);
+        UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < WARP_M / 16; ++i)
+            UNROLL for (int j = 0; j < WARP_N / 8; ++j)
+                resolve_sums(products.accumulators[x][i][j], accumulators[x][i][j]);
+    }
+};
+#endif
