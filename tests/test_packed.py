@@ -19,7 +19,7 @@ from gensor_tuner.verify import verify
 
 from .contraction_harness import mma_launch
 from .lattices import random_legal
-from .packeds import PACKED, SERVED, convolution, every_packed, space
+from .packeds import PACKED, SERVED, convolution, every_packed, packed_configurations, space
 from .windows import padded
 
 
@@ -52,6 +52,20 @@ def test_launches_agree_with_the_terms(index):
         assert size >= packing.workspace(lattice.workload) > 0 and not zeroed
         assert terms["after"] >= packing.cost(lattice.workload, lattice.arch)[0] * 0.99
         assert all(np.isfinite(value) for value in terms.values())
+
+
+def test_blocks_share_the_steps_of_a_packed_product():
+    """Behind the packed operands lie a flag and the sums of a tile per block; nothing spills."""
+    [each] = [each for each in packed_configurations() if each.name == "packed stream"]
+    verdict = each.verify(str)
+    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["packed_filters"]
+    program, blocks = each.candidate.program, each.candidate.program["stream"]
+    size, zeroed = PACKED.workspace(program, each.workload)
+    assert (size, zeroed) == (packing.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
+    assert packing.workspace(each.workload) % 16 == 0
+    arch, workload = lookup("sm_87"), SERVED[0][1]
+    program = PACKED.starters(workload, arch)[0].replace(stream=arch.sms, min_blocks=1, split_k=1)
+    assert compile_cubin(candidate(PACKED, program, workload).source(), arch.target).spill_bytes == 0
 
 
 def test_channels_are_padded_to_whole_accesses():

@@ -49,6 +49,8 @@ struct Packed {
 DEVICE Depth depth_of(const Params &params) {
     const Packed packed(params);
     const i32 depth = packed.taps * packed.padded, steps = (depth + BLOCK_K - 1) / BLOCK_K;
+    if constexpr (STREAM)
+        return Depth{depth, depth};
     return Depth{depth, (i32)(((u32)steps + (u32)params.split - 1) / (u32)params.split) * BLOCK_K};
 }
 

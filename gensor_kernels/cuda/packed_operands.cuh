@@ -21,6 +21,14 @@ DEVICE gptr<IN_TYPE> packed_filters(const Params &params, const Packed &packed) 
     return packed_image(params) + (elements + WIDE - 1) / WIDE * WIDE;
 }
 
+// The end of both, at a 16-byte boundary: where a stream's flags begin (stream_k.cuh).
+DEVICE gptr<u8> behind_operands(const Params &params) {
+    const Packed packed(params);
+    constexpr i64 WIDE = 16 / ELEMENT_BYTES;
+    const i64 filters = (i64)params.batch_inner[1] * (IMAGE_IS_A ? params.n : params.m) * packed.taps * packed.padded;
+    return (packed_filters(params, packed) + (filters + WIDE - 1) / WIDE * WIDE).as<u8>();
+}
+
 DEVICE bool filters_stay(const Packed &packed) {
     return FILTERS_ALIGNED && packed.taps == 1 && packed.padded == packed.channels;
 }

@@ -7,14 +7,14 @@
 // to the beginning, so that what others need is done first, and its own waits last; it waits for blocks of lower
 // numbers only, which a device starts first. Sums are added in a fixed order: the same bits on every run.
 //
-// Workspace: 16 bytes per block of the grid, of which the first 8 are its flag; then the sums of a tile per block, as
-// its threads hold them. A flag is set when it holds a number that the host has drawn (stream_mark); who has seen it
-// clears it, so nothing needs to be zero before a launch.
+// Workspace: a packed convolution's operands (packed_operands.cuh); 16 bytes per block of the grid, of which the first
+// 8 are its flag; then the sums of a tile per block, as its threads hold them. A flag is set when it holds a number
+// that the host has drawn (stream_mark); who has seen it clears it, so nothing needs to be zero before a launch.
 #pragma once
 #include "contraction.cuh"
 
 #if STREAM
-static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE && !PACKED, "Streams are plain products.");
+static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE, "Streams are plain products.");
 
 // What params.split and params.k_per_split hold instead: a number that memory does not hold by chance.
 DEVICE u64 stream_mark(const Params &params) {
@@ -35,8 +35,8 @@ struct Stream {
     MEMBER explicit Stream(const Params &params) {
         const u32 grid = (u32)grid_size(), tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
         const u32 waves = tiles / grid;
-        steps =
-            params.k > 0 ? ((u32)params.k + BLOCK_K - 1) / BLOCK_K : 1; // without any k, tiles are written all the same
+        const u32 k = (u32)depth_of(params).all;
+        steps = k > 0 ? (k + BLOCK_K - 1) / BLOCK_K : 1; // without any k, tiles are written all the same
         whole = tiles == waves * grid ? tiles : waves > 1 ? (waves - 1) * grid : 0;
         const u32 rest = (tiles - whole) * steps;
         blocks = rest < grid ? rest : grid;
@@ -67,6 +67,15 @@ struct Stream {
     }
 };
 
+// Where flags begin.
+DEVICE gptr<u8> stream_workspace(const Params &params) {
+#if PACKED
+    return behind_operands(params);
+#else
+    return gptr<u8>(params.workspace);
+#endif
+}
+
 // How many sums of a thread are moved at a time: 16 bytes, or less where that does not divide them.
 DEVICE constexpr int kept_width(int count) {
     int each = 16 / (int)sizeof(ACC_TYPE);
@@ -82,7 +91,7 @@ struct KeptSums {
     static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE);
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
-        const gptr<u8> first = gptr<u8>(params.workspace) + (i64)grid_size() * 16;
+        const gptr<u8> first = stream_workspace(params) + (i64)grid_size() * 16;
         return first.as<ACC_TYPE>() + ((i64)block * COUNT * THREADS + thread_index() * EACH);
     }
     // sum(i): a reference to number i of this thread.
@@ -106,7 +115,7 @@ struct KeptSums {
 };
 
 DEVICE gptr<u64> flag_of(const Params &params, u32 block) {
-    return gptr<u64>(params.workspace) + (i64)block * 2;
+    return stream_workspace(params).as<u64>() + (i64)block * 2;
 }
 
 // What a block has of a tile.
@@ -157,7 +166,7 @@ DEVICE void each_tile(const Params &params, const Compute &compute) {
     stream.each_share([&](const Share &share) {
         Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, share.tile);
         tile.k_begin = (i32)share.first * BLOCK_K;
-        tile.k_end = minimum((i32)share.last * BLOCK_K, params.k);
+        tile.k_end = minimum((i32)share.last * BLOCK_K, depth_of(params).all);
         compute(tile, TileShare{stream, share});
     });
 #else

@@ -35,7 +35,6 @@ class ContractionPacked(ContractionMma):
     name = "contraction_packed"
     abi = 1
     source = "contraction_packed.cu"
-    streams = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Convolutions whose channels cannot be read in whole accesses where they are."""

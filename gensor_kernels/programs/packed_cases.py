@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..operators.conv_packed import WIDE, filters_aligned
+from ..operators.conv_packed import WIDE, filters_aligned, padded_channels
 from ..operators.conv_product import output_size
 from ..operators.dtypes import facts
 from .cases import Case
@@ -20,12 +20,14 @@ SMALL = "batch"
 
 def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
     """The cases of a packed product as those of ``workload``'s class, a channel short of whole accesses in every other
-    one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for; and filters of one tap along an
-    axis, which stay where they are if they can."""
+    one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these still take
+    such an access); and filters of one tap along an axis, which stay where they are if they can."""
     made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
-        few = max(vector // facts(workload.dtype["x"]).itemsize - 1, 1)
+        size = facts(workload.dtype["x"]).itemsize
+        whole = vector // size
+        few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
     if not _transposed(workload):
         for axes in ("h", "hw"):

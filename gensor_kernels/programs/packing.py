@@ -100,9 +100,9 @@ def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
 
 
 def workspace(workload: Workload) -> int:
-    """Bytes of the packed operands; the filters begin at a multiple of 16."""
+    """Bytes of the packed operands; the filters begin and end at multiples of 16."""
     p = packing(workload)
-    return -(-p.image_bytes // WIDE) * WIDE + p.filter_bytes
+    return -(-p.image_bytes // WIDE) * WIDE + -(-p.filter_bytes // WIDE) * WIDE
 
 
 def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
