@@ -13,7 +13,7 @@ from gensor_tuner.verify import verify
 
 from .lattices import random_legal
 from .packeds import convolution
-from .patches import FIRST, PATCH, SERVED, every_patch, space
+from .patches import FIRST, PATCH, SERVED, every_patch, patch_configurations, space
 from .windows import padded
 
 
@@ -45,7 +45,7 @@ def test_launches_agree_with_the_terms(index):
         assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
         assert [each.entry for each in rest] == ["contraction_reduce"] * (program["split_k"] > 1)
         size, zeroed = PATCH.workspace(program, lattice.workload)
-        assert (size > 0) == (program["split_k"] > 1) and not zeroed
+        assert (size > 0) == (program["split_k"] > 1 or program["stream"] > 0) and not zeroed
         assert all(np.isfinite(value) for value in terms.values())
 
 
@@ -57,6 +57,20 @@ def test_verification_fits_shared_memory(index):
         for case in PATCH.cases(program, lattice.workload, ()):
             main = PATCH.launches(program, case.workload)[0]
             assert main.shared_bytes <= lattice.arch.smem_per_block, f"{case.name} of {program.to_json()}"
+
+
+def test_blocks_share_the_channels_of_all_tiles():
+    """Steps have all taps; what is left for others and how it is told is of stream_k.cuh. Nothing spills."""
+    [each] = [each for each in patch_configurations() if each.name == "patch stream"]
+    verdict = each.verify(str)
+    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["whole_tile"]
+    arch, workload = SERVED[0][0], SERVED[0][1]
+    program = PATCH.starters(workload, lookup(arch))[0].replace(stream=8, min_blocks=1, split_k=1)
+    binary = compile_cubin(candidate(PATCH, program, workload).source(), lookup(arch).target)
+    assert binary.error is None and binary.spill_bytes == 0
+    lattice = space(0)
+    terms = lattice.explain(lattice.point(program))
+    assert terms["blocks"] == 8 and terms["iterations"] % 9 == 0
 
 
 def test_tiles_are_rows_of_the_output_or_a_run_of_one():

@@ -68,6 +68,9 @@
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
+#ifndef STREAM
+#define STREAM 0 // 1: blocks share the steps of channels of all tiles (stream_k.cuh); any grid whose blocks run at once
+#endif
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #endif
@@ -81,6 +84,7 @@ constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 #include "patch_filters.cuh"
 #include "patch_image.cuh"
+#include "stream_k.cuh"
 #include "warp_outputs.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "Warp tiles are whole pairs of fragments of 16 x 8 outputs.");
@@ -158,9 +162,7 @@ DEVICE void store_tile(const Params &params, const PatchTile &own, int row, int 
 }
 
 // While a step is multiplied, the next one's filters are copied and its patch is on its way.
-KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
-    const Patch patch(params);
-    const PatchTile own = patch_tile(params, patch);
+DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTile &own, const TileShare &share) {
     const int depth = BLOCK_K * patch.taps, steps = divide_up(own.tile.k_end - own.tile.k_begin, depth);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     const FilterFragments filter_fragments(row);
@@ -196,5 +198,20 @@ KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
         copy_async_wait<0>();
         barrier();
     }
-    store_tile(params, own, row, column, sums);
+    constexpr int ROW = FRAGMENTS_N * 4;
+    if (joined<FRAGMENTS_M * ROW, THREADS>(params, share,
+                                           [&](int i) -> ACC_TYPE & { return sums[i / ROW][i % ROW / 4][i % 4]; }))
+        store_tile(params, own, row, column, sums);
+}
+
+KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
+    const Patch patch(params);
+    each_tile(
+        params,
+        [&](const Tile &tile, const TileShare &share) {
+            compute_tile(params, patch, patch_tile(params, patch, tile), share);
+            if constexpr (STREAM)
+                barrier(); // the next tile's filters go where this one's sums were
+        },
+        BLOCK_K * patch.taps);
 }

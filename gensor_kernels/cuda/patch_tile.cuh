@@ -43,10 +43,10 @@ struct PatchTile {
     i32 origin[2]; // row and column of the image at its first position, which may lie before the image
 };
 
-DEVICE PatchTile patch_tile(const Params &params, const Patch &patch) {
+DEVICE PatchTile patch_tile(const Params &params, const Patch &patch, const Tile &tile) {
     const Window &window = params.window;
     PatchTile own;
-    own.tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K * patch.taps);
+    own.tile = tile;
     const i32 number = own.tile.column / BLOCK_N;
     const i32 h = number / patch.runs * patch.tall, w = number % patch.runs * patch.wide;
     const i32 tall = minimum(patch.tall, window.rows[0] - h), wide = minimum(patch.wide, window.rows[1] - w);

@@ -27,16 +27,16 @@ struct Share {
 };
 
 struct Stream {
-    u32 steps; // of one tile
+    u32 steps; // of one tile, of `depth` values of k each
     u32 whole; // tiles that are computed whole
     u32 each, more,
         blocks; // of the other tiles' steps: those of a block, blocks that have one more, blocks that have any
 
-    MEMBER explicit Stream(const Params &params) {
+    MEMBER Stream(const Params &params, int depth) {
         const u32 grid = (u32)grid_size(), tiles = (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.batch;
         const u32 waves = tiles / grid;
         const u32 k = (u32)depth_of(params).all;
-        steps = k > 0 ? (k + BLOCK_K - 1) / BLOCK_K : 1; // without any k, tiles are written all the same
+        steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // without any k, tiles are written all the same
         whole = tiles == waves * grid ? tiles : waves > 1 ? (waves - 1) * grid : 0;
         const u32 rest = (tiles - whole) * steps;
         blocks = rest < grid ? rest : grid;
@@ -158,18 +158,19 @@ DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
 }
 #endif
 
-// compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles.
+// compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles, in
+// steps of `depth` values of k.
 template <class Compute>
-DEVICE void each_tile(const Params &params, const Compute &compute) {
+DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
 #if STREAM
-    const Stream stream(params);
+    const Stream stream(params, depth);
     stream.each_share([&](const Share &share) {
-        Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, share.tile);
-        tile.k_begin = (i32)share.first * BLOCK_K;
-        tile.k_end = minimum((i32)share.last * BLOCK_K, depth_of(params).all);
+        Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, depth, share.tile);
+        tile.k_begin = (i32)share.first * depth;
+        tile.k_end = minimum((i32)share.last * depth, depth_of(params).all);
         compute(tile, TileShare{stream, share});
     });
 #else
-    compute(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K), TileShare{});
+    compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
 #endif
 }

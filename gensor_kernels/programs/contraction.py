@@ -118,7 +118,7 @@ class ContractionFamily(Family):
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
         found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
-        return found | ({"stream": 1} if stream_k.blocks_of(program) else {})
+        return found | stream_k.tile(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of each operand."""
@@ -127,8 +127,7 @@ class ContractionFamily(Family):
 
     def shared(self, program: Program) -> Program:
         """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
-        kept = program["min_blocks"] if stream_k.blocks_of(program) else 0
-        return program.replace(epilogue_fixed=0, min_blocks=kept)
+        return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
         """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""

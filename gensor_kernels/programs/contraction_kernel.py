@@ -24,13 +24,16 @@ WORKSPACE_GROUP = 4
 EPILOGUE_NONE = 31
 
 
+def epilogue_codes(program: Program, workload: Workload) -> int:
+    """The compiled-in list of the epilogue's operations; 0: they come with the arguments."""
+    if not program["epilogue_fixed"]:
+        return 0
+    return sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue)) or EPILOGUE_NONE
+
+
 def common_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """The macros every contraction binds from the class and from shared coordinates."""
     e = extents(workload)
-    codes = 0
-    if program["epilogue_fixed"]:
-        codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-        codes = codes or EPILOGUE_NONE
     return {
         "IN_TYPE": macro_token(e.multiplied),
         "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -45,7 +48,7 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
         "STAGES": program["stages"],
         "SPLIT": int(in_workspace(program, e)),
         "EPILOGUE_STAGED": program["epilogue_staged"],
-        "EPILOGUE_CODES": codes,
+        "EPILOGUE_CODES": epilogue_codes(program, workload),
         "MIN_BLOCKS": program["min_blocks"],
     }
 

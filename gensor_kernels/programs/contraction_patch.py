@@ -13,13 +13,12 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
-from ..operators.epilogue import OPERATIONS
 from ..operators.geometry import Window
-from . import params, patch_parts
+from . import params, patch_parts, stream_k
 from . import patch_shape as shapes
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction import RASTERS, SPLITS, common_legal, vector_coordinate
-from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
+from .contraction_kernel import epilogue_codes, reduce_launch, workspace_bytes
 from .contraction_mma import FLOAT_OUTPUTS, OUTPUTS
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
@@ -52,6 +51,7 @@ class ContractionPatch(Family):
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
         *EPILOGUE_NAMES,
+        stream_k.NAME,
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -89,6 +89,7 @@ class ContractionPatch(Family):
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             vector_coordinate(workload, "c", 2),
             Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            *stream_k.coordinate(extents(workload)),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -103,11 +104,11 @@ class ContractionPatch(Family):
         pieces = c["copies"] * warps * 32
         ok &= pieces <= patch_parts.MOST_PIECES
         ok &= np.maximum(c["verified"], c["strided"] + pieces * shapes.PLANE) <= arch.smem_per_block
-        return ok & common_legal(c, arch, warps, self._memory(c, warps))
+        return ok & stream_k.legal(c, arch) & common_legal(c, arch, warps, self._memory(c, warps))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""
-        return patch_parts.defaults(columns, workload)
+        return patch_parts.defaults(columns, workload) | stream_k.default(columns, arch)
 
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
@@ -116,7 +117,8 @@ class ContractionPatch(Family):
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, fragments, elements on their way and where they come from."""
-        return columns["base_registers"] + columns["copies"] * (shapes.PLANE / call_of(workload).size + 3.0)
+        staged = columns["copies"] * (shapes.PLANE / call_of(workload).size + 3.0)
+        return columns["base_registers"] + staged + stream_k.registers(columns)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms; iterations are taps, and a step's copies are spread over its taps."""
@@ -144,16 +146,14 @@ class ContractionPatch(Family):
         terms = assemble(c, extents(workload), arch, facts, loop)
         terms.issue = terms.issue + (copied + arranging) * own
         terms.prologue = BLOCK_START + patch_parts.start(c["copy_bytes"], copied, warps)
-        return terms
+        outputs = c["block_m"] * c["block_n"]
+        return stream_k.streamed(terms, c, extents(workload), arch, outputs, iterations=call.taps)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_patch.cu."""
-        e, codes = extents(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        e = extents(workload)
         names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
             "IN_TYPE": macro_token(e.multiplied),
@@ -163,7 +163,8 @@ class ContractionPatch(Family):
             "A_VECTOR": program["vector_a"],
             "C_VECTOR": program["vector_c"],
             "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
+            **stream_k.constants(program),
             **{name.upper(): program[name] for name in names},
         }
 
@@ -176,19 +177,20 @@ class ContractionPatch(Family):
         filters, stage = shapes.filter_bytes(p, call.taps, call.size), p["block_k"] * call.size * int(own.pixels)
         memory = max(filters + stages * stage, shapes.slab_bytes(p) * warps)
         tiles = -(-e.m // p["block_m"]) * int(own.bands * own.runs)
-        launches = [Launch(self.name, e.batch * p["split_k"] * tiles, 32 * warps, memory)]
+        main = Launch(self.name, e.batch * p["split_k"] * tiles, 32 * warps, memory)
+        launches = [stream_k.launch(main, program)]
         if p["split_k"] > 1:
             launches.append(reduce_launch(e, p["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1))
         return tuple(launches)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's partial sums; nothing needs to be zero."""
+        """Bytes of a split's partial sums, of a stream's flags and sums; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:
         """Filters, outputs and channels of a block's tile, stages, split and raster."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k", "raster": "raster"}
-        return {name: program[own] for name, own in source.items()} | {"stages": 2}
+        return {name: program[own] for name, own in source.items()} | {"stages": 2} | stream_k.tile(program)
 
     def _under(self, program: Program, taps: int) -> dict[str, int]:
         """The same of a product whose k are channels and taps."""
@@ -200,7 +202,7 @@ class ContractionPatch(Family):
         window = Window.unpack(geometry.tail)
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
         own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
-        return replace(own, tiles_n=int(bands * runs))
+        return stream_k.tiling(replace(own, tiles_n=int(bands * runs)), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See patch_cases."""
@@ -210,7 +212,7 @@ class ContractionPatch(Family):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         impossible = impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
-        return patch_branches(program, call_of(workload).size) - impossible
+        return patch_branches(program, call_of(workload).size) - impossible | stream_k.branches(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with accesses as wide as the alignment class of filters and output."""
@@ -218,13 +220,14 @@ class ContractionPatch(Family):
         return program.replace(vector_a=align["a"], vector_c=align["c"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
+        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether channels are split, and every coordinate but those of epilogue, launch bounds and grid order."""
-        rest = ("raster", "split_k", *EPILOGUE_NAMES)
-        return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
+        """Whether channels are split or streamed, and every coordinate but those of epilogue, bounds and grid order."""
+        rest, split = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES), program["split_k"] > 1
+        values = tuple(v for name, v in program.values if name not in rest)
+        return program.family, split, stream_k.blocks_of(program) > 0, values
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions under one tap: a warp tile in units of 16 x 8 x 32 bytes."""

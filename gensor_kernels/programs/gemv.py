@@ -12,11 +12,10 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
-from ..operators.epilogue import OPERATIONS
 from . import inlining
 from .cases import Case, contraction_cases, impossible_edges
 from .contraction import SPLITS
-from .contraction_kernel import EPILOGUE_NONE, reduce_launch, workspace_bytes
+from .contraction_kernel import epilogue_codes, reduce_launch, workspace_bytes
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Family, Launch, macro_token
 from .gemv_shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of
@@ -157,10 +156,7 @@ class Gemv(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of gemv.cu."""
-        e, form, codes = extents(workload), program["form"], 0
-        if program["epilogue_fixed"]:
-            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        e, form = extents(workload), program["form"]
         weights, x = ("a", "b") if form >= A_ROWS else ("b", "a")
         s = shape({name: np.array([value]) for name, value in program.values}, e)
         names = ("threads_k", "threads_l", "rows", "small", "items", "x_shared", "min_blocks")
@@ -180,7 +176,7 @@ class Gemv(Family):
             "X_VECTOR": int(s.x_elements[0]) * e.bytes_a,
             "C_VECTOR": int(s.c_width[0]) * e.bytes_c,
             "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
             **inlining.constants(program, e),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -117,15 +118,15 @@ def read(workload: Workload, operand: str, arch: Arch) -> Part:
     matrices = e.matrices if operand == "b" else 1
     along_k = k_contiguous(workload, operand)
     rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
+    by_matrix = (along_k or element == 2) and element < 8
+    rows_of: Callable[[int], float] = unswizzled_degree if by_matrix else plain_degree
+    if element >= 8:
+        rows_of = doubles_degree if element == 8 else partial(complex_degree, along_k=along_k)
 
     def function(v: Values) -> dict[str, np.ndarray]:
         bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
         count = matrices * v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
         row = bytes_k if along_k else v[f"block_{axis}"] * element
-        by_matrix = (along_k or element == 2) and element < 8
-        rows_of = unswizzled_degree if by_matrix else doubles_degree if element == 8 else plain_degree
-        if element == 16:
-            rows_of = partial(complex_degree, along_k=along_k)
         plain = np.array([rows_of(int(length)) for length in row])
         degree = np.where(v["swizzle"] == 1, 1, plain)
         if by_matrix:

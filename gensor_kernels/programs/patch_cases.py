@@ -49,7 +49,7 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
     vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize
     out = call_of(small.workload).out[1]
     wide = _widened(small.workload, block_n + max(vector, PARTIALS), at_least=block_n)
-    more = _strided(small.workload, out, pixels)
+    more = _strided(small.workload, out, pixels, program["block_k"])
     made += [replace(small, name="runs", workload=wide), replace(small, name="pieces", workload=more)]
     if not taps:
         thinner = ((f"one tap along {axes}", thin(small.workload, axes)) for axes in ("h", "hw"))
@@ -70,13 +70,15 @@ def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
     return workload.with_sizes(w=workload.size["w"] + (-out % multiple if out >= at_least else multiple - out))
 
 
-def _strided(workload: Workload, out: int, pixels: int) -> Workload:
-    """One row of outputs so far apart that their patch has more pixels."""
+def _strided(workload: Workload, out: int, pixels: int, channels: int) -> Workload:
+    """One row of outputs so far apart that their patch has more pixels; a step's channels at most, since a second one
+    would take as much memory again."""
     call, z = call_of(workload), workload.size
     rows, columns = call.window
     step = -(-(pixels // rows + 1) // (out - 1))
     padded = (columns - 1) * call.dilation[1] + 1 - z["pad_left"] - z["pad_right"]
-    return _in_one_row(workload).with_sizes(w=(out - 1) * step + padded, stride_w=step)
+    most = min(z["c"], channels * z["groups"])
+    return _in_one_row(workload).with_sizes(c=most, w=(out - 1) * step + padded, stride_w=step)
 
 
 def _in_one_row(workload: Workload) -> Workload:

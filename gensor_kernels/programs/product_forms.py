@@ -52,7 +52,7 @@ def constants(program: Program, e: Extents) -> dict[str, int | str]:
     """Macro bindings of a Program's form, and of conjugated operands."""
     if NAME not in dict(program.values):
         return {}
-    return {"FORM": program[NAME]} | {f"{x.upper()}_CONJUGATE": int(e.conjugated[x]) for x in "ab"}
+    return {"FORM": program[NAME], **{f"{x.upper()}_CONJUGATE": int(e.conjugated[x]) for x in "ab"}}
 
 
 def sum_words(columns: Columns, words: int) -> Any:

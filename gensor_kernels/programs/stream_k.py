@@ -61,6 +61,16 @@ def blocks_of(program: Program) -> int:
     return dict(program.values).get(NAME, 0)
 
 
+def tile(program: Program) -> dict[str, int]:
+    """What cases need to know of a stream."""
+    return {"stream": 1} if blocks_of(program) else {}
+
+
+def promise(program: Program) -> int:
+    """Blocks per multiprocessor that a stream's compiler was promised; 0 where none is."""
+    return program["min_blocks"] if blocks_of(program) else 0
+
+
 def branches(program: Program) -> frozenset[str]:
     """Coverage names of a stream's kernel."""
     return BRANCHES if blocks_of(program) else frozenset()
@@ -98,6 +108,11 @@ def promised(columns: Columns, arch: Arch) -> Any:
     return 0 if blocks is None else -(-blocks // arch.sms)
 
 
+def default(columns: Columns, arch: Arch) -> dict[str, Any]:
+    """The same as a default of ``min_blocks``, where a family has streams."""
+    return {"min_blocks": promised(columns, arch)} if NAME in columns else {}
+
+
 def legal(c: Columns, arch: Arch) -> Any:
     """Blocks of a stream wait for one another: as many as were promised to the compiler fit on the device. Without a
     promise it may aim at more of them, and spill."""
@@ -113,8 +128,8 @@ def registers(c: Columns) -> Any:
     return 0.0 if blocks is None else (blocks > 0) * np.float32(STREAM_REGISTERS)
 
 
-def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray) -> Terms:
-    """The terms of Programs, some of which are streams; ``outputs`` those of a block.
+def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
+    """The terms of Programs, some of which are streams; ``outputs`` those of a block, ``iterations`` those of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.
@@ -123,7 +138,8 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
     if given is None or not given.any():
         return terms
     on = np.flatnonzero(given)
-    blocks, tiles, steps = given[on].astype(np.float32), terms.blocks[on], terms.iterations[on]
+    blocks, tiles = given[on].astype(np.float32), terms.blocks[on]
+    steps = np.rint(terms.iterations[on] * np.float32(1 / iterations))
     shares = _shares(blocks, tiles, steps)
     left = outputs[on] * np.float32(e.bytes_acc) * (shares.others > 0)
     moved = left * (1 + shares.others)
@@ -139,7 +155,7 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
         return found
 
     terms.blocks = put(terms.blocks, blocks)
-    terms.iterations = put(terms.iterations, shares.steps)
+    terms.iterations = put(terms.iterations, shares.steps * np.float32(iterations))
     terms.residents = put(terms.residents, np.minimum(terms.residents[on], crowd))
     terms.epilogue = put(terms.epilogue, terms.epilogue[on] * ended + begun + waits + traffic)
     terms.epilogue_busy = put(terms.epilogue_busy, terms.epilogue_busy[on] * ended + busy)

@@ -14,12 +14,11 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators import winograd
-from ..operators.epilogue import OPERATIONS
 from . import winograd_parts
 from . import winograd_shape as shapes
 from .cases import Case
 from .contraction import RASTERS, SPLITS, common_legal
-from .contraction_kernel import EPILOGUE_NONE, REDUCE_THREADS, workspace_bytes
+from .contraction_kernel import REDUCE_THREADS, epilogue_codes, workspace_bytes
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
 from .params import Tiling
@@ -151,10 +150,7 @@ class Winograd(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of winograd.cu."""
-        call, codes = call_of(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        call = call_of(workload)
         names = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "held", "prepared", "stages", "min_blocks")
         return {
             "OUT_TYPE": macro_token(workload.dtype["y"]),
@@ -162,7 +158,7 @@ class Winograd(Family):
             "FILTERS_LAST": int(call.filters_last),
             "C_VECTOR": program["vector_c"],
             "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
         }
 
