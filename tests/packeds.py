@@ -57,7 +57,10 @@ def packed_configurations() -> list[Configuration]:
         "filters last": (convolution(9, 12, 16, weights="rsck", **half), {"stages": 2, "copy": 0}),
         "few channels": (convolution(9, 3, 16, **half), {"vector_a": 8, "vector_b": 8}),
         "filters stay": (convolution(9, 16, 16, layout="nchw", **half), {}),
-        "stream": (convolution(9, 10, 10, layout="nchw", groups=2, **half), {"stream": 8, "min_blocks": 1}),
+        "stream": (
+            convolution(9, 10, 10, layout="nchw", groups=2, **half),
+            {"stream": 8, "min_blocks": 1, "warp_m": 32},
+        ),
         "transposed first": (convolution(9, 10, 10, layout="nchw", transposed=True, **half), {}),
         "transposed last": (convolution(9, 10, 16, transposed=True, **half), {}),
     }
