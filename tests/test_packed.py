@@ -64,7 +64,7 @@ def test_blocks_share_the_steps_of_a_packed_product():
     assert (size, zeroed) == (packing.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
     assert packing.workspace(each.workload) % 16 == 0
     arch, workload = lookup("sm_87"), SERVED[0][1]
-    program = PACKED.starters(workload, arch)[0].replace(stream=arch.sms, min_blocks=1, split_k=1)
+    program = PACKED.starters(workload, arch)[1].replace(stream=arch.sms, min_blocks=1, split_k=1)
     assert compile_cubin(candidate(PACKED, program, workload).source(), arch.target).spill_bytes == 0
 
 

@@ -50,8 +50,8 @@ class ContractionMma(ContractionFamily):
         *shared.EPILOGUE_NAMES,
         *(inlining.NAME, parts.MASKED, stream_k.NAME, product_forms.NAME),
     )
-    #: whether blocks may share the steps of all tiles
-    streams = True
+    #: whether blocks may share the steps of all tiles, and what a thread then needs
+    streams, stream_registers = True, stream_k.STREAM_REGISTERS
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -181,7 +181,7 @@ class ContractionMma(ContractionFamily):
                 held = held + window_registers(*entries(workload, operand, passes, pieces), c[parts.MASKED])
             if operand == extents(workload).prepared:
                 held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
-        held = held + c.get("scale_registers", 0.0) + stream_k.registers(c)
+        held = held + c.get("scale_registers", 0.0) + stream_k.registers(c, self.stream_registers)
         return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
 
     @staticmethod
@@ -194,7 +194,8 @@ class ContractionMma(ContractionFamily):
         c = columns
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
-        issue, clocks, held, widening = c["step_issue"], 0.0, stream_k.registers(c), np.zeros_like(warps)
+        issue, clocks, widening = c["step_issue"], 0.0, np.zeros_like(warps)
+        held = stream_k.registers(c, self.stream_registers)
         for operand in ("a", "b"):
             lanes, passes, pieces = self._copies(c, operand, warps)
             copies = passes * pieces * matrices(workload, operand)

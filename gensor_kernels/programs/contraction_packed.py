@@ -35,6 +35,8 @@ class ContractionPacked(ContractionMma):
     name = "contraction_packed"
     abi = 1
     source = "contraction_packed.cu"
+    #: of the SASS of four Programs, 26 to 40: where flags lie is found again at every share
+    stream_registers = 32.0
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Convolutions whose channels cannot be read in whole accesses where they are."""

@@ -122,10 +122,10 @@ def legal(c: Columns, arch: Arch) -> Any:
     return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _counted(blocks, c))
 
 
-def registers(c: Columns) -> Any:
-    """Registers a stream needs beside those of its tiles."""
+def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
+    """Registers a stream needs beside those of its tiles: ``each`` a thread."""
     blocks = c.get(NAME)
-    return 0.0 if blocks is None else (blocks > 0) * np.float32(STREAM_REGISTERS)
+    return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 
 
 def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
