@@ -100,8 +100,14 @@ def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
         across = bool(kernel.value(f"{operand.upper()}_LAYOUT"))
         along_rows = across == (operand == "a")
         element = wgmma_element(kernel.constants)
-        found.append(TensorMap(operand, along_rows, element, kernel.value("BLOCK_K" if across else rows), element == 4))
+        fetched = kernel.value("BLOCK_K" if across else rows) // pair(kernel, {"a": "n", "b": "m"}[operand])
+        found.append(TensorMap(operand, along_rows, element, fetched, element == 4))
     return tuple(found)
+
+
+def pair(kernel: Kernel, axis: str) -> int:
+    """Blocks of a cluster along m or n."""
+    return 1 + (int(kernel.constants.get("CLUSTER", 0)) == " mn".index(axis))
 
 
 @dataclass(frozen=True)
@@ -282,13 +288,20 @@ class Problem:
         vector = max(facts(dtype).itemsize, self.kernel.value("C_VECTOR"))
         return epilogue.Step(name, values, -1.5), place(values, dtype, "n", "mn", vector)
 
+    def _tile(self) -> dict[str, int]:
+        """What is counted as one tile: that of a block, or of a cluster."""
+        sides = {axis: pair(self.kernel, axis) if axis in "mn" else 1 for axis in "mnk"}
+        return {axis: self.kernel.value(f"BLOCK_{axis.upper()}") * side for axis, side in sides.items()}
+
     def launches(self) -> list[Launch]:
         c, case = self.kernel.constants, self.case
         entries = math.prod(case.batch)
-        tiles = -(-case.m // self.kernel.value("BLOCK_M")) * -(-case.n // self.kernel.value("BLOCK_N"))
+        tile, blocks = self._tile(), pair(self.kernel, "m") * pair(self.kernel, "n")
+        tiles = -(-case.m // tile["m"]) * -(-case.n // tile["n"])
         maps = wgmma_maps(self.kernel) if self.kernel.family == "contraction_wgmma" else ()
         walks = int(bool(c.get("PERSISTENT", 0)))
-        found = [Launch(self.kernel.family, entries * case.split * tiles, *self.kernel.resources(c), maps, walks)]
+        grid = entries * case.split * tiles * blocks
+        found = [Launch(self.kernel.family, grid, *self.kernel.resources(c), maps, walks, cluster=blocks)]
         if self.kernel.value("SPLIT"):
             width = self.kernel.value("C_VECTOR") // facts(self.kernel.dtype("OUT_TYPE")).itemsize
             groups = entries * case.m * -(-case.n // (width if self.kernel.value("C_UNIT") else 1))
@@ -307,11 +320,7 @@ class Problem:
         space = AddressSpace()
         placed = {id(array): space.place(*array.extent, array is out) for array in (*reads, out)}
         base = space.place(up(workspace.ctypes.data, 16), words, True)
-        tile = {"m": "BLOCK_M", "n": "BLOCK_N", "k": "BLOCK_K"}
-        tile = {axis: self.kernel.value(name) for axis, name in tile.items()} | {
-            "split": case.split,
-            "raster": case.raster,
-        }
+        tile = self._tile() | {"split": case.split, "raster": case.raster}
         a, b, c = (placed[id(arrays[x])] for x in "abc")
         geometry = Geometry((case.m, case.n, case.k), case.batch, *(arrays[x].where() for x in "abc"))
         packed = params.pack(

@@ -146,6 +146,7 @@ class Launch:
     shared_bytes: int
     maps: tuple[TensorMap, ...] = ()
     together: bool = False
+    cluster: int = 1
 
     def blocks(self, sms: int) -> int:
         return self.grid

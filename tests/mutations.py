@@ -18,7 +18,8 @@ INTRINSICS = (
 # Calls that order memory, copies or products, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 HOPPER = (
-    *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_expect", "mbarrier_wait"),
+    *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_arrive_at", "mbarrier_expect", "mbarrier_wait"),
+    "cluster_barrier",
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )

@@ -10,7 +10,7 @@ from gensor_kernels.operators.workload import Workload
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, both
     store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
-    tiles, warpgroups that take these in turn, and images read by their pixels."""
+    tiles, pairs of blocks, warpgroups that take tiles in turn, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd = matmul(255, 255, 256, trans_b=True)
@@ -24,10 +24,13 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("m-contiguous, split", tn, split_k=3, stages=2),
         _made("split, single columns", odd, split_k=3, stages=2, epilogue_staged=0, vector_c=2),
         _made("walking", nt, persistent=1, block_n=16, stages=2),
+        _made("pair along m", nt, cluster=1, block_n=16, stages=2),
+        _made("pair along n, walking", nt, cluster=2, persistent=1, block_n=16, stages=2),
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _made("compiled epilogue", fused, block_n=16, stages=2),
         _made("pixels", image, block_n=16, stages=2),
+        _made("pixels of pairs", image, cluster=2, block_n=16, stages=2),
         _made("any epilogue, single columns", odd, block_n=16, stages=2, epilogue_fixed=0, vector_c=2),
     ]
 
@@ -50,7 +53,7 @@ def _made(
     name: str, workload: Workload, *, group: str = "wgmma", **values: int
 ) -> tuple[str, str, str, Workload, dict[str, int]]:
     base = {
-        "block_m": 64, "block_n": 64, "block_k": 64, "persistent": 0, "stages": 3, "consumers": 1, "split_k": 1,
-        "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1,
+        "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 3, "consumers": 1,
+        "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1,
     }  # fmt: skip
     return name, group, "sm_90", workload, base | values

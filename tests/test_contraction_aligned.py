@@ -23,7 +23,10 @@ from .emulated_store import isolate, rows
 from .lattices import ALIGNED, MMA, WGMMA, random_legal
 
 ARCH = lookup("sm_90")
-PLAIN = {"block_m": 64, "block_n": 64, "block_k": 64, "persistent": 0, "stages": 2, "consumers": 1, "split_k": 1}
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1,
+}  # fmt: skip
 ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1}
 
 

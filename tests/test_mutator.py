@@ -92,7 +92,13 @@ def named(group: str, name: str) -> Configuration:
         ("patch", ("patch stream", "patch known taps")),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
-        ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels")),
+        (
+            "wgmma",
+            (
+                *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
+                *("pair along m", "pair along n, walking", "pixels of pairs"),
+            ),
+        ),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
         ("attention registers", ("wide", "boolean mask")),
         ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),

@@ -28,7 +28,10 @@ from .emulated_store import isolate, rows
 from .lattices import WGMMA
 
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
-PLAIN = {"block_m": 64, "block_n": 64, "block_k": 64, "persistent": 0, "stages": 2, "consumers": 1, "split_k": 1}
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1,
+}  # fmt: skip
 ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1}
 
 

@@ -125,6 +125,6 @@ KERNEL(contraction_align, Params, ALIGN_THREADS, 0) {
 #endif
 }
 
-KERNEL(contraction_aligned, MappedParams, THREADS, MIN_BLOCKS) {
+WGMMA_KERNEL(contraction_aligned) {
     compute_tiles(params);
 }

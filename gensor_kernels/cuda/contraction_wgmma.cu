@@ -4,8 +4,9 @@
 // which one thread requests tiles: tensor copies (TMA) fill a ring of STAGES buffers with a 128-byte swizzle, mbarriers
 // say when a buffer is full or empty (wgmma_ring.cuh). The requesting warpgroup hands its registers to the others
 // (setmaxnreg). Past the edges of A and B copies bring zeros; C is stored through the epilogue of the tensor-core
-// families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh).
-// With A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
+// families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh). With
+// CLUSTER two blocks side by side share tiles of an operand: each requests half of one, and the copy goes to both. With
+// A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
 // (wgmma_requests.cuh).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
@@ -14,6 +15,7 @@
 //     i32 and i8. E = bytes of A_STORED; E != 2: A_LAYOUT 0 and B_LAYOUT 0
 //   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
 //   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
+//   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
@@ -79,6 +81,9 @@
 #ifndef PERSISTENT
 #define PERSISTENT 0 // 1: blocks walk tiles; 2: warpgroups take these in turn
 #endif
+#ifndef CLUSTER
+#define CLUSTER 0 // 1: pairs of blocks side by side along m share tiles of B; 2: along n, tiles of A
+#endif
 #ifndef SPLIT
 #define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #endif
@@ -113,6 +118,7 @@ static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && Ti
               "An image's channels are contiguous.");
 static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
+static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
@@ -132,22 +138,33 @@ static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT ? 64 : 32) <= (EN
 DEVICE void compute_tiles(const MappedParams &params) {
     if (thread_index() == 0)
         make_ring();
-    barrier();
+    if constexpr (CLUSTER)
+        cluster_barrier();
+    else
+        barrier();
     if (thread_index() < 128) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
         if (thread_index() == 0)
             produce_tiles(params);
         leave_ring();
+        leave_cluster();
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
         multiply_tiles(params);
+        leave_cluster();
     }
 }
 
+#if CLUSTER
+#define WGMMA_KERNEL(name) CLUSTERED_KERNEL(name, MappedParams, THREADS, MIN_BLOCKS, PEERS)
+#else
+#define WGMMA_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
+#endif
+
 #ifndef ALIGNED
-KERNEL(contraction_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
+WGMMA_KERNEL(contraction_wgmma) {
     compute_tiles(params);
 }
 #endif

@@ -17,6 +17,12 @@
 //                                                    image, from (channel, column, row, image) on, which lies in the
 //                                                    map's pixel box, column by column, row by row, image by image;
 //                                                    read so many columns and rows further on
+//   copy_tensor(..., blocks)  copy_pixels(..., blocks)   the same to that address in each block of the cluster whose
+//                                                    bit is set in `blocks`, whose mbarriers count the bytes
+//   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of that address in a block of the
+//                                                    cluster
+//   cluster_barrier()                                the block's barrier of all blocks of a cluster
+//   CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
 //   wgmma_fence()                                    before the first product of a group
 //   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
 //   bytes
@@ -84,6 +90,38 @@ DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], c
                  " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to.address),
                  "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"((u16)moved[0]),
                  "h"((u16)moved[1])
+                 : "memory");
+}
+
+#define CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)                                                    \
+    extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, min_blocks)                   \
+        name(const __grid_constant__ Params params)
+
+DEVICE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;" ::: "memory");
+}
+// Without a scope, as CUTLASS does it: what an arrival releases are finished reads by products, for copies. With that
+// of the cluster it would wait for every store of its thread to be seen by the whole device.
+DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block) {
+    asm volatile("{ .reg .b32 there;\n"
+                 "  mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "  mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier.address),
+                 "r"(block)
+                 : "memory");
+}
+DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, u32 blocks) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to.address),
+                 "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]),
+                 "h"((u16)blocks)
+                 : "memory");
+}
+DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
+                        u32 blocks) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"(to.address),
+                 "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"((u16)moved[0]),
+                 "h"((u16)moved[1]), "h"((u16)blocks)
                  : "memory");
 }
 

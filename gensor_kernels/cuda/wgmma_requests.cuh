@@ -34,13 +34,13 @@ struct Requests {
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first) : params(given) {
         const Window &window = params.window;
         const i32 tap = first / steps_per_tap(params), channel = first % steps_per_tap(params) * BLOCK_K;
-        const Digits at = Digits::of(tile.row, window.rows);
+        const Digits at = Digits::of(tile.row + TileA::fetched(), window.rows);
         column = tap % window.ks[0];
         pixel[0] = channel, pixel[3] = at.outer;
         pixel[1] = at.inner * window.step[1] - window.pad[1], pixel[2] = at.middle * window.step[0] - window.pad[0];
         moved[0] = column * window.dilation[1], moved[1] = tap / window.ks[0] * window.dilation[0];
         filters[CHANNEL] = channel, filters[1 - CHANNEL] = tile.column, filters[2] = tap;
-        filters[3] = filters[4] = 0;
+        filters[3] = filters[4] = 0, filters[1] += TileB::fetched();
     }
 
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
@@ -48,7 +48,11 @@ struct Requests {
         if (pixel[0] + BLOCK_K > window.ks[1])
             cover("partial_tap");
         UNROLL for (int box = 0; box < TileA::BOXES; ++box) {
-            copy_pixels(slot + box * TileA::BOX_BYTES, params.a_map, pixel, moved, full);
+            const sptr<u8> to = slot + (box * TileA::BOX_BYTES + TileA::fetched() * 128);
+            if constexpr (CLUSTER_N > 1)
+                copy_pixels(to, params.a_map, pixel, moved, full, ALL_PEERS);
+            else
+                copy_pixels(to, params.a_map, pixel, moved, full);
             pixel[0] += UNIT;
         }
         TileB::request(slot + TileA::BYTES, params.b_map, filters, full);
@@ -87,6 +91,7 @@ struct Requests {
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32) : params(given) {
         first_box(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
         first_box(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
+        a_at[1] += TileA::fetched(), b_at[1] += TileB::fetched();
     }
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
         TileA::request(slot, params.a_map, a_at, full);

@@ -20,7 +20,16 @@ constexpr int ATOM = 1024;                                           // bytes of
 // Sums of 8-bit floats, which have 14 bits, are added to float ones after every step.
 constexpr bool PROMOTED = is_eight_bit_float<A_STORED>;
 
-template <int EXTENT, int LAYOUT>
+// Blocks of a cluster, side by side along m or n, and those a copy for all of them goes to.
+constexpr int CLUSTER_M = CLUSTER == 1 ? 2 : 1, CLUSTER_N = CLUSTER == 2 ? 2 : 1, PEERS = CLUSTER_M * CLUSTER_N;
+constexpr u32 ALL_PEERS = (1 << PEERS) - 1;
+
+DEVICE int rank_in_cluster() {
+    return block_index() % PEERS;
+}
+
+// FETCHERS blocks have the same tile: each fetches its share of every box's rows, for all of them.
+template <int EXTENT, int LAYOUT, int FETCHERS>
 struct BoxedTile {
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
@@ -39,10 +48,17 @@ struct BoxedTile {
     }
     static constexpr int NEXT_ROWS = K_CONTIGUOUS ? 64 * 128 : 64 / UNIT * BOX_BYTES; // bytes to the 64 rows behind
 
-    // `at` is (first, k) and the batch entry, in the order of the map's axes.
+    // The first row that this block fetches.
+    static MEMBER int fetched() { return FETCHERS > 1 ? rank_in_cluster() * (ROWS / FETCHERS) : 0; }
+
+    // `at` is (first, k) and the batch entry, in the order of the map's axes, of this block's share.
     static MEMBER void request(sptr<u8> tile, const TensorMap &map, i32 (&at)[5], sptr<u64> full) {
+        tile = tile + fetched() * 128;
         UNROLL for (int box = 0; box < BOXES; ++box) {
-            copy_tensor(tile + box * BOX_BYTES, map, at, full);
+            if constexpr (FETCHERS > 1)
+                copy_tensor(tile + box * BOX_BYTES, map, at, full, ALL_PEERS);
+            else
+                copy_tensor(tile + box * BOX_BYTES, map, at, full);
             at[0] += UNIT;
         }
         at[0] -= BOXES * UNIT;
@@ -50,8 +66,8 @@ struct BoxedTile {
     }
 };
 
-using TileA = BoxedTile<BLOCK_M, A_LAYOUT>;
-using TileB = BoxedTile<BLOCK_N, B_LAYOUT>;
+using TileA = BoxedTile<BLOCK_M, A_LAYOUT, CLUSTER_N>;
+using TileB = BoxedTile<BLOCK_N, B_LAYOUT, CLUSTER_M>;
 constexpr int RING = ATOM, SLOT_BYTES = TileA::BYTES + TileB::BYTES;
 // Warps that read a buffer.
 constexpr int READING_WARPS = ALTERNATING ? 4 : 4 * CONSUMERS;
@@ -86,11 +102,12 @@ struct Turn {
     }
 };
 
-// One thread: makes the mbarriers. The block's barrier must follow.
+// One thread: makes the mbarriers. The barrier of the block, or of its cluster, must follow. A buffer is empty once all
+// blocks whose copies fill it have it empty: a block's copies then find every other block's as well.
 DEVICE void make_ring() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
         mbarrier_init(full(slot), 1);
-        mbarrier_init(empty(slot), READING_WARPS);
+        mbarrier_init(empty(slot), READING_WARPS * PEERS);
     }
     if constexpr (ALTERNATING) {
         UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), READING_WARPS);
@@ -141,10 +158,15 @@ DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b) {
     }
 }
 
-// One lane of each warp gives a buffer back.
+// One lane of each warp gives a buffer back, to each block of the cluster another one.
 DEVICE void release(int slot) {
-    if ((thread_index() & 31) == 0)
+    const int lane = thread_index() & 31;
+    if constexpr (CLUSTER) {
+        if (lane < PEERS)
+            mbarrier_arrive_at(empty(slot), lane);
+    } else if (lane == 0) {
         mbarrier_arrive(empty(slot));
+    }
 }
 
 // All that this warpgroup reads of its tile has come: the next one may begin.
@@ -159,6 +181,8 @@ DEVICE void pass_turn() {
 // products.
 DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
     if (!within(0, steps)) {
+        if constexpr (ALTERNATING)
+            warp_barrier(); // no lane waits for this turn any more; with a step, products bring lanes together
         pass_turn();
         return;
     }

@@ -8,9 +8,17 @@
 // on to other tiles behind it.
 constexpr int SLABS = RING + (PERSISTENT ? STAGES * SLOT_BYTES : 0);
 
+// Nobody may leave a cluster whom copies or arrivals of the others still have to reach.
 DEVICE void leave_ring() {
-#if EPILOGUE_STAGED && !PERSISTENT
+#if CLUSTER && !PERSISTENT
+    cluster_barrier();
+#elif EPILOGUE_STAGED && !PERSISTENT
     barrier();
+#endif
+}
+DEVICE void leave_cluster() {
+#if CLUSTER && PERSISTENT
+    cluster_barrier();
 #endif
 }
 

@@ -1,22 +1,33 @@
 // Which tiles of C a block computes: one, or with PERSISTENT every grid_size()-th from its own number on. The ring goes
-// on from tile to tile, so tiles of A and B are on their way while results leave.
+// on from tile to tile, so tiles of A and B are on their way while results leave. The blocks of a cluster have tiles
+// side by side, which are counted as one; what lies past the edges of C is computed from zeros, and not stored.
 #pragma once
 #include "wgmma_requests.cuh"
 #include "wgmma_store.cuh"
 
+DEVICE Tile tile_of(const Params &params, u32 number) {
+    Tile tile = decode_tile<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N>(params, BLOCK_K, number);
+    if constexpr (CLUSTER_M > 1)
+        tile.row += rank_in_cluster() * BLOCK_M;
+    if constexpr (CLUSTER_N > 1)
+        tile.column += rank_in_cluster() * BLOCK_N;
+    return tile;
+}
+
 // act(tile, how many came before) for each of the block's tiles.
 template <class Act>
 DEVICE void each_tile(const Params &params, Act act) {
+    const u32 first = (u32)block_index() / PEERS;
 #if PERSISTENT
     const u32 count = tile_count(params);
     int before = 0;
-    ROLLED for (u32 number = (u32)block_index(); within(number, count); number += (u32)grid_size()) {
+    ROLLED for (u32 number = first; within(number, count); number += (u32)grid_size() / PEERS) {
         if (before)
             cover("next_tile");
-        act(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, number), before++);
+        act(tile_of(params, number), before++);
     }
 #else
-    act(decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K), 0);
+    act(tile_of(params, first), 0);
 #endif
 }
 

@@ -45,6 +45,7 @@ class Terms:
     epilogue_busy: clocks of those in which the block uses the SM's pipes.  epilogue_bytes: DRAM bytes in all.
     after: microseconds of further launches (split-K reduction).
     ahead: 1 where blocks go on from tile to tile and fetch ahead: only the first of them waits for its prologue.
+    arriving: bytes that an SM takes for each it requests: more than 1 where blocks request tiles for others, too.
     behind: loops of a block that run while a tile ends: what fits into them is hidden but for the last tile.
     registers (per thread) and shared_bytes (per block) have already shaped ``residents``; they are here to explain.
     """
@@ -71,6 +72,7 @@ class Terms:
     shared_bytes: np.ndarray
     ahead: np.ndarray | float = 0.0
     behind: np.ndarray | float = 0.0
+    arriving: np.ndarray | float = 1.0
 
 
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
@@ -109,7 +111,7 @@ def _rounds(
     compute = warps * pipe
     shared = residents * (terms.wavefronts * (128 / arch.smem_bytes_per_clk))
     chip = running * np.maximum(terms.l2_bytes * (1 / arch.l2_bytes_per_clk), dram * (1 / dram_clk))
-    memory = np.maximum(residents * (terms.l2_bytes * (1 / SM_L2_BYTES)), chip)
+    memory = np.maximum(residents * (terms.l2_bytes * terms.arriving * (1 / SM_L2_BYTES)), chip)
     busiest = np.maximum(np.maximum(compute, shared), memory)
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
     step = np.maximum(busiest, alone) + hidden * terms.exposed

@@ -30,7 +30,7 @@ class ContractionAligned(ContractionWgmma):
     """Warpgroup products of operands that are copied first."""
 
     name = "contraction_aligned"
-    abi = 1
+    abi = 2
     source = "contraction_aligned.cu"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:

@@ -28,6 +28,8 @@ from .traffic import Loop, assemble
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
+#: The case of contraction_cases without any k.
+EMPTY = "empty k"
 #: Which axis of an operand is that of its rows.
 ROW_AXIS = {"a": "m", "b": "k"}
 
@@ -36,9 +38,9 @@ class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
     name = "contraction_wgmma"
-    abi = 2
+    abi = 3
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
+    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -79,6 +81,7 @@ class ContractionWgmma(ContractionFamily):
         *ends, bounds = shared.epilogue_coordinates(workload)
         return (
             *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
+            Coordinate("cluster", parts.CLUSTERS, 0, "raster", "1: pairs of blocks along m; 2: along n"),
             Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
@@ -139,13 +142,19 @@ class ContractionWgmma(ContractionFamily):
             ahead=c["ahead"],
             behind=c["behind"],
         )
-        return assemble(c, extents(workload), arch, facts, loop)
+        terms = assemble(c, extents(workload), arch, facts, loop)
+        saved = (c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"]) * c["saved"]
+        terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
+        terms.l2_bytes = terms.l2_bytes - saved
+        terms.epilogue = terms.epilogue + c["meetings"]
+        return terms
 
     # ---- one Program
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Starters walk tiles or not, in turn."""
-        return [{}, {"persistent": parts.WALKING}]
+        """Starters walk tiles or not, in turn; some in pairs."""
+        walking = {"persistent": parts.WALKING}
+        return [{}, walking, {}, walking | {"cluster": parts.ALONG_N}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
@@ -159,7 +168,15 @@ class ContractionWgmma(ContractionFamily):
         """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
         walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
         own = {"refill"} | (walking if program["persistent"] else set())
-        return super().branches(program, workload) | own | windows.branches(workload)
+        without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
+        return (super().branches(program, workload) - without) | own | windows.branches(workload)
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """Those of a cluster, which are counted as one; tile rows that are walked together are those of blocks."""
+        p, found = dict(program.values), super().tile(program)
+        rows = parts.pair(p, "m")
+        raster = max(1, found["raster"] // rows)
+        return found | {"m": rows * found["m"], "n": parts.pair(p, "n") * found["n"], "raster": raster}
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
@@ -171,6 +188,8 @@ class ContractionWgmma(ContractionFamily):
         found = super().cases(program, workload, epilogue)
         if extents(workload).window:
             found = windows.cases(found, self.tile(program))
+        elif program["persistent"] == parts.IN_TURNS:
+            found += [_empty_turns(case) for case in found if case.name == EMPTY]
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
@@ -183,6 +202,7 @@ class ContractionWgmma(ContractionFamily):
         own = common_constants(program, workload) | stored_constants(e)
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {"A_WINDOW": e.order} if e.window else {}
+        window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -192,8 +212,15 @@ class ContractionWgmma(ContractionFamily):
         threads = parts.GROUP_THREADS * (p["consumers"] + 1)
         main, *rest = class_launches(program, workload, self.name, threads, memory)
         maps = tuple(_map(operand, p, workload) for operand in "ab")
-        walking = p["min_blocks"] if p["persistent"] else 0
-        return (replace(main, maps=maps, per_sm=walking), *rest)
+        walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
+        blocks = parts.pair(p, "m") * parts.pair(p, "n")
+        grid = e.batch * p["split_k"] * -(-e.m // tile["m"]) * -(-e.n // tile["n"]) * blocks
+        return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
+
+
+def _empty_turns(case: Case) -> Case:
+    """Many tiles without a step, in an order that lets lanes of a warp fall behind by turns."""
+    return replace(case, name="empty turns", workload=case.workload.with_sizes(batch=12), schedule=(("late", 5),))
 
 
 def _kind(workload: Workload) -> parts.Kind:
@@ -207,5 +234,6 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
     e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
+    rows //= parts.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, bool(e.window))

@@ -49,6 +49,8 @@ class Launch:
 
     ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
     walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for one another.
+    ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel itself tells the
+    driver.
     """
 
     entry: str
@@ -58,10 +60,12 @@ class Launch:
     maps: tuple[TensorMap, ...] = field(default=(), repr=False)
     per_sm: int = field(default=0, repr=False)
     together: bool = field(default=False, repr=False)
+    cluster: int = field(default=1, repr=False)
 
     def blocks(self, sms: int) -> int:
         """Blocks to launch on a device of ``sms`` multiprocessors."""
-        return min(self.grid, self.per_sm * sms) if self.per_sm else self.grid
+        walking = max(self.per_sm * sms // self.cluster, 1) * self.cluster
+        return min(self.grid, walking) if self.per_sm else self.grid
 
 
 class Part(NamedTuple):

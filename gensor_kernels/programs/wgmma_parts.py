@@ -63,6 +63,11 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
 #: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
 PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: Blocks by themselves; pairs side by side along m, which share tiles of B; and along n, of A. No part has an odd number
+#: of multiprocessors next to each other (they come in pairs), so pairs of blocks find room wherever two blocks do.
+CLUSTERS = ALONE, ALONG_M, ALONG_N = (0, 1, 2)
+#: Clocks of the two times that a pair of blocks meets.
+MEETINGS = 500.0
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
@@ -96,6 +101,11 @@ def slab_columns(block_n: Any, persistent: Any) -> Any:
     """Columns of C that pass through a warp's slab at a time."""
     small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
     return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+
+
+def pair(v: Mapping[str, Any], axis: str) -> Any:
+    """Blocks of a cluster along m or n: 2 or 1."""
+    return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
 
 
 def sharing(v: Mapping[str, Any]) -> Any:
@@ -147,6 +157,8 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch, taps(workload)),
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
+        Part(("raster", "cluster"), lambda v: {"raster_rows": np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
+        _shares(e),
         _products(own, arch),
         Part(("block_m", "block_n", "consumers", "persistent"), _ends),
         _registers(own, arch),
@@ -158,13 +170,27 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _tiles(extent: int, axis: str) -> Part:
-    """Tiles of the grid along an axis, and what one of them holds."""
+    """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        tiles = -(-extent // v[f"block_{axis}"])
+        blocks = pair(v, axis)
+        tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
         return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
 
-    return Part((f"block_{axis}",), function)
+    return Part((f"block_{axis}", "cluster"), function)
+
+
+def _shares(e: Extents) -> Part:
+    """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        a, b = v["block_m"] * e.bytes_a / pair(v, "n"), v["block_n"] * e.moved_b / pair(v, "m")
+        return {
+            "saved": 1 - (a + b) / (v["block_m"] * e.bytes_a + v["block_n"] * e.moved_b),
+            "meetings": (v["cluster"] > 0) * MEETINGS,
+        }
+
+    return Part(("block_m", "block_n", "cluster"), function)
 
 
 def _products(kind: Kind, arch: Arch) -> Part:

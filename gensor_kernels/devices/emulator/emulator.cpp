@@ -7,6 +7,7 @@
 #include "tensor.h"
 #include "warpgroup.h"
 #include "flags.h"
+#include "cluster.h"
 
 namespace emulator {
 
@@ -95,6 +96,7 @@ static void thread_main() {
     Thread *me = current;
     Block &block = *me->block;
     leave(block);
+    leave_cluster(block);
     void *next_stack = machine.main_stack;
     if (!block.done) {
         Thread *next = pick_or_deliver();
@@ -192,7 +194,7 @@ static void prepare_machine(const Request &request, Report &report) {
             machine.written[i].assign(request.buffers[i].bytes / 32 + 3, 0);
     int resident = request.resident < request.block_count ? request.resident : request.block_count;
     machine.blocks.resize(resident);
-    machine.flags.clear();
+    machine.flags.clear(), machine.clusters.clear();
     machine.storers.assign(request.buffer_count, {});
     for (int i = 0; i < request.buffer_count; ++i)
         if (resident > 1 && request.races && request.buffers[i].writable)

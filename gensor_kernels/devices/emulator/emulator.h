@@ -31,7 +31,8 @@ enum Operation {
     MULTIPLY_GROUP,
     GROUP_ORDER, // wgmma_fence, wgmma_commit, wgmma_wait
     REGISTERS,
-    FLAG_WAIT
+    FLAG_WAIT,
+    CLUSTER_BARRIER
 };
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
@@ -86,6 +87,7 @@ struct Request {
     int order;
     u64 seed;
     int early, races, resident;
+    int cluster;    // blocks of a cluster, which have successive numbers and are resident together
     double seconds; // the run is stopped as hanging after this long
 };
 
@@ -194,6 +196,12 @@ struct Block {
     std::map<int, Known> known; // by block
 };
 
+// The barrier of a cluster: threads that wait there, and how many have left their blocks.
+struct ClusterMeeting {
+    std::vector<Thread *> waiting;
+    int left;
+};
+
 struct Machine {
     const Request *request;
     Report *report;
@@ -201,6 +209,7 @@ struct Machine {
     std::vector<std::vector<u32>> written;    // for each buffer one bit per byte: stored to in this launch
     std::vector<std::vector<Stored>> storers; // for each buffer one per 4 bytes, where blocks run at the same time
     std::map<u64, Flag> flags;                // by address
+    std::map<int, ClusterMeeting> clusters;   // by number
     bool overlap;                             // some buffers share memory
     void *main_stack;
     char *stacks;

@@ -18,12 +18,30 @@ DEVICE void mbarrier_wait(sptr<u64> barrier, u32 parity, CALLER) {
     emulator::mbarrier_wait(barrier.address, parity, file, line);
 }
 DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
-    emulator::copy_tensor(to.address, &map, barrier.address, at, file, line);
+    emulator::copy_tensor(to.address, &map, barrier.address, at, 0, file, line);
+}
+DEVICE void copy_tensor(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, u32 blocks, CALLER) {
+    emulator::copy_tensor(to.address, &map, barrier.address, at, blocks, file, line);
 }
 DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
                         CALLER) {
-    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, file, line);
+    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, 0, file, line);
 }
+DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2], sptr<u64> barrier,
+                        u32 blocks, CALLER) {
+    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, blocks, file, line);
+}
+DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block, CALLER) {
+    emulator::mbarrier_arrive_at(barrier.address, block, file, line);
+}
+DEVICE void cluster_barrier(CALLER) {
+    emulator::cluster_barrier(file, line);
+}
+#define CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)                                                    \
+    EMULATOR_EXPORT int emulator_cluster_##name() {                                                                    \
+        return (blocks);                                                                                               \
+    }                                                                                                                  \
+    KERNEL(name, Params, threads, min_blocks)
 DEVICE void wgmma_fence(CALLER) {
     emulator::group_fence(file, line);
 }

@@ -61,10 +61,14 @@ void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, con
 void mbarrier_init(u32 address, int arrivals, const char *file, int line);
 void mbarrier_fence();
 void mbarrier_arrive(u32 address, const char *file, int line);
+void mbarrier_arrive_at(u32 address, int block, const char *file, int line);
+void cluster_barrier(const char *file, int line);
 void mbarrier_expect(u32 address, int bytes, const char *file, int line);
 void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
-void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char *file, int line);
-void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, const char *file, int line);
+// `blocks`: a bit for each block of the cluster that gets what is copied; 0: this one.
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line);
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
+                 int line);
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);

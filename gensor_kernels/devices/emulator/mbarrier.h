@@ -4,7 +4,7 @@
 // its own, exact per 1024-byte atom: an atom remembers the copy that filled it (a phase of an mbarrier) and what each
 // warp reads of it. A warp may read it once it has waited for that phase; a copy may overwrite it once every product
 // that reads it has been waited for, and the copying warp has learnt so by way of an mbarrier or the block's barrier
-// (vector clocks, one entry per warp).
+// (vector clocks, one entry per warp of the cluster).
 #pragma once
 #include "scheduler.h"
 
@@ -30,30 +30,51 @@ static void join(Clocks &into, const Clocks &from) {
         into[w] = from[w] > into[w] ? from[w] : into[w];
 }
 
-// The block's barrier: every warp knows all that any warp knew.
+// A warp's place in clocks, which have an entry for every warp of the cluster.
+static int place_of(const Block &block, int warp) {
+    return block.index % machine.request->cluster * (int)block.warps.size() + warp;
+}
+static int own_place() {
+    return place_of(*current->block, current->warp());
+}
+
+// All that any warp of a block knows.
+static void gather(const Block &block, Clocks &all) {
+    for (const WarpAsync &warp : block.async.warps)
+        join(all, warp.known);
+}
+
+// Every warp of a block knows all that is known to `all`, and what any warp of the block has seen.
+static void tell(Block &block, const Clocks &all) {
+    std::vector<u32> seen(block.async.barriers.size(), 0);
+    for (const WarpAsync &warp : block.async.warps)
+        for (size_t b = 0; b < warp.seen.size(); ++b)
+            seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
+    for (size_t w = 0; w < block.async.warps.size(); ++w) {
+        block.async.warps[w].known = all, block.async.warps[w].seen = seen;
+        ++block.async.warps[w].known[place_of(block, (int)w)];
+    }
+}
+
+static Clocks nothing_known(const Block &block) {
+    return Clocks(block.warps.size() * machine.request->cluster, 0);
+}
+
+// The block's barrier.
 static void join_all(Block &block) {
     if (block.async.barriers.empty())
         return;
-    Clocks all(block.warps.size(), 0);
-    std::vector<u32> seen(block.async.barriers.size(), 0);
-    for (WarpAsync &warp : block.async.warps) {
-        join(all, warp.known);
-        for (size_t b = 0; b < warp.seen.size(); ++b)
-            seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
-    }
-    for (size_t w = 0; w < block.async.warps.size(); ++w) {
-        block.async.warps[w].known = all, block.async.warps[w].seen = seen;
-        ++block.async.warps[w].known[w];
-    }
+    Clocks all = nothing_known(block);
+    gather(block, all);
+    tell(block, all);
 }
 
 // ---- mbarriers
 
-static MBarrier &find_mbarrier(u32 address, bool shared_use, const char *file, int line) {
-    Async &async = async_state();
+static MBarrier &find_mbarrier(Async &async, u32 address, const char *file, int line) {
     for (MBarrier &each : async.barriers)
         if (each.address == address) {
-            if (shared_use && (!each.fenced || warp_async().known[each.owner] < each.made))
+            if (!each.fenced || warp_async().known[each.owner] < each.made)
                 fault(RACE,
                       "the use at %s line %d of the mbarrier at shared byte %u is not ordered with its "
                       "initialisation at line %d",
@@ -72,8 +93,8 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
         async.warps.resize(block.warps.size());
         async.atoms.resize((machine.request->shared_bytes + ATOM - 1) / ATOM);
         for (size_t w = 0; w < async.warps.size(); ++w) {
-            async.warps[w].known.assign(block.warps.size(), 0);
-            async.warps[w].known[w] = 1;
+            async.warps[w].known = nothing_known(block);
+            async.warps[w].known[place_of(block, (int)w)] = 1;
         }
     }
     if (arrivals < 1)
@@ -83,8 +104,8 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
             invalid("a second initialisation of an mbarrier", file, line);
     MBarrier made;
     made.address = address, made.arrivals = made.pending = arrivals, made.line = line;
-    made.owner = current->warp(), made.made = warp_async().known[current->warp()];
-    made.gathered.assign(block.warps.size(), 0), made.published = made.gathered;
+    made.owner = own_place(), made.made = warp_async().known[own_place()];
+    made.gathered = made.published = nothing_known(block);
     async.barriers.push_back(made);
     for (WarpAsync &warp : async.warps)
         warp.seen.push_back(0);
@@ -92,7 +113,7 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
 
 void mbarrier_fence() {
     for (MBarrier &each : async_state().barriers)
-        if (each.owner == current->warp())
+        if (each.owner == own_place())
             each.fenced = true;
 }
 
@@ -113,19 +134,33 @@ static void settle(MBarrier &barrier, const char *file, int line) {
 static void arrive(MBarrier &barrier, const char *file, int line) {
     WarpAsync &own = warp_async();
     join(barrier.gathered, own.known);
-    ++own.known[current->warp()];
+    ++own.known[own_place()];
     --barrier.pending;
     settle(barrier, file, line);
 }
 
 void mbarrier_arrive(u32 address, const char *file, int line) {
     tick();
-    arrive(find_mbarrier(address, true, file, line), file, line);
+    arrive(find_mbarrier(async_state(), address, file, line), file, line);
+}
+
+// A block of the current one's cluster, whose shared memory is there.
+static Block &peer(int rank, const char *file, int line) {
+    const int size = machine.request->cluster, wanted = current->block->index / size * size + rank;
+    for (Block &block : machine.blocks)
+        if (block.index == wanted && block.alive)
+            return block;
+    fault(RACE, "%s line %d reaches for the shared memory of block %d, which is not there", file, line, wanted);
+}
+
+void mbarrier_arrive_at(u32 address, int block, const char *file, int line) {
+    tick();
+    arrive(find_mbarrier(peer(block, file, line).async, address, file, line), file, line);
 }
 
 void mbarrier_expect(u32 address, int bytes, const char *file, int line) {
     tick();
-    MBarrier &barrier = find_mbarrier(address, true, file, line);
+    MBarrier &barrier = find_mbarrier(async_state(), address, file, line);
     barrier.bytes += bytes;
     arrive(barrier, file, line);
 }
@@ -134,7 +169,7 @@ void mbarrier_wait(u32 address, u32 parity, const char *file, int line) {
     tick();
     if (parity > 1)
         invalid("a parity that is neither 0 nor 1", file, line);
-    find_mbarrier(address, true, file, line);
+    find_mbarrier(async_state(), address, file, line);
     size_t index = 0;
     while (async_state().barriers[index].address != address)
         ++index;

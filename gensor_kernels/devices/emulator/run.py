@@ -43,6 +43,10 @@ class Launch(Protocol):
         """Whether its blocks wait for one another, so that all of them are resident."""
 
     @property
+    def cluster(self) -> int:
+        """Blocks of a cluster, which reach each other's shared memory."""
+
+    @property
     def block(self) -> int:
         """Threads of a block."""
 
@@ -102,6 +106,7 @@ class _Request(ctypes.Structure):
         ("early", ctypes.c_int),
         ("races", ctypes.c_int),
         ("resident", ctypes.c_int),
+        ("cluster", ctypes.c_int),
         ("seconds", ctypes.c_double),
     ]
 
@@ -138,6 +143,9 @@ class _Library:
         threads = getattr(self.handle, f"emulator_threads_{launch.entry}")()
         if not 0 < launch.block <= min(threads, 1024):
             raise ValueError(f"{launch.entry} is bound to {threads} threads, not {launch.block}")
+        cluster = getattr(self.handle, f"emulator_cluster_{launch.entry}", lambda: 1)()
+        if cluster != launch.cluster or launch.grid % cluster:
+            raise ValueError(f"{launch.entry} runs in clusters of {cluster} blocks, not {launch.grid} blocks in others")
         return address or 0
 
     def branches(self) -> dict[str, int]:
@@ -210,7 +218,7 @@ def run(
         request = _Request(
             loaded.entry(launch, packed.bytes), packed.address, grid, launch.block, launch.shared_bytes,
             areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races,
-            grid if launch.together else resident, seconds,
+            grid if launch.together else -(-resident // launch.cluster) * launch.cluster, launch.cluster, seconds,
         )  # fmt: skip
         total.add(_launch(loaded, launch, request))
     return total

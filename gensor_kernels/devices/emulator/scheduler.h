@@ -6,10 +6,10 @@
 namespace emulator {
 
 static const char *operation_name(Operation operation) {
-    static const char *names[] = {"running",       "barrier",  "warp_barrier",
-                                  "load_matrix",   "mma",      "shuffle",
-                                  "mbarrier_wait", "wgmma",    "a fence, commit or wait of wgmma",
-                                  "setmaxnreg",    "take_flag"};
+    static const char *names[] = {"running",       "barrier",   "warp_barrier",
+                                  "load_matrix",   "mma",       "shuffle",
+                                  "mbarrier_wait", "wgmma",     "a fence, commit or wait of wgmma",
+                                  "setmaxnreg",    "take_flag", "cluster_barrier"};
     return names[operation];
 }
 

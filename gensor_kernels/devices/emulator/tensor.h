@@ -20,8 +20,8 @@ static bool is_of_pixels(const TensorMap &map) {
     return map.magic == PIXEL_MAP_MAGIC;
 }
 
-static Atom &atom_at(u32 address) {
-    return async_state().atoms[(address - SHARED_BASE) / ATOM];
+static Atom &atom_at(Block &block, u32 address) {
+    return block.async.atoms[(address - SHARED_BASE) / ATOM];
 }
 
 // Rows of the box one after the other, 128 bytes each, their 16-byte chunks permuted by the row's place in its atom.
@@ -145,10 +145,10 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
 
 // No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
 // may have touched it: kernels keep memory for copies apart from memory for loads and stores until the copies end.
-static void claim(TensorCopy &copy, u32 bytes) {
+static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     const WarpAsync &own = warp_async();
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
-        Atom &atom = atom_at(to);
+        Atom &atom = atom_at(block, to);
         bool ordered = !atom.in_flight && !atom.reading && !atom.touched;
         for (size_t w = 0; w < atom.read.size(); ++w)
             ordered = ordered && atom.read[w] <= own.known[w];
@@ -162,7 +162,7 @@ static void claim(TensorCopy &copy, u32 bytes) {
                   : atom.in_flight ? atom.line
                                    : atom.read_line);
         atom.in_flight = true, atom.filled = true, atom.line = copy.line;
-        atom.barrier = copy.barrier, atom.phase = async_state().barriers[copy.barrier].phase;
+        atom.barrier = copy.barrier, atom.phase = block.async.barriers[copy.barrier].phase;
         atom.read.assign(own.known.size(), 0);
     }
 }
@@ -178,33 +178,45 @@ static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
     }
 }
 
-static void request(TensorCopy &copy, u32 address, bool pixels) {
-    const MBarrier &barrier = find_mbarrier(address, true, copy.file, copy.line);
-    copy.barrier = (u32)(&barrier - async_state().barriers.data());
+// To one block: its own mbarrier counts the bytes.
+static void request_for(Block &block, TensorCopy copy, u32 address) {
+    const MBarrier &barrier = find_mbarrier(block.async, address, copy.file, copy.line);
+    copy.barrier = (u32)(&barrier - block.async.barriers.data());
+    claim(block, copy, ((const TensorMap *)copy.map)->box[1] * 128);
+    if (machine.request->early)
+        deliver(block, copy);
+    else
+        block.async.copies.push_back(copy);
+}
+
+static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     check_map(map, copy);
     if (is_of_pixels(map) != pixels)
         invalid("a tensor copy by a map of the other kind", copy.file, copy.line);
     if (pixels)
         check_pixels(map, copy);
-    claim(copy, map.box[1] * 128);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += map.box[1] * 8;
-    if (machine.request->early)
-        deliver(*current->block, copy);
-    else
-        async_state().copies.push_back(copy);
+    if (blocks >> machine.request->cluster)
+        invalid("a tensor copy for blocks that the cluster does not have", copy.file, copy.line);
+    if (!blocks)
+        request_for(*current->block, copy, barrier);
+    for (int rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            request_for(peer(rank, copy.file, copy.line), copy, barrier);
 }
 
-void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, const char *file, int line) {
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line) {
     tick();
     TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, file, line};
-    request(copy, barrier, false);
+    request(copy, barrier, blocks, false);
 }
 
-void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, const char *file, int line) {
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
+                 int line) {
     tick();
     TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, file, line};
-    request(copy, barrier, true);
+    request(copy, barrier, blocks, true);
 }
 
 } // namespace emulator

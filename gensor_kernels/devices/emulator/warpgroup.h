@@ -14,7 +14,7 @@ static void each_atom(const SharedOperand &operand, int first, int rows, const c
         for (int half = 0; half < 2; ++half) {
             const u32 address = operand.chunk(row, half * 16 / operand.element);
             check_shared(address, 16, file, line);
-            act(atom_at(address));
+            act(atom_at(*current->block, address));
         }
 }
 
@@ -41,8 +41,8 @@ static void begin_reading(const Product &product, const char *file) {
 }
 
 static void end_reading(const Product &product) {
-    const u32 now = warp_async().known[current->warp()];
-    each_atom_of(product, "wgmma", [&](Atom &atom) { --atom.reading, atom.read[current->warp()] = now; });
+    const u32 now = warp_async().known[own_place()];
+    each_atom_of(product, "wgmma", [&](Atom &atom) { --atom.reading, atom.read[own_place()] = now; });
 }
 
 // Ordinary accesses, of what neither a copy nor a product may still touch.
@@ -55,7 +55,7 @@ void touch_atoms(u32 address, int bytes, int line) {
         Atom &atom = async.atoms[at / ATOM];
         bool ordered = !atom.in_flight && !atom.reading;
         for (size_t w = 0; w < atom.read.size(); ++w)
-            ordered = ordered && (w == (size_t)current->warp() || atom.read[w] <= known[w]);
+            ordered = ordered && (w == (size_t)own_place() || atom.read[w] <= known[w]);
         if (!ordered)
             fault(RACE, "the access at line %d of shared byte %u is not ordered with the %s at line %d", line, at,
                   atom.in_flight ? "tensor copy" : "product", atom.in_flight ? atom.line : atom.read_line);
