@@ -83,7 +83,7 @@ def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     walks = v.get("PERSISTENT", 0)
     columns = v["BLOCK_N"] // (2 if v["BLOCK_N"] > 128 else 1)
     columns = next(n for n in (64, 48, 32, 16) if v["BLOCK_N"] % n == 0) if walks else columns
-    slabs = v["CONSUMERS"] * 256 * columns if v["EPILOGUE_STAGED"] else 0
+    slabs = v["CONSUMERS"] * (256 * columns * v["EPILOGUE_STAGED"] + 16384 * v.get("STORE_COPIES", 0))
     ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * wgmma_element(c)
     return 128 * (v["CONSUMERS"] + 1), 1024 + (ring + slabs if walks else max(ring, slabs))
 
@@ -102,6 +102,8 @@ def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
         element = wgmma_element(kernel.constants)
         fetched = kernel.value("BLOCK_K" if across else rows) // pair(kernel, {"a": "n", "b": "m"}[operand])
         found.append(TensorMap(operand, along_rows, element, fetched, element == 4))
+    if kernel.constants.get("STORE_COPIES"):
+        found.append(TensorMap("c", False, 2, 16))
     return tuple(found)
 
 

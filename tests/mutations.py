@@ -19,13 +19,13 @@ INTRINSICS = (
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
 HOPPER = (
     *("mbarrier_init", "mbarrier_fence", "mbarrier_arrive", "mbarrier_arrive_at", "mbarrier_expect", "mbarrier_wait"),
-    "cluster_barrier",
+    *("cluster_barrier", "store_tensor", "store_tensor_commit", "store_tensor_wait", "proxy_fence"),
     *("copy_tensor", "copy_pixels", "wgmma_fence", "wgmma_commit", "wgmma_wait", "give_registers"),
     "take_registers",
 )
 # Flags between blocks; a flag that is stored like anything else is seen, but nothing that was stored before it.
 FLAGS = ("give_flag", "take_flag")
-WAITS = ("copy_async_wait", "wgmma_wait")
+WAITS = ("copy_async_wait", "wgmma_wait", "store_tensor_wait")
 # Calls that say where something lies or when: each argument is off by one of its units.
 PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
 PHASES = ("mbarrier_wait",)

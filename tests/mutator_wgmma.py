@@ -8,7 +8,7 @@ from gensor_kernels.operators.workload import Workload
 
 
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
-    """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, both
+    """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, all
     store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
     tiles, pairs of blocks, warpgroups that take tiles in turn, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
@@ -26,6 +26,7 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("walking", nt, persistent=1, block_n=16, stages=2),
         _made("pair along m", nt, cluster=1, block_n=16, stages=2),
         _made("pair along n, walking", nt, cluster=2, persistent=1, block_n=16, stages=2),
+        _made("stored by copies", nt, persistent=1, block_n=192, stages=2, epilogue_staged=3),
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _made("compiled epilogue", fused, block_n=16, stages=2),

@@ -1,4 +1,4 @@
-"""contraction_wgmma in clusters: pairs of blocks that share tiles, under every order of events, and what breaks them."""
+"""contraction_wgmma in clusters: pairs of blocks that share tiles, in every order of events, and what breaks them."""
 
 import pytest
 

@@ -23,13 +23,15 @@
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
 //     least 32 fewer, with PERSISTENT 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
+//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, BLOCK_N % 64 == 0; c and its strides are
+//     multiples of 16 bytes
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
 //
 // Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E,
-//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : 0), WARP_N = BLOCK_N, or half of it above 128; with PERSISTENT the sum
-//   of both, WARP_N = the first of 64, 48, 32, 16 that divides BLOCK_N
+//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0), WARP_N = BLOCK_N, or half of it
+//   above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides BLOCK_N
 //
 // Bank conflicts: none.
 #ifndef IN_TYPE
@@ -90,6 +92,9 @@
 #ifndef EPILOGUE_STAGED
 #define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
 #endif
+#ifndef STORE_COPIES
+#define STORE_COPIES 0 // 1: through shared memory, by tensor copies
+#endif
 #ifndef EPILOGUE_CODES
 #define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #endif
@@ -120,6 +125,8 @@ static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS >
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
+static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && BLOCK_N % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
+              "Copies store whole rows of 64 16-bit outputs.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 static_assert(PROMOTED ? same_type<IN_TYPE, half_t> && is_eight_bit_float<B_STORED>

@@ -22,7 +22,13 @@
 //   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of that address in a block of the
 //                                                    cluster
 //   cluster_barrier()                                the block's barrier of all blocks of a cluster
-//   CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
+//   store_tensor(TensorMap, sptr<u8>, i32[5])        a box on its way from shared memory, where it lies as copies leave
+//                                                    it, to these coordinates on; nothing is stored outside the tensor.
+//                                                    By one thread, behind a proxy_fence() of all that wrote the box,
+//                                                    and what orders these threads
+//   store_tensor_commit()  store_tensor_wait<N>()    the shared memory of all but this thread's latest N groups is free
+//   proxy_fence()                                    what this thread stored to shared memory comes before copies read
+//   it CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
 //   wgmma_fence()                                    before the first product of a group
 //   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
 //   bytes
@@ -123,6 +129,23 @@ DEVICE void copy_pixels(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], c
                  "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"((u16)moved[0]),
                  "h"((u16)moved[1]), "h"((u16)blocks)
                  : "memory");
+}
+
+DEVICE void store_tensor(const TensorMap &map, sptr<u8> from, const i32 (&at)[5]) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+        "r"(from.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+        : "memory");
+}
+DEVICE void store_tensor_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+template <int N>
+DEVICE void store_tensor_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+DEVICE void proxy_fence() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 DEVICE void wgmma_fence() {

@@ -11,8 +11,11 @@
 // Params, and what the host encodes for each launch (programs/tensor_maps.py).
 struct MappedParams : Params {
     TensorMap a_map, b_map;
+#if STORE_COPIES
+    TensorMap c_map;
+#endif
 };
-static_assert(sizeof(MappedParams) == 832 + 256, "MappedParams is packed by Python as 1088 bytes.");
+static_assert(sizeof(MappedParams) == 832 + 128 * (2 + STORE_COPIES), "MappedParams is Params and a map per operand.");
 
 constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
 constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product

@@ -8,11 +8,12 @@
 // on to other tiles behind it.
 constexpr int SLABS = RING + (PERSISTENT ? STAGES * SLOT_BYTES : 0);
 
-// Nobody may leave a cluster whom copies or arrivals of the others still have to reach.
+// Slabs are written where the ring was once nobody reads that any more. Nobody may leave a cluster whom copies or
+// arrivals of the others still have to reach.
 DEVICE void leave_ring() {
 #if CLUSTER && !PERSISTENT
     cluster_barrier();
-#elif EPILOGUE_STAGED && !PERSISTENT
+#elif (EPILOGUE_STAGED || STORE_COPIES) && !PERSISTENT
     barrier();
 #endif
 }
@@ -24,7 +25,20 @@ DEVICE void leave_cluster() {
 
 constexpr int PIECES = BLOCK_N / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
-#if EPILOGUE_STAGED
+// Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums; a constant index keeps these in
+// registers.
+template <int BATCHES, int COUNT>
+DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
+    UNROLL for (int f = 0; f < TILES_M * BATCHES; ++f) {
+        if (f == i) {
+            UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[f / BATCHES][f % BATCHES * COUNT + v];
+        }
+    }
+}
+
+#if STORE_COPIES
+#include "wgmma_boxes.cuh"
+#elif EPILOGUE_STAGED
 DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
     ACC_TYPE fragments[FRAGMENTS_N][4];
     UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =
@@ -32,7 +46,7 @@ DEVICE void store_piece(sptr<u8> slab, const TileSums &sums, int piece) {
     store_slab(slab, fragments);
 }
 
-DEVICE void finish_group(const Params &params, const Tile &tile, int row, const Sums &sums) {
+DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
     const int warp = thread_index() >> 5;
     const sptr<u8> slab = shared_base() + (SLABS + (warp - 4) * SLAB_BYTES);
     row += tile.row + (warp & 3) * 16;
@@ -53,16 +67,12 @@ DEVICE void finish_group(const Params &params, const Tile &tile, int row, const 
 }
 
 #else
-DEVICE void finish_group(const Params &params, const Tile &tile, int row, const Sums &sums) {
+DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
     constexpr int BATCHES = BLOCK_N / 8 / BATCH_FRAGMENTS, COUNT = BATCH_FRAGMENTS * 4;
     row += tile.row + (thread_index() >> 5 & 3) * 16;
     ROLLED for (int i = 0; i < TILES_M * BATCHES; ++i) {
         ACC_TYPE values[COUNT];
-        UNROLL for (int f = 0; f < TILES_M * BATCHES; ++f) {
-            if (f == i) {
-                UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[f / BATCHES][f % BATCHES * COUNT + v];
-            }
-        }
+        take_batch<BATCHES>(sums, i, values);
         const DirectPlacement place = {row + i / BATCHES * 64, tile.column + i % BATCHES * BATCH_FRAGMENTS * 8};
         finish_batch(params, tile, values, place);
     }

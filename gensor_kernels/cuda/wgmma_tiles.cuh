@@ -39,7 +39,7 @@ DEVICE void produce_tiles(const MappedParams &params) {
 
 // A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
 // one leave while another multiplies.
-DEVICE void multiply_tiles(const Params &params) {
+DEVICE void multiply_tiles(const MappedParams &params) {
     const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
     Turn turn;
     each_tile(params, [&](const Tile &tile, int before) {
@@ -56,4 +56,7 @@ DEVICE void multiply_tiles(const Params &params) {
         leave_ring();
         finish_group(params, tile, row, sums);
     });
+#if STORE_COPIES
+    leave_boxes();
+#endif
 }

@@ -75,12 +75,13 @@ class Mapped:
     def __init__(self, maps: tuple[TensorMap, ...], handle: Callable[[int], Any], encode: Encode = encode):
         self._maps, self._handle, self._encode = maps, handle, encode
         self._copied = any(each.copied_at is not None for each in maps)
+        self._stored = any(each.operand == "c" for each in maps)
         self._kept: dict[bytes, tuple[bytes, ...]] = {}
         self._local = threading.local()
 
     def __call__(self, packed: bytearray) -> Any:
         """What to launch with for a call's Params, until this thread calls again."""
-        key = tensor_maps.key(packed, self._copied)
+        key = tensor_maps.key(packed, self._copied, self._stored)
         found = self._kept.get(key)
         if found is None:
             found = tuple(self._encode(tensor_maps.described(packed, each)) for each in self._maps)

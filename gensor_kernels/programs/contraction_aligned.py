@@ -15,6 +15,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import aligning
+from . import wgmma_stores as stores
 from .aligning import aligned
 from .contraction_wgmma import ROW_AXIS, ContractionWgmma
 from .extents import extents, is_product
@@ -45,7 +46,7 @@ class ContractionAligned(ContractionWgmma):
         """Copies can be made of any operand; what is not copied is read as in contraction_wgmma."""
         e, sizes = extents(workload), operand_extents(geometry)
         copied = {copy.operand for copy in aligning.copies(workload)}
-        return all(
+        return stores.writes(workload, geometry) and all(
             operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
             for operand, where in (("a", geometry.a), ("b", geometry.b))
         )

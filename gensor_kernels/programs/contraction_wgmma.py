@@ -14,7 +14,9 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
+from . import wgmma_clusters as clusters
 from . import wgmma_parts as parts
+from . import wgmma_stores as stores
 from . import wgmma_windows as windows
 from .cases import Case
 from .contraction import ContractionFamily
@@ -66,9 +68,9 @@ class ContractionWgmma(ContractionFamily):
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
         if extents(workload).window:
-            return windows.reads(workload, geometry)
+            return stores.writes(workload, geometry) and windows.reads(workload, geometry)
         e, sizes = extents(workload), operand_extents(geometry)
-        return all(
+        return stores.writes(workload, geometry) and all(
             readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
             for operand, where in (("a", geometry.a), ("b", geometry.b))
         )
@@ -78,13 +80,14 @@ class ContractionWgmma(ContractionFamily):
         columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
         kind = _kind(workload)
         steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
-        *ends, bounds = shared.epilogue_coordinates(workload)
+        route, *ends, bounds = shared.epilogue_coordinates(workload)
         return (
             *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
-            Coordinate("cluster", parts.CLUSTERS, 0, "raster", "1: pairs of blocks along m; 2: along n"),
+            clusters.coordinate(),
             Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
+            stores.route(route, extents(workload)),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
         )
@@ -142,23 +145,19 @@ class ContractionWgmma(ContractionFamily):
             ahead=c["ahead"],
             behind=c["behind"],
         )
-        terms = assemble(c, extents(workload), arch, facts, loop)
-        saved = (c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"]) * c["saved"]
-        terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
-        terms.l2_bytes = terms.l2_bytes - saved
-        terms.epilogue = terms.epilogue + c["meetings"]
-        return terms
+        return clusters.clustered(assemble(c, extents(workload), arch, facts, loop), c)
 
     # ---- one Program
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Starters walk tiles or not, in turn; some in pairs."""
         walking = {"persistent": parts.WALKING}
-        return [{}, walking, {}, walking | {"cluster": parts.ALONG_N}]
+        return [{}, walking, {}, walking | {"cluster": clusters.ALONG_N}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
-        return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=1)
+        route = stores.COPIED if stores.copies(dict(program.values)) else stores.STAGED
+        return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=route)
 
     def shared(self, program: Program) -> Program:
         """The same Program with the run-time epilogue; its launch bound is part of the main loop."""
@@ -172,11 +171,8 @@ class ContractionWgmma(ContractionFamily):
         return (super().branches(program, workload) - without) | own | windows.branches(workload)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Those of a cluster, which are counted as one; tile rows that are walked together are those of blocks."""
-        p, found = dict(program.values), super().tile(program)
-        rows = parts.pair(p, "m")
-        raster = max(1, found["raster"] // rows)
-        return found | {"m": rows * found["m"], "n": parts.pair(p, "n") * found["n"], "raster": raster}
+        """Those of a cluster."""
+        return clusters.tile(super().tile(program), dict(program.values))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
@@ -203,17 +199,18 @@ class ContractionWgmma(ContractionFamily):
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {"A_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
+        own |= stores.constants(dict(program.values))
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
-        memory = int(parts.shared_bytes(parts.ring_bytes(p, e), parts.slab_bytes(p), p["persistent"]))
+        memory = int(parts.shared_bytes(parts.ring_bytes(p, e), stores.slab_bytes(p), p["persistent"]))
         threads = parts.GROUP_THREADS * (p["consumers"] + 1)
         main, *rest = class_launches(program, workload, self.name, threads, memory)
-        maps = tuple(_map(operand, p, workload) for operand in "ab")
+        maps = (*(_map(operand, p, workload) for operand in "ab"), *stores.maps(p, e))
         walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
-        blocks = parts.pair(p, "m") * parts.pair(p, "n")
+        blocks = clusters.blocks(p)
         grid = e.batch * p["split_k"] * -(-e.m // tile["m"]) * -(-e.n // tile["n"]) * blocks
         return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
 
@@ -234,6 +231,6 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
     e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    rows //= parts.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
+    rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, bool(e.window))

@@ -28,8 +28,8 @@ STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
 #: Of an image (im2col, four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
 MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
-_POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<2Q")
-_STRIDES = struct.Struct("<10q")
+_POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
+_STRIDES = struct.Struct("<15q")
 _SIZES = struct.Struct("<4i2i")
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
@@ -40,7 +40,8 @@ KEY_END = _SIZES_OFFSET + _SIZES.size
 
 @dataclass(frozen=True)
 class TensorMap:
-    """Copies of ``operand`` ("a" or "b"): ``rows`` rows of ROW_BYTES along the unit stride, swizzled.
+    """Copies of ``operand`` ("a", "b", or "c", which they store): ``rows`` rows of ROW_BYTES along the unit stride,
+    swizzled.
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
@@ -105,12 +106,10 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """
     if wanted.window and wanted.operand == "a":
         return _checked(_image(packed, wanted), wanted)
-    pointers = _POINTERS.unpack_from(packed)
-    strides = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)
+    number = "abc".index(wanted.operand)
+    own = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[5 * number :][:5]
     m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
-    second = wanted.operand == "b"
-    own = strides[5:] if second else strides[:5]
-    rows, columns = (k, n) if second else (m, k)
+    rows, columns = ((m, k), (k, n), (m, n))[number]
     entries = (batch // max(1, inner[0] * inner[1]), *inner)
     if wanted.window:  # filters: k is taps of channels, and the taps are the innermost axis of a batch
         rows = Window.unpack(packed, TAIL_OFFSET).ks[1]
@@ -121,7 +120,7 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
         return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
     step = own[4] if wanted.along_rows else own[3]
     axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
-    return _checked(_map(pointers[second], unit, axes, wanted), wanted)
+    return _checked(_map(_POINTERS.unpack_from(packed)[number], unit, axes, wanted), wanted)
 
 
 def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
@@ -135,7 +134,7 @@ def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Se
 
 def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The map of an image whose pixels are rows of a."""
-    address, _ = _POINTERS.unpack_from(packed)
+    address, *_ = _POINTERS.unpack_from(packed)
     *_, row, column = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[:5]
     window, (m, _, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
     (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
@@ -184,14 +183,19 @@ def readable(strides: Strides, extents: tuple[int, int], along_rows: bool, eleme
 
 
 def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of a and b."""
+    """(rows, columns) of a, b and c."""
     m, n, k = geometry.sizes
-    return {"a": (m, k), "b": (k, n)}
+    return {"a": (m, k), "b": (k, n), "c": (m, n)}
 
 
-def key(packed: bytes | bytearray, copied: bool) -> bytes:
-    """What maps depend on, of an operand that is ``copied`` among them: equal keys, equal maps."""
-    own = bytes(packed[: _POINTERS.size]) + bytes(packed[_STRIDES_OFFSET:KEY_END]) + bytes(packed[TAIL_OFFSET:SIZE])
+def key(packed: bytes | bytearray, copied: bool, stored: bool = False) -> bytes:
+    """What maps depend on, of an operand that is ``copied`` or one that is ``stored`` among them: equal keys, equal
+    maps."""
+    own = (
+        bytes(packed[: _POINTER.size * (2 + stored)])
+        + bytes(packed[_STRIDES_OFFSET:KEY_END])
+        + bytes(packed[TAIL_OFFSET:SIZE])
+    )
     return own + bytes(packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size]) if copied else own
 
 

@@ -12,6 +12,8 @@ from ..operators.storage import EIGHT_BIT_FLOATS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
+from .wgmma_clusters import cluster_parts
+from .wgmma_stores import store_parts
 from .wgmma_windows import taps
 
 if TYPE_CHECKING:
@@ -63,11 +65,6 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
 #: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
 PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
-#: Blocks by themselves; pairs side by side along m, which share tiles of B; and along n, of A. No part has an odd number
-#: of multiprocessors next to each other (they come in pairs), so pairs of blocks find room wherever two blocks do.
-CLUSTERS = ALONE, ALONG_M, ALONG_N = (0, 1, 2)
-#: Clocks of the two times that a pair of blocks meets.
-MEETINGS = 500.0
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
@@ -97,17 +94,6 @@ def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.bytes_a
 
 
-def slab_columns(block_n: Any, persistent: Any) -> Any:
-    """Columns of C that pass through a warp's slab at a time."""
-    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
-    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
-
-
-def pair(v: Mapping[str, Any], axis: str) -> Any:
-    """Blocks of a cluster along m or n: 2 or 1."""
-    return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
-
-
 def sharing(v: Mapping[str, Any]) -> Any:
     """Warpgroups that multiply a tile: one where they take turns."""
     return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
@@ -116,12 +102,6 @@ def sharing(v: Mapping[str, Any]) -> Any:
 def group_rows(v: Mapping[str, Any]) -> Any:
     """Tiles of 64 rows that a warpgroup multiplies."""
     return v["block_m"] // (PRODUCT_ROWS * sharing(v))
-
-
-def slab_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of the slabs of the staged epilogue: 16 rows of 4-byte words per warp."""
-    columns = slab_columns(v["block_n"], v["persistent"])
-    return (v["epilogue_staged"] == 1) * v["consumers"] * 4 * 64 * columns
 
 
 def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
@@ -139,58 +119,16 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def stages(v: Values) -> dict[str, np.ndarray]:
         return {"in_flight": np.maximum(v["stages"] - held, 0.5)}
 
-    def store(v: Values) -> dict[str, np.ndarray]:
-        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
-        size = np.where(split, e.bytes_acc, e.bytes_c)
-        wide = np.where(split, 16, v["vector_c"])
-        width = np.where(staged, wide, np.minimum(wide, 2 * size))
-        columns = slab_columns(v["block_n"], v["persistent"])
-        return {
-            "fits_store": ~staged | (columns * e.bytes_c % v["vector_c"] == 0),
-            "stores": size / (width * 32.0),
-            "store_lines": np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0),
-            # A slab is written and read once, in words.
-            "staging_clocks": np.where(staged, v["block_n"] * (16 * 4 * 2 / 128), 0.0),
-        }
-
     return (
         *shared_parts(e, arch, taps(workload)),
-        _tiles(e.m, "m"),
-        _tiles(e.n, "n"),
-        Part(("raster", "cluster"), lambda v: {"raster_rows": np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
-        _shares(e),
+        *cluster_parts(e),
         _products(own, arch),
         Part(("block_m", "block_n", "consumers", "persistent"), _ends),
         _registers(own, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
-        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
         Part(("stages",), stages),
-        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
+        *store_parts(e),
     )
-
-
-def _tiles(extent: int, axis: str) -> Part:
-    """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
-
-    def function(v: Values) -> dict[str, np.ndarray]:
-        blocks = pair(v, axis)
-        tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
-        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
-
-    return Part((f"block_{axis}", "cluster"), function)
-
-
-def _shares(e: Extents) -> Part:
-    """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
-
-    def function(v: Values) -> dict[str, np.ndarray]:
-        a, b = v["block_m"] * e.bytes_a / pair(v, "n"), v["block_n"] * e.moved_b / pair(v, "m")
-        return {
-            "saved": 1 - (a + b) / (v["block_m"] * e.bytes_a + v["block_n"] * e.moved_b),
-            "meetings": (v["cluster"] > 0) * MEETINGS,
-        }
-
-    return Part(("block_m", "block_n", "cluster"), function)
 
 
 def _products(kind: Kind, arch: Arch) -> Part:

@@ -32,12 +32,23 @@ struct TensorCopy {
     int line;
 };
 
+// A box on its way from shared memory to a tensor.
+struct TensorStore {
+    u32 from;
+    const void *map;
+    int at[5];
+    const char *file;
+    int line;
+};
+
 struct Atom {
     bool filled = false, in_flight = false;
     u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
     int reading = 0;            // products that read it and have not been waited for
     Clocks read;                // when each warp had last waited for one
     int line = 0, read_line = 0, touched = 0;
+    int unfenced = 0; // threads that have stored to it since their last proxy fence
+    int leaving = 0;  // tensor stores that read it and have not been waited for
 };
 
 // A warp's share of one product: 16 rows.
@@ -56,6 +67,12 @@ struct WarpAsync {
     std::vector<u64> issued;                  // descriptors of all products, to compare with those of its warpgroup
     bool fenced = false;
     int registers = 0; // after the last exchange; 0: none yet
+};
+
+// The barrier of a cluster: threads that wait there, and how many have left their blocks.
+struct ClusterMeeting {
+    std::vector<Thread *> waiting;
+    int left;
 };
 
 struct Async {

@@ -36,6 +36,7 @@ COUNTERS = (
     "conflicts_copy",
     "copies_zeroed",
     "tensor_copies",
+    "tensor_stores",
     "mbarrier_waits",
     "group_multiplies",
     *(f"{kind}_{width}" for kind in ("global_load", "global_store", "copy") for width in _WIDTHS),

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include "scheduler.h"
 #include "tensor.h"
+#include "tensor_store.h"
 #include "warpgroup.h"
 #include "flags.h"
 #include "cluster.h"
@@ -93,6 +94,7 @@ static void leave(Block &block) {
 static void thread_main() {
     machine.request->entry(machine.request->params);
     check_stack();
+    check_stores_end();
     Thread *me = current;
     Block &block = *me->block;
     leave(block);
@@ -112,6 +114,7 @@ static void start_thread(Block &block, int t, char *base) {
     Thread &thread = block.threads[t];
     thread.block = &block, thread.index = t, thread.waiting = NONE, thread.site = Site{nullptr, 0};
     thread.copies.clear(), thread.groups.clear();
+    thread.stores.clear(), thread.store_groups.clear(), thread.unfenced.clear();
     memcpy(thread.stack = base, &STACK_CANARY, sizeof STACK_CANARY);
     // Stacks a power of two apart would all use the same lines of the cache: shift each a little.
     thread.stack_pointer = prepare_stack(base + 64, STACK_BYTES - 64 * (1 + t % 61) - 64, thread_main);

@@ -68,6 +68,7 @@ enum Counter {
     CONFLICTS_COPY,
     COPIES_ZEROED,
     TENSOR_COPIES,
+    TENSOR_STORES,
     MBARRIER_WAITS,
     GROUP_MULTIPLIES,
     GLOBAL_LOAD_1, // followed by 2, 4, 8 and 16 bytes, as the two below
@@ -109,9 +110,12 @@ struct Thread {
     Block *block;
     int index;
     Operation waiting;
-    Site site;                // of the instruction it waits at
-    std::vector<Copy> copies; // asynchronous copies issued and not yet waited for
-    std::vector<u32> groups;  // for each committed group: how many of `copies` belong to it
+    Site site;                       // of the instruction it waits at
+    std::vector<Copy> copies;        // asynchronous copies issued and not yet waited for
+    std::vector<u32> groups;         // for each committed group: how many of `copies` belong to it
+    std::vector<TensorStore> stores; // issued, and not yet waited for
+    std::vector<u32> store_groups;
+    std::vector<u32> unfenced; // atoms of shared memory it has stored to since its last proxy fence
     int lane() const { return index % WARP; }
     int warp() const { return index / WARP; }
 };
@@ -196,12 +200,6 @@ struct Block {
     std::map<int, Known> known; // by block
 };
 
-// The barrier of a cluster: threads that wait there, and how many have left their blocks.
-struct ClusterMeeting {
-    std::vector<Thread *> waiting;
-    int left;
-};
-
 struct Machine {
     const Request *request;
     Report *report;
@@ -224,6 +222,7 @@ extern Thread *current;
 void check_time();
 void yield_now();
 void touch_atoms(u32 address, int bytes, int line);
+void change_atoms(u32 address, int bytes, int line);
 
 inline u64 &count(int counter) {
     return machine.report->counter[counter];

@@ -42,6 +42,19 @@ DEVICE void cluster_barrier(CALLER) {
         return (blocks);                                                                                               \
     }                                                                                                                  \
     KERNEL(name, Params, threads, min_blocks)
+DEVICE void store_tensor(const TensorMap &map, sptr<u8> from, const i32 (&at)[5], CALLER) {
+    emulator::store_tensor(&map, from.address, at, file, line);
+}
+DEVICE void store_tensor_commit() {
+    emulator::store_tensor_commit();
+}
+template <int N>
+DEVICE void store_tensor_wait() {
+    emulator::store_tensor_wait(N);
+}
+DEVICE void proxy_fence() {
+    emulator::proxy_fence();
+}
 DEVICE void wgmma_fence(CALLER) {
     emulator::group_fence(file, line);
 }

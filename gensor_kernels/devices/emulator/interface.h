@@ -69,6 +69,10 @@ void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line);
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
                  int line);
+void store_tensor(const void *map, u32 from, const int *at, const char *file, int line);
+void store_tensor_commit();
+void store_tensor_wait(int groups);
+void proxy_fence();
 void group_fence(const char *file, int line);
 void group_commit(const char *file, int line);
 void group_wait(int groups, const char *file, int line);

@@ -108,6 +108,7 @@ inline void shadow_write(u32 address, int bytes, bool in_flight, int line) {
     if (bytes < shadow.granule)
         refine(shadow, bytes);
     touch_atoms(address, bytes, line);
+    change_atoms(address, bytes, line);
     const char *what = in_flight ? "the asynchronous copy" : "the write";
     u64 time = now();
     u32 first = (address - SHARED_BASE) >> shadow.log2, cells = bytes >> shadow.log2;

@@ -30,7 +30,7 @@ static u32 swizzled(u32 address) {
 }
 
 // Where `count` elements from element `at` on lie in global memory; null where one lies outside.
-static const unsigned char *source(const TensorCopy &copy, const int *at, u32 count) {
+static unsigned char *element(const TensorCopy &copy, const int *at, u32 count, Access access = LOAD) {
     const TensorMap &map = *(const TensorMap *)copy.map;
     u64 address = map.base + (u64)at[0] * map.element;
     bool inside = at[0] >= 0 && (u32)at[0] + count <= map.extent[0];
@@ -38,7 +38,7 @@ static const unsigned char *source(const TensorCopy &copy, const int *at, u32 co
         inside = inside && at[i] >= 0 && (u32)at[i] < map.extent[i];
         address += (u64)at[i] * map.stride[i - 1];
     }
-    return inside ? check_global(address, (int)(count * map.element), LOAD, copy.file, copy.line) : nullptr;
+    return inside ? check_global(address, (int)(count * map.element), access, copy.file, copy.line) : nullptr;
 }
 
 static int last_of_box(const TensorMap &map, int axis) {
@@ -87,10 +87,10 @@ static void deliver_row(Block &block, const TensorCopy &copy, u32 row, const int
         unsigned char *to = block.shared + (where - SHARED_BASE);
         int at[5] = {first[0] + (int)column, first[1] + copy.moved[0], first[2] + copy.moved[1], first[3], first[4]};
         if (at[0] + (int)each <= (int)map.extent[0])
-            place(to, source(copy, at, each), 16);
+            place(to, element(copy, at, each), 16);
         else
             for (u32 i = 0; i < each; ++i, ++at[0])
-                place(to + i * map.element, source(copy, at, 1), map.element);
+                place(to + i * map.element, element(copy, at, 1), map.element);
         if (map.rounded)
             round_to_tf32(to, 16);
     }

@@ -1,0 +1,72 @@
+// From the sums of a warpgroup to C by tensor copies (STORE_COPIES 1): finished outputs of a warp lie in shared memory
+// as boxes of 16 rows by 128 bytes, swizzled as copies want them. A warp has two boxes, of which one is written while
+// the other one leaves; the last ones of a tile leave while the next tile is multiplied. Past the edges of C nothing is
+// stored, which is what its map is for. Only the epilogue's operands are read by narrow accesses.
+#pragma once
+#include "warp_outputs.cuh"
+#include "wgmma_ring.cuh"
+
+constexpr int BOX_COLUMNS = 128 / (int)sizeof(OUT_TYPE), BOX_BYTES = 16 * 128;
+// Batches of a row of sums, and of a box.
+constexpr int ROW_BATCHES = BLOCK_N / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
+static_assert(BOX_BATCHES * BATCH_FRAGMENTS * 8 == BOX_COLUMNS, "A box is whole batches.");
+
+// Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile
+// none is.
+DEVICE void free_box(bool first) {
+    if ((thread_index() & 31) == 0) {
+        if (first)
+            store_tensor_wait<0>();
+        else
+            store_tensor_wait<1>();
+    }
+    warp_barrier();
+}
+
+// Fragments from number `first` of a box on, of 8 columns each.
+template <int COUNT>
+DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
+    const int lane = thread_index() & 31;
+    UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
+        const int row = (lane >> 2) + 8 * half;
+        Vec<4> pair;
+        pair.set(0, finished<OUT_TYPE>(params, values[4 * j + 2 * half]));
+        pair.set(1, finished<OUT_TYPE>(params, values[4 * j + 2 * half + 1]));
+        store_shared(box + (row * 128 + ((first + j) ^ (row & 7)) * 16 + (lane & 3) * 4), pair);
+    }
+}
+
+DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column) {
+    proxy_fence();
+    warp_barrier();
+    if ((thread_index() & 31) == 0) {
+        const i32 at[5] = {column, row, tile.batch.index[2], tile.batch.index[1], tile.batch.index[0]};
+        store_tensor(params.c_map, box, at);
+        store_tensor_commit();
+    }
+}
+
+DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
+    const int warp = thread_index() >> 5;
+    const sptr<u8> boxes = shared_base() + (SLABS + (warp - 4) * 2 * BOX_BYTES);
+    row += tile.row + (warp & 3) * 16;
+    ROLLED for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
+        ACC_TYPE values[BATCH_FRAGMENTS * 4];
+        take_batch<ROW_BATCHES>(sums, i, values);
+        const int top = row + i / ROW_BATCHES * 64, left = tile.column + i % ROW_BATCHES * BATCH_FRAGMENTS * 8;
+        run_steps<0, OUT_TYPE, WIDTH>(params, tile.batch, values, DirectPlacement{top, left});
+        const int part = i % BOX_BATCHES;
+        const sptr<u8> box = boxes + i / BOX_BATCHES % 2 * BOX_BYTES;
+        if (part == 0)
+            free_box(i == 0);
+        fill_box(params, box, part * BATCH_FRAGMENTS, values);
+        if (part == BOX_BATCHES - 1)
+            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8);
+    }
+}
+
+// Before a warp leaves: its shared memory must stay until the copies have read it.
+DEVICE void leave_boxes() {
+    if ((thread_index() & 31) == 0)
+        store_tensor_wait<0>();
+}

@@ -1,0 +1,94 @@
+"""How results of contraction_wgmma leave: from registers, through slabs, as boxes by copies (wgmma_store.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..operators.geometry import Geometry
+from .extents import Extents, extents
+from .family import Coordinate, Part, Values
+from .tensor_maps import TensorMap, operand_extents, readable
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of BOX_COLUMNS.
+DIRECT, STAGED, COPIED = (0, 1, 3)
+BOX_COLUMNS, BOX_ROWS, BOX_BYTES = 64, 16, 2048
+
+
+def route(given: Coordinate, e: Extents) -> Coordinate:
+    """The coordinate of the ways out."""
+    if not stores_copies(e):
+        return given
+    doc = "1: C leaves through shared memory; 3: from there by tensor copies"
+    return given._replace(values=(DIRECT, STAGED, COPIED), doc=doc)
+
+
+def copies(v: Mapping[str, Any]) -> Any:
+    """Whether results of a Program leave by copies."""
+    return v["epilogue_staged"] == COPIED
+
+
+def constants(v: Mapping[str, int]) -> dict[str, int | str]:
+    """Macro bindings of copies."""
+    return {"EPILOGUE_STAGED": DIRECT, "STORE_COPIES": 1} if copies(v) else {}
+
+
+def maps(v: Mapping[str, int], e: Extents) -> tuple[TensorMap, ...]:
+    """How boxes of C are copied."""
+    return (TensorMap("c", False, e.bytes_c, BOX_ROWS),) if copies(v) else ()
+
+
+def writes(workload: Workload, geometry: Geometry) -> bool:
+    """Whether copies can store c: where they never do, it can lie anywhere."""
+    sizes, e = operand_extents(geometry), extents(workload)
+    return not stores_copies(e) or readable(geometry.c, sizes["c"], False, e.bytes_c)
+
+
+def slab_columns(block_n: Any, persistent: Any) -> Any:
+    """Columns of C that pass through a warp's slab at a time."""
+    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
+    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of the slabs of the staged epilogue, 16 rows of 4-byte words per warp, or of two boxes of copies."""
+    columns = slab_columns(v["block_n"], v["persistent"])
+    way = v["epilogue_staged"]
+    return 4 * v["consumers"] * ((way == STAGED) * 64 * columns + (way == COPIED) * 2 * BOX_BYTES)
+
+
+def stores_copies(e: Extents) -> bool:
+    """Whether results can leave by tensor copies: 16-bit ones in rows of whole 16 bytes."""
+    return e.bytes_c == 2 and e.unit["c"] == "n" and e.align["c"] >= 16
+
+
+def store_parts(e: Extents) -> tuple[Part, ...]:
+    """Slabs, and what stores cost."""
+
+    def store(v: Values) -> dict[str, np.ndarray]:
+        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, v["split_k"] > 1
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        columns = slab_columns(v["block_n"], v["persistent"])
+        box = ~split & (v["vector_c"] == 16) & (v["block_n"] % BOX_COLUMNS == 0)
+        lines = np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
+        # A slab is written and read once, in words; a box is written by stores of pairs, and read by a copy.
+        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * 2 / 128, 0.0))
+        return {
+            "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
+            # Those of pairs need neither predicates nor addresses: a quarter of the instructions.
+            "stores": np.where(copied, 1 / 256, size / (width * 32.0)),
+            "store_lines": np.where(copied, 4.0, lines),
+            "staging_clocks": v["block_n"] * staging,
+        }
+
+    return (
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
+    )
