@@ -57,7 +57,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         "rows.cu": {"barrier"},
     }
     known["gemv.cu"] = {"barrier"}
-    known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES}
+    known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
     known["contraction_aligned.cu"] = known["contraction_wgmma.cu"]
     known["winograd.cu"] = ALL - {"warp_barrier"}
     known["contraction_packed.cu"] = ALL | FLAGS
@@ -96,7 +96,7 @@ def named(group: str, name: str) -> Configuration:
             "wgmma",
             (
                 *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
-                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies"),
+                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream"),
             ),
         ),
         ("attention cp.async", ("narrow", "split", "boolean mask")),
@@ -112,6 +112,8 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
         assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
     elif group == "packed":  # no norm, no parts of floats: their barriers are reached in other groups
         assert {function for function, _ in unreached} == {"barrier"} and len(unreached) == 3
+    elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
+        assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
     else:
         assert unreached == []
     orderings = [each for each in work if not each[1].site.is_guard]

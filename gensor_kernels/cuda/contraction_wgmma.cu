@@ -15,13 +15,14 @@
 //     i32 and i8. E = bytes of A_STORED; E != 2: A_LAYOUT 0 and B_LAYOUT 0
 //   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
 //   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
+//   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
-//     least 32 fewer, with PERSISTENT 64
+//     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, BLOCK_N % 64 == 0; c and its strides are
 //     multiples of 16 bytes
@@ -83,6 +84,9 @@
 #ifndef PERSISTENT
 #define PERSISTENT 0 // 1: blocks walk tiles; 2: warpgroups take these in turn
 #endif
+#ifndef STREAM
+#define STREAM 0 // 1: blocks share the steps of all tiles evenly, see stream_k.cuh; they must all be resident
+#endif
 #ifndef CLUSTER
 #define CLUSTER 0 // 1: pairs of blocks side by side along m share tiles of B; 2: along n, tiles of A
 #endif
@@ -123,6 +127,8 @@ static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && Ti
               "An image's channels are contiguous.");
 static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
+static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == WINDOW_NONE),
+              "A stream's blocks walk shares of a plain product.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && BLOCK_N % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
@@ -139,7 +145,8 @@ static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT ? 64 : 32) <= (ENTRY > 240 ? 255 : TAKEN),
+static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) <=
+                  (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 
 DEVICE void compute_tiles(const MappedParams &params) {

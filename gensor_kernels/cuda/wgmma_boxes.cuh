@@ -64,9 +64,3 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
             send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8);
     }
 }
-
-// Before a warp leaves: its shared memory must stay until the copies have read it.
-DEVICE void leave_boxes() {
-    if ((thread_index() & 31) == 0)
-        store_tensor_wait<0>();
-}

@@ -36,6 +36,12 @@ DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
     }
 }
 
+// Before a warp leaves: its shared memory must stay until copies have read it.
+DEVICE void leave_boxes() {
+    if (STORE_COPIES && (thread_index() & 31) == 0)
+        store_tensor_wait<0>();
+}
+
 #if STORE_COPIES
 #include "wgmma_boxes.cuh"
 #elif EPILOGUE_STAGED

@@ -1,9 +1,11 @@
 // Which tiles of C a block computes: one, or with PERSISTENT every grid_size()-th from its own number on. The ring goes
 // on from tile to tile, so tiles of A and B are on their way while results leave. The blocks of a cluster have tiles
-// side by side, which are counted as one; what lies past the edges of C is computed from zeros, and not stored.
+// side by side, which are counted as one; what lies past the edges of C is computed from zeros, and not stored. With
+// STREAM it walks shares of tiles.
 #pragma once
 #include "wgmma_requests.cuh"
 #include "wgmma_store.cuh"
+#include "wgmma_stream.cuh"
 
 DEVICE Tile tile_of(const Params &params, u32 number) {
     Tile tile = decode_tile<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N>(params, BLOCK_K, number);
@@ -16,7 +18,7 @@ DEVICE Tile tile_of(const Params &params, u32 number) {
 
 // act(tile, how many came before) for each of the block's tiles.
 template <class Act>
-DEVICE void each_tile(const Params &params, Act act) {
+DEVICE void walk_tiles(const Params &params, Act act) {
     const u32 first = (u32)block_index() / PEERS;
 #if PERSISTENT
     const u32 count = tile_count(params);
@@ -31,10 +33,29 @@ DEVICE void each_tile(const Params &params, Act act) {
 #endif
 }
 
+#if STREAM
+DEVICE void produce_tiles(const MappedParams &params) {
+    Turn turn;
+    each_tile(params, [&](const Tile &tile, const TileShare &) { produce(params, tile, turn); });
+}
+
+DEVICE void multiply_tiles(const MappedParams &params) {
+    const int row = (thread_index() / 128 - 1) * 64 * TILES_M;
+    Turn turn;
+    each_tile(params, [&](const Tile &tile, const TileShare &share) {
+        Sums sums = {};
+        consume(sums, steps_of(params, tile).count, row, turn);
+        if (joined_by_warp(params, share, sums))
+            finish_group(params, tile, row, sums);
+    });
+    leave_boxes();
+}
+
+#else
 // One thread requests the steps of all tiles.
 DEVICE void produce_tiles(const MappedParams &params) {
     Turn turn;
-    each_tile(params, [&](const Tile &tile, int) { produce(params, tile, turn); });
+    walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn); });
 }
 
 // A warpgroup multiplies its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th one: then the results of
@@ -42,7 +63,7 @@ DEVICE void produce_tiles(const MappedParams &params) {
 DEVICE void multiply_tiles(const MappedParams &params) {
     const int group = thread_index() / 128 - 1, row = ALTERNATING ? 0 : group * 64 * TILES_M;
     Turn turn;
-    each_tile(params, [&](const Tile &tile, int before) {
+    walk_tiles(params, [&](const Tile &tile, int before) {
         const int steps = steps_of(params, tile).count;
         if (ALTERNATING && before % CONSUMERS != group) {
             cover("another_group");
@@ -56,7 +77,6 @@ DEVICE void multiply_tiles(const MappedParams &params) {
         leave_ring();
         finish_group(params, tile, row, sums);
     });
-#if STORE_COPIES
     leave_boxes();
-#endif
 }
+#endif

@@ -33,6 +33,7 @@ class ContractionAligned(ContractionWgmma):
     name = "contraction_aligned"
     abi = 2
     source = "contraction_aligned.cu"
+    streams = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Products of which tensor copies cannot read an operand."""

@@ -14,6 +14,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
+from . import stream_k, wgmma_stream
 from . import wgmma_clusters as clusters
 from . import wgmma_parts as parts
 from . import wgmma_stores as stores
@@ -42,7 +43,8 @@ class ContractionWgmma(ContractionFamily):
     name = "contraction_wgmma"
     abi = 3
     source = "contraction_wgmma.cu"
-    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
+    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
+    streams = True
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -90,6 +92,7 @@ class ContractionWgmma(ContractionFamily):
             stores.route(route, extents(workload)),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
+            *(wgmma_stream.coordinate(extents(workload)) if self.streams else ()),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -100,7 +103,7 @@ class ContractionWgmma(ContractionFamily):
         """The rules of contraction_wgmma.cu."""
         c = columns
         ok = (c["fits_groups"] * c["fits_turns"] * c["fits_sums"] * c["fits_store"]) > 0
-        return ok & shared.common_legal(c, arch, c["warps"], self._memory(c))
+        return ok & wgmma_stream.legal(c, arch) & shared.common_legal(c, arch, c["warps"], self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
@@ -112,7 +115,7 @@ class ContractionWgmma(ContractionFamily):
             "stages": np.clip(fitting, 2, 5),
             "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
             "epilogue_staged": like,
-            **shared.default_epilogue(like),
+            **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(columns, arch) * like},
         }
 
     @staticmethod
@@ -145,7 +148,9 @@ class ContractionWgmma(ContractionFamily):
             ahead=c["ahead"],
             behind=c["behind"],
         )
-        return clusters.clustered(assemble(c, extents(workload), arch, facts, loop), c)
+        e = extents(workload)
+        terms = clusters.clustered(assemble(c, e, arch, facts, loop), c)
+        return stream_k.streamed(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
 
     # ---- one Program
 
@@ -166,7 +171,7 @@ class ContractionWgmma(ContractionFamily):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
         walking = {"next_tile", "another_group"} if program["persistent"] == parts.IN_TURNS else {"next_tile"}
-        own = {"refill"} | (walking if program["persistent"] else set())
+        own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         return (super().branches(program, workload) - without) | own | windows.branches(workload)
 
@@ -199,8 +204,13 @@ class ContractionWgmma(ContractionFamily):
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {"A_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
-        own |= stores.constants(dict(program.values))
+        own |= stores.constants(dict(program.values)) | stream_k.constants(program)
         return own | walking | window | {"CONSUMERS": program["consumers"]}
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """See wgmma_stream."""
+        own, zero = super().workspace(program, workload)
+        return own + wgmma_stream.workspace_bytes(program, extents(workload)), zero
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
@@ -212,6 +222,7 @@ class ContractionWgmma(ContractionFamily):
         walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
         blocks = clusters.blocks(p)
         grid = e.batch * p["split_k"] * -(-e.m // tile["m"]) * -(-e.n // tile["n"]) * blocks
+        grid = stream_k.blocks_of(program) or grid
         return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
 
 

@@ -13,7 +13,7 @@ from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
 from .wgmma_clusters import cluster_parts
-from .wgmma_stores import store_parts
+from .wgmma_stores import copies, store_parts
 from .wgmma_windows import taps
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ CONSUMERS = (1, 2, 3)
 PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
-#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles.
+#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Registers ptxas wants beside the sums of one product, of those at entry: others need not have changed hands then.
 PRODUCT_REGISTERS = 26
@@ -185,10 +185,10 @@ def _registers(kind: Kind, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         wanted = (tiles + kind.promoted) * v["block_n"] // 2
-        wanted = wanted + np.where(v["persistent"] > 0, WALKING_REGISTERS, OTHER_REGISTERS)
+        wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         fits = (wanted <= most) & (v["block_n"] // 2 + PRODUCT_REGISTERS <= entry)
         return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": fits}
 
-    return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent"), function)
+    return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged"), function)

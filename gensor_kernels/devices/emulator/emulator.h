@@ -163,16 +163,17 @@ struct Shadow {
 // Who stored to a word of global memory, and when.
 struct Stored {
     int block, thread;
-    u32 epoch;
+    u64 time; // as in now()
     int line;
     u64 tick;
 };
 
-// What a block knows of another one: what its thread `giver` did before `tick`, and what all did in epochs before
-// `epoch`. Its thread `taker` knows it since the epoch `since`, the others after that.
+// What a block knows of another one: what its thread `giver` did before `tick`, what the warp of that had done before
+// its last barrier and what all did before the block's, as of the time `given`. Its thread `taker` knows it since the
+// time `taken`, the others behind a barrier.
 struct Known {
     int giver, taker;
-    u32 epoch, since;
+    u64 given, taken;
     u64 tick;
 };
 
@@ -197,7 +198,7 @@ struct Block {
     unsigned char *shared;
     Shadow shadow;
     Async async;
-    std::map<int, Known> known; // by block
+    std::map<std::pair<int, int>, Known> known; // by block, and warp that took its flag
 };
 
 struct Machine {

@@ -1,6 +1,7 @@
 // Flags in global memory, by which blocks that run at the same time wait for one another. What a thread stored before
-// it gives a flag, and what its block stored before its last barrier, is seen by who takes it, and by his block behind
-// the next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here relies on that.
+// it gives a flag, and what its warp or block stored before their last barrier, is seen by who takes it, and by his
+// warp or block behind their next barrier (memory.h: sees). Knowledge is not handed on to third blocks: no kernel here
+// relies on that.
 #pragma once
 #include "scheduler.h"
 
@@ -26,7 +27,7 @@ void give_flag(u64 address, u64 value, const char *file, int line) {
         fault(INVALID, "the flag at %s line %d is given again before it is taken", file, line);
     word = value;
     flag.given = true, flag.block = current->block->index;
-    flag.known = Known{current->index, 0, current->block->epoch, 0, ++machine.ticks};
+    flag.known = Known{current->index, 0, now(), 0, ++machine.ticks};
     for (Thread *thread : flag.waiting)
         set_ready(*thread->block, thread->warp(), 1u << thread->lane());
     flag.waiting.clear();
@@ -44,8 +45,8 @@ void take_flag(u64 address, u64 value, const char *file, int line) {
     if (!flag.given)
         return; // what lay there looked like it: nothing is known of anybody
     flag.given = false;
-    flag.known.taker = current->index, flag.known.since = current->block->epoch;
-    current->block->known[flag.block] = flag.known;
+    flag.known.taker = current->index, flag.known.taken = now();
+    current->block->known[{flag.block, current->warp()}] = flag.known;
 }
 
 } // namespace emulator

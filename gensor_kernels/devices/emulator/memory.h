@@ -11,19 +11,27 @@ inline int width_index(int bytes) {
 
 enum Access { LOAD, STORE, LOAD_WRITTEN };
 
-// May the current thread see what was stored? Blocks know of one another by flags only; threads of a block by its
-// barrier.
+// Is what a thread did at a time ordered before this time of another thread of its block, by a barrier of either kind?
+inline bool behind_barrier(int thread, u64 time, int other, u64 later) {
+    return block_epoch(time) < block_epoch(later) || (thread / WARP == other / WARP && time < later);
+}
+
+// May the current thread see what was stored? Blocks know of one another by flags only; threads of a block by barriers.
 inline bool sees(const Stored &stored) {
     const Block &own = *current->block;
     if (stored.block == own.index)
-        return stored.thread == current->index || stored.epoch < own.epoch;
-    auto found = own.known.find(stored.block);
-    if (found == own.known.end())
-        return false;
-    const Known &known = found->second;
-    if (known.taker != current->index && known.since >= own.epoch)
-        return false;
-    return stored.epoch < known.epoch || (stored.thread == known.giver && stored.tick < known.tick);
+        return stored.thread == current->index || behind_barrier(stored.thread, stored.time, current->index, now());
+    for (auto each = own.known.lower_bound({stored.block, 0}); each != own.known.end(); ++each) {
+        const Known &known = each->second;
+        if (each->first.first != stored.block)
+            break;
+        if (known.taker != current->index && !behind_barrier(known.taker, known.taken, current->index, now()))
+            continue;
+        if ((stored.thread == known.giver && stored.tick < known.tick) ||
+            behind_barrier(stored.thread, stored.time, known.giver, known.given))
+            return true;
+    }
+    return false;
 }
 
 // Marks bytes of a writable buffer as stored to. A second store, or an ordinary load after a store, in one launch is a
@@ -52,7 +60,7 @@ inline void note_global(int index, u64 offset, int bytes, Access access, const c
         return;
     word |= mask;
     for (u64 at = offset / 4; at < (offset + bytes + 3) / 4 && !storers.empty(); ++at)
-        storers[at] = Stored{current->block->index, current->index, current->block->epoch, line, machine.ticks};
+        storers[at] = Stored{current->block->index, current->index, now(), line, machine.ticks};
 }
 
 [[noreturn]] __attribute__((noinline)) inline void report_outside(u64 address, int bytes, bool store, const char *file,
