@@ -68,7 +68,7 @@ def test_sums_of_a_warp_are_ordered_by_its_barriers(before):
     source = streamed().source()
     assert source.count(before) == 1
     broken = build(source.replace(before, before.replace("warp_barrier();", "")))
-    with pytest.raises(Failure, match="race|uninitialised"):
+    with pytest.raises(Failure, match=r"race|uninitialised"):
         for order in ("forward", "reverse"):
             problem = Problem(Case("any", HALF.with_sizes(m=136, n=72, k=584)), 7)
             problem.run(streamed(), broken, copies="late", order=order)
