@@ -27,7 +27,7 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("pair along m", nt, cluster=1, block_n=16, stages=2),
         _made("pair along n, walking", nt, cluster=2, persistent=1, block_n=16, stages=2),
         _made("stored by copies", nt, persistent=1, block_n=192, stages=2, epilogue_staged=3),
-        _made("stream", nt, persistent=1, block_n=16, stages=2, stream=8),
+        _made("stream", tn, persistent=1, stages=2, stream=8),
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _made("compiled epilogue", fused, block_n=16, stages=2),
