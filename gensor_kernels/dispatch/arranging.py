@@ -42,7 +42,11 @@ class _Product:
         """The Layout with operands of these strides; None where kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
-            return None if found is None else Layout(False, *windows(found, a, b, self.out), labels=found.result, summed=found.k.labels)
+            return (
+                None
+                if found is None
+                else Layout(False, *windows(found, a, b, self.out), labels=found.result, summed=found.k.labels)
+            )
         free = fit(self.groups, a, b, None, self.extents, self.units)
         if free is None:
             return None

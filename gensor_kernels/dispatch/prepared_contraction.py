@@ -61,9 +61,7 @@ def behind(
     return found[0]
 
 
-def _behind(
-    runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any
-) -> Behind | None:
+def _behind(runtime: Runtime, form: Any, a: Any, b: Any, before: Sequence[Operation], dtype: Any) -> Behind | None:
     arrays = [step.operand for step in before if step.operand is not None]
     if not before or "c" in (a.dtype.kind, b.dtype.kind):
         return None

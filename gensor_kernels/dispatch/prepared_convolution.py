@@ -63,7 +63,9 @@ class PreparedConvolution(Convolution):
             raise Staged(*staged.copies, *copies) from None
         if any(copies):
             raise Staged(None, None, *copies)
-        workload = self.declared.from_views(before.names, found.workload, [view for view in vectors if view is not None])
+        workload = self.declared.from_views(
+            before.names, found.workload, [view for view in vectors if view is not None]
+        )
         return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
     def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:

@@ -12,9 +12,7 @@ from .pairs import pair
 
 
 @adopting
-def einsum(
-    *operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None
-) -> Any:
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None) -> Any:
     """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
 
     `einsum(subscripts, *operands)` or `einsum(operand0, sublist0, operand1, sublist1, ..., [output])`. Subscripts,
@@ -33,7 +31,13 @@ def einsum(
 
     Raises ValueError for subscripts and shapes that do not fit, TypeError for an `optimize` nobody knows.
     """
-    if len(operands) == 3 and type(operands[0]) is str and type(optimize) is bool and conjugate == () and prologue is None:
+    if (
+        len(operands) == 3
+        and type(operands[0]) is str
+        and type(optimize) is bool
+        and conjugate == ()
+        and prologue is None
+    ):
         runtime = current_runtime()
         text, a, b = operands
         is_array = runtime.device.is_array

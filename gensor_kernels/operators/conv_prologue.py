@@ -96,8 +96,8 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """A convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte aligned
-    addresses."""
+    """A convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte
+    aligned addresses."""
     listed = tuple(names)
     vector = contiguous((convolution.size["c"],), dtype or convolution.dtype["x"])
     return from_views(listed, convolution, [vector] * prologue.vectors_of(listed))

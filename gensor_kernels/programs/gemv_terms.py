@@ -56,7 +56,9 @@ def _issue(c: Columns, e: Extents, s: Shape) -> np.ndarray:
     reads = c["small"] * np.where(by_columns, 1, c["items"]) * np.maximum(run / words, 1.0)
     stage = s.x_loads * (12.0 + s.x_elements * (convert + 1.0 / np.minimum(s.x_elements, words)))
     if e.prologue:
-        stage = stage + s.x_loads * (s.x_elements * element_issue(e.prologue, e.element) + len(e.prologue.vectors) * (3.0 + s.x_elements))
+        stage = stage + s.x_loads * (
+            s.x_elements * element_issue(e.prologue, e.element) + len(e.prologue.vectors) * (3.0 + s.x_elements)
+        )
     pieces = c["small"] * c["items"] * (c["vector"] / s.x_elements)
     direct = pieces * (3.0 + convert * s.x_elements)
     return 12.0 + weights + np.where(shared, reads + stage + 6.0, direct)

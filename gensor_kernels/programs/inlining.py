@@ -79,7 +79,9 @@ def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarra
     """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
     e = extents(workload)
     _, along = _width(c, e)
-    return c["inlined"] * (ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0)
+    return c["inlined"] * (
+        ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0
+    )
 
 
 def vector_words(vectors: Sequence[tuple[str, int]], along: np.ndarray) -> np.ndarray:
