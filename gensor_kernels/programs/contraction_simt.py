@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Global loads per thread, operand and step.
 MOST_LOADS = 32
+#: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
+SAVED = 4.2
 _WARPS = 33
 
 
@@ -189,7 +191,7 @@ class ContractionSimt(ContractionFamily):
             clocks = clocks + loads * load_clocks(c, workload, operand)
             registers = registers + self._held(c, workload, operand, inner, outer)
             if operand == extents(workload).window:
-                issue = issue + window_issue(*_entries(workload, operand, inner, outer), c[MASKED])
+                issue = issue + window_issue(*_entries(workload, operand, inner, outer), c[MASKED], SAVED)
             if operand == e.prepared:
                 issue = issue + inlining.issue(c, workload, *_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
