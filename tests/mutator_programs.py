@@ -110,7 +110,7 @@ def window_configurations() -> list[Configuration]:
                 **single, staged=1),
         _window("sliding, idle copiers", convolution(14, 9, 5, dtype="int8", **planes), block_c=2, block_h=6,
                 block_w=32, thread_w=4, vector_a=1, vector_c=4, staged=1),
-        _window("channels, prologue", behind, block_c=16, block_h=4, block_w=8, thread_h=2, thread_w=2, window=3311),
+        _window("channels, prologue", behind, block_c=16, block_h=8, block_w=8, thread_h=2, thread_w=2, window=3311),
         _window("planes, any, prologue", planar, block_c=2, block_h=4, block_w=4, **single),
         _window("staged, prologue", planar, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
         _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,

@@ -35,7 +35,8 @@ def einsum(
     text, operands = written_as(runtime, arguments)
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if prologue is not None and len(operands) == 2:
-        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), *operands, prologue, dtype)
+        a, b = operands
+        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
     if prologue is not None and operands:
         operands[0] = in_front(runtime, operands[0], prologue)
     if len(operands) == 1:
