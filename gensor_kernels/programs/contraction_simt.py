@@ -47,7 +47,7 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 4
+    abi = 5
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,

@@ -44,7 +44,7 @@ class Window(Family):
     """Reductions over a sliding window, channel by channel."""
 
     name = "window"
-    abi = 1
+    abi = 2
     source = "window.cu"
     names = (
         *("level", "block_c", "block_h", "block_w"),
