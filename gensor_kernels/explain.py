@@ -69,6 +69,9 @@ def _asked(function: Callable[..., Any], args: Any, keywords: Any) -> Explanatio
         return _product(runtime, resolve(a, b, out, steps, dtype, runtime.precision(precision)), a, b, out)
     from .dispatch.calls import choose, idle_plan
 
+    if found.kind == "contraction":
+        form, a, b, dtype = found.arguments
+        return _pair(runtime, form, a, b, dtype=dtype)
     base, inputs, out, steps = found.arguments
     idle = idle_plan(base, inputs, steps)
     if idle is not None:
@@ -144,7 +147,9 @@ def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, stag
 # ---- contractions
 
 
-def _tensordot(runtime: Runtime, a: Any, b: Any, axes: Any = 2) -> Explanation:
+def _tensordot(runtime: Runtime, a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Explanation:
+    if prologue is not None:
+        return _asked(tensordot, (a, b, axes), {"prologue": prologue})
     return _pair(runtime, tensordot_form(axes), a, b)
 
 
@@ -161,12 +166,23 @@ def _named(name: str, vectors: bool = False) -> Callable[..., Explanation]:
 
 
 def _einsum(
-    runtime: Runtime, *arguments: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()
+    runtime: Runtime,
+    *arguments: Any,
+    dtype: Any = None,
+    optimize: Any = False,
+    conjugate: Any = (),
+    prologue: Any = None,
 ) -> Explanation:
     from .dispatch.chains import flags_of, outlined, parsed, strategy_of, walked, written_as
     from .dispatch.forms import einsum_form
+    from .dispatch.prepared import checked, listed
 
     text, operands = written_as(runtime, arguments)
+    if prologue is not None and len(operands) == 2:
+        keywords = {"dtype": dtype, "optimize": optimize, "conjugate": conjugate, "prologue": prologue}
+        return _asked(einsum, arguments, keywords)
+    if prologue is not None and operands:
+        checked(runtime, operands[0], listed(prologue))
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if len(operands) == 1:
         parsed(text, operands)

@@ -38,7 +38,7 @@ def _orders(
         if single and "layout" in more:
             own, word = values | single, {"dtype": "float32", "math": "tf32"}
         given = workload(n=2, h=9, w=8, c=2 * c, k_out=2 * c, r=3, s=3, **word, **more)  # type: ignore[arg-type]
-        ways = {"split_k": 2 if name == "first" else 1} | ({} if group == "simt" else {"masked": int(name == "first")})
+        ways = {"split_k": 2 if name == "first" else 1, "masked": int(name == "first")}
         return Configuration(f"conv {name}", group, arch, given, own | ways)
 
     def behind(given: Configuration) -> Configuration:

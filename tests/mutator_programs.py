@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gensor_kernels.operators.attention import workload as attention
+from gensor_kernels.operators.depthwise_prologue import workload as before_depthwise
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.matmul_prologue import workload as prepared
@@ -92,6 +93,8 @@ def window_configurations() -> list[Configuration]:
     integers = pool("max_pool2d", 14, 33, 3, stride_h=2, stride_w=1, dtype="int8", epilogue="relu", **padded())
     small = pool("avg_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
     maximum = pool("max_pool2d", 14, 9, 3, stride_h=1, stride_w=1, **planes)
+    behind = before_depthwise(("mul", "bias", "sigmoid"), depthwise)
+    planar = before_depthwise(("bias", "sigmoid"), convolution(14, 9, 3, **planes))
     return [
         _window("channels", depthwise, **pixels | {"block_h": 8, "block_w": 8}, thread_h=2, thread_w=2, window=3311),
         _window("channels, any", depthwise, **pixels),
@@ -107,6 +110,9 @@ def window_configurations() -> list[Configuration]:
                 **single, staged=1),
         _window("sliding, idle copiers", convolution(14, 9, 5, dtype="int8", **planes), block_c=2, block_h=6,
                 block_w=32, thread_w=4, vector_a=1, vector_c=4, staged=1),
+        _window("channels, prologue", behind, block_c=16, block_h=8, block_w=8, thread_h=2, thread_w=2, window=3311),
+        _window("planes, any, prologue", planar, block_c=2, block_h=4, block_w=4, **single),
+        _window("staged, prologue", planar, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
         _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,
                 epilogue_fixed=1),
     ]  # fmt: skip

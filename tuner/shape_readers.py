@@ -6,7 +6,7 @@ import re
 
 from gensor_kernels import shape_row
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import attention, conv, conv_prologue, depthwise, operator, pooling
+from gensor_kernels.operators import attention, conv, conv_prologue, depthwise, depthwise_prologue, operator, pooling
 from gensor_kernels.operators import rows_views as rows
 from gensor_kernels.operators.sum_of_products import SumOfProducts
 from gensor_kernels.operators.workload import Workload
@@ -32,7 +32,9 @@ def convolution(line: Line) -> Read:
         sizes["groups"] = sizes["c"]
     try:
         if op != "conv2d_transpose" and sizes["groups"] == sizes["c"] == sizes["k_out"]:
-            return Read(_depthwise(line, sizes, layout, types))
+            workload = _depthwise(line, sizes, layout, types)
+            listed = before(line)
+            return Read(depthwise_prologue.workload(listed, workload) if listed else workload)
         workload = conv.workload(
             **sizes,
             layout=layout,
@@ -48,8 +50,6 @@ def convolution(line: Line) -> Read:
         raise line.fail("op", str(error)) from None
     listed = before(line)
     if listed:
-        if workload.operator != "conv2d":
-            raise UnsupportedError(f"no operator of this version has a prologue in front of {workload.operator}")
         workload = conv_prologue.workload(listed, workload)
     return Read(types.accumulated(workload))
 

@@ -89,9 +89,12 @@ def _plain(workload: Workload, declared: Operator) -> Cuts:
     size, stages = workload.size, declared.stages(workload.size)
     free = [name for name in size if name not in declared.parameters and all(_is_free(name, s) for s in stages)]
     extents = {item.name: item.extents for stage in stages for item in (*stage.tensors, stage.output)}
+    vector = extents[declared.names[0]][-1:]  # of a prologue: along the last axis of what it is applied to
 
     def part(ranges: Ranges) -> Part:
-        slices = {name: tuple(_slice(ranges, extent) for extent in extents.get(name, ())) for name in declared.names}
+        slices = {
+            name: tuple(_slice(ranges, extent) for extent in extents.get(name, vector)) for name in declared.names
+        }
         return Part(workload.with_sizes(**{name: end - start for name, (start, end) in ranges.items()}), slices)
 
     return Cuts({name: size[name] for name in free}, part)

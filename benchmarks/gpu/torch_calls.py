@@ -213,5 +213,6 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "conv_prologue": torch_fused.prepared(torch_windows.convolution),
     "conv": torch_windows.convolution,
     "depthwise": torch_windows.depthwise,
+    "depthwise_prologue": torch_fused.prepared(torch_windows.depthwise),
     "pooling": torch_windows.pooling,
 }

@@ -19,6 +19,7 @@
 //   LANES_M in 1, 2, 4, 8, 16, 32; (BLOCK_M / THREAD_M) % LANES_M == 0; (BLOCK_N / THREAD_N) % (32 / LANES_M) == 0
 //   FORM is 1 for real types, 3 or 4 for complex ones
 //   MATERIALISED: PROLOGUE, PROLOGUE_OF_B 0, A_WINDOW 0
+//   MASKED 1: A_WINDOW or B_WINDOW is 1 or 2, and rows and columns of the filter are 31 or fewer together
 //   MATRICES * THREAD_M * THREAD_N * sum <= 768 (accumulators must fit the register file), MATRICES = 2 with GATE, else
 //   1 MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024 (the unrolled step, 16 bytes a multiply-add, must stay in
 //   instruction caches) STAGES in 1, 2; PAD in 0, 1; X_VECTOR in 1, 2, 4, 8, 16 and >= element; X_UNIT 0 needs X_VECTOR

@@ -42,8 +42,8 @@ struct Sliding {
     i64 filter_row, filter_column, filter_channel; // strides of the filter, where there is one
     i32 extent[2], output[2];                      // of an image
     i32 window[2], step[2], dilation[2], pad[2];   // the element at step * output + dilation * window - pad
-    i32 counted_from[2], counted_to[2];            // positions that an average counts
     i32 images, channels;
+    i32 counted_from[2], counted_to[2]; // positions that an average counts; behind a prologue, what that is told
 };
 
 // Zeros of a quantised b, of which d are the scales: d_m is the stride from group to group, d_n from column to column.
@@ -114,7 +114,8 @@ struct Params {
 
 static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 64 bytes.");
 static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed by Python as 128 bytes.");
-static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= sizeof(u64[14]),
+static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= sizeof(u64[14]) &&
+                  sizeof(Sliding) - sizeof(i32[4]) <= sizeof(u64[14]),
               "What a prologue is told lies behind a window.");
 static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
 // Index of a batch entry along the three batch axes.

@@ -43,3 +43,6 @@
 #ifndef EPILOGUE_STAGED
 #define EPILOGUE_STAGED 0 // 0: results go to C straight from registers; 1: through shared memory; 2: NORM
 #endif
+#ifndef MASKED
+#define MASKED 0 // 1: what leaves the image is known by a bit per row and column of the filter, 31 of them at most
+#endif

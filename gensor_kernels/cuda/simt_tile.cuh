@@ -92,7 +92,7 @@ template <class Shape>
 struct TileLoader {
     using Source = typename Shape::Source;
     int lane, line; // its place among LANES x LINES threads
-    using Windowed = WindowPieces<Shape, Shape::TRANSPOSED, Shape::OUTER_LOADS, Shape::INNER_LOADS, false>;
+    using Windowed = WindowPieces<Shape, Shape::TRANSPOSED, Shape::OUTER_LOADS, Shape::INNER_LOADS, MASKED>;
     typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
     int k_end;  // end of k, counted from this thread's first k of the next step
     int last;   // end of k in the operand
@@ -126,8 +126,10 @@ struct TileLoader {
         pieces.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
             const int at = Shape::TRANSPOSED ? i * Shape::PACE : o * Shape::LINES;
             const int entry = Shape::TRANSPOSED ? o : i, load = o * Shape::INNER_LOADS + i;
-            const bool entry_inside = (inside >> entry) & 1, k_inside = within(at, k_end);
-            const bool loaded = entry_inside && Shape::in_tile(line, o) && k_inside && in_image;
+            // A masked window knows where its entries end.
+            const bool in_extent = (MASKED && Shape::WINDOW != WINDOW_NONE) || (inside >> entry & 1);
+            const bool k_inside = within(at, k_end);
+            const bool loaded = in_extent && Shape::in_tile(line, o) && k_inside && in_image;
             staged[load] = load_global<Shape::VECTOR>(from, loaded);
             preparing.request(load, run_of(o, i), entry == 0,
                               Shape::WINDOW == WINDOW_NONE ? last - k_end + at : channel, k_inside, in_image);

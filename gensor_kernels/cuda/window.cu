@@ -24,6 +24,7 @@
 //   WINDOW == 0: FILTER_HELD == 0; SPLIT > 1: OUTPUTS <= 16
 //   STAGED == 1: CHANNELS_LAST == 0, SPLIT == 1; with WINDOW == 0: OPERATION == 0
 //   C_VECTOR >= size of OUT_TYPE
+//   PROLOGUE (prologue.cuh): OPERATION == 0, and IN_TYPE no i8
 //
 // Shared bytes = STAGED && WINDOW ? BLOCK_C * rows of x under a block * round_up(its columns * element, 16)
 //   : STAGED ? BLOCK_C * (rows of x under a block * round_up((BLOCK_W + taps) * element, 16)

@@ -1,6 +1,6 @@
 // The reductions over a window: one whose size is known when compiling, and any.
 #pragma once
-#include "window_spot.cuh"
+#include "window_plane.cuh"
 #include "window_stage.cuh"
 
 // ---- the filter: CHANNELS elements at one of its positions
@@ -44,15 +44,23 @@ constexpr int HELD = OPERATION != MULTIPLY ? 0 : FILTER_HELD ? WINDOW_R * WINDOW
 static_assert(2 * A_VECTOR * COLUMNS + (FILTER_HELD ? A_VECTOR * WINDOW_R * WINDOW_S : 0) <= 768,
               "Rows of x and the filter must fit a thread's registers.");
 
-DEVICE void load_row(Cell (&row)[COLUMNS], const Sliding &sliding, gptr<IN_TYPE> plane, const Spot &spot, i32 index,
+DEVICE void load_row(Cell (&row)[COLUMNS], const Sliding &sliding, const Plane &plane, const Spot &spot, i32 index,
                      i32 first) {
     const bool inside = spot.inside && within((u32)index, (u32)sliding.extent[0]);
     if (spot.inside && !inside)
         cover("padding");
     const i64 stride = column_stride(sliding);
-    const gptr<IN_TYPE> from = plane + (index * sliding.row + first * stride);
+    const i64 from = index * sliding.row + first * stride;
     UNROLL for (int i = 0; i < COLUMNS; ++i) row[i] =
-        load_cell(from + i * stride, inside && within((u32)(first + i), (u32)sliding.extent[1]));
+        plane.load(from + i * stride, inside && within((u32)(first + i), (u32)sliding.extent[1]));
+}
+
+// Behind the loads of the next row: so nothing waits for those.
+DEVICE void prepare_row(Cell (&row)[COLUMNS], const Sliding &sliding, const Plane &plane, const Spot &spot, i32 index,
+                        i32 first) {
+    const bool inside = spot.inside && within((u32)index, (u32)sliding.extent[0]);
+    UNROLL for (int i = 0; i < COLUMNS; ++i) row[i] =
+        plane.prepared(row[i], inside && within((u32)(first + i), (u32)sliding.extent[1]));
 }
 
 // The row `i` of those under the thread goes to every output above it.
@@ -89,13 +97,15 @@ DEVICE void use_rows(const Params &params, const Spot &spot, int place, ACC_TYPE
 // A row is loaded while the one before is used.
 DEVICE void use_rows(const Params &params, const Spot &spot, int, ACC_TYPE (&sums)[OUTPUTS], Tap (&taps)[HELD + 1]) {
     const Sliding &sliding = params.sliding;
-    const gptr<IN_TYPE> plane = plane_of(params, spot);
+    const Plane plane(params, spot);
     const Corner corner = corner_of(sliding, spot.row, spot.column, STEP_H, STEP_W);
     Cell row[COLUMNS], next[COLUMNS];
     load_row(row, sliding, plane, spot, corner.row, corner.column);
     unrolled<ROWS>([&](int i) {
         if (i + 1 < ROWS)
             load_row(next, sliding, plane, spot, corner.row + i + 1, corner.column);
+        if (PROLOGUE)
+            prepare_row(row, sliding, plane, spot, corner.row + i, corner.column);
         use_row(sums, i, row, taps, params, spot);
         UNROLL for (int j = 0; j < COLUMNS; ++j) row[j] = next[j];
     });
@@ -111,7 +121,7 @@ DEVICE void fixed_window(const Params &params, const Spot &spot, int place, ACC_
 #else
 
 // All outputs of the thread take in one position of the window.
-DEVICE void take_position(const Params &params, const Spot &spot, gptr<IN_TYPE> plane, const Corner &corner, i32 r,
+DEVICE void take_position(const Params &params, const Spot &spot, const Plane &plane, const Corner &corner, i32 r,
                           i32 s, ACC_TYPE (&sums)[OUTPUTS]) {
     const Sliding &sliding = params.sliding;
     Tap tap;
@@ -124,9 +134,9 @@ DEVICE void take_position(const Params &params, const Spot &spot, gptr<IN_TYPE> 
             cover("padding");
         UNROLL for (int across = 0; across < THREAD_W; ++across) {
             const i32 column = corner.column + across * sliding.step[1] + s * sliding.dilation[1];
-            const gptr<IN_TYPE> from = plane + (row * sliding.row + column * column_stride(sliding));
-            const Cell cell = load_cell(from, inside && within((u32)column, (u32)sliding.extent[1]));
-            take(sums, down * THREAD_W + across, cell, tap);
+            const bool valid = inside && within((u32)column, (u32)sliding.extent[1]);
+            const Cell cell = plane.load(row * sliding.row + column * column_stride(sliding), valid);
+            take(sums, down * THREAD_W + across, plane.prepared(cell, valid), tap);
         }
     }
 }
@@ -134,7 +144,7 @@ DEVICE void take_position(const Params &params, const Spot &spot, gptr<IN_TYPE> 
 // The positions of a window are counted along its rows; part p of SPLIT takes p, p + SPLIT, ...
 DEVICE void any_window(const Params &params, const Spot &spot, i32 part, ACC_TYPE (&sums)[OUTPUTS]) {
     const Sliding &sliding = params.sliding;
-    const gptr<IN_TYPE> plane = plane_of(params, spot);
+    const Plane plane(params, spot);
     const Corner corner = corner_of(sliding, spot.row, spot.column, sliding.step[0], sliding.step[1]);
     const i32 width = sliding.window[1], positions = sliding.window[0] * width;
     const i32 step_r = SPLIT / width, step_s = SPLIT % width, mine = (positions - part + SPLIT - 1) / SPLIT;

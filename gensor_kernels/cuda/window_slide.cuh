@@ -5,7 +5,7 @@
 // registers: each is read once per row and goes to all outputs whose window it lies in. Shared memory holds
 // [plane][row][pitch] of IN_TYPE, then [plane][window row][taps_pitch] of ACC_TYPE.
 #pragma once
-#include "window_spot.cuh"
+#include "window_plane.cuh"
 
 #if STAGED && !WINDOW
 constexpr int TAPS = 4; // columns of the window that are taken at once
@@ -45,7 +45,7 @@ DEVICE void shared_out(int place, i32 rows, i32 columns, const Copy &copy) {
 // `corner` is that of the block's first outputs.
 DEVICE void stage(const Params &params, const Slide &slide, const Spot &spot, int place, const Corner &corner) {
     const Sliding &sliding = params.sliding;
-    const gptr<IN_TYPE> plane = plane_of(params, spot);
+    const Plane plane(params, spot);
     const sptr<IN_TYPE> to = slide.plane(place / PLANE_THREADS);
     shared_out(place, slide.rows, slide.pitch, [&](i32 row, i32 column) {
         const i32 from_row = corner.row + row, from_column = corner.column + column;
@@ -54,7 +54,7 @@ DEVICE void stage(const Params &params, const Slide &slide, const Spot &spot, in
         if (spot.inside && !valid)
             cover("padding");
         store_shared(to + (row * slide.pitch + column),
-                     load_cell(plane + (from_row * sliding.row + from_column), valid));
+                     plane.prepared(plane.load(from_row * sliding.row + from_column, valid), valid));
     });
     const gptr<IN_TYPE> filter = gptr<IN_TYPE>(params.b) + spot.channel * sliding.filter_channel;
     const sptr<ACC_TYPE> taps = slide.filter(place / PLANE_THREADS);

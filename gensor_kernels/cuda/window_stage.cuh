@@ -1,7 +1,7 @@
 // The tile of x under a block in shared memory, where columns are innermost: [plane][row][TILE_PITCH] of IN_TYPE, the
 // padding filled in. Each thread copies elements of the plane it then works on.
 #pragma once
-#include "window_spot.cuh"
+#include "window_plane.cuh"
 
 #if STAGED && WINDOW
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
@@ -21,7 +21,7 @@ DEVICE sptr<IN_TYPE> staged_plane(int place) {
 // `corner` is that of the block's first outputs.
 DEVICE void stage(const Params &params, const Spot &spot, int place, const Corner &corner) {
     const Sliding &sliding = params.sliding;
-    const gptr<IN_TYPE> plane = plane_of(params, spot);
+    const Plane plane(params, spot);
     const sptr<IN_TYPE> to = staged_plane(place);
     const int thread = place % PLANE_THREADS, first = thread / COPY_COLUMNS;
     UNROLL for (int c = 0; c < TILE_READ; c += COPY_COLUMNS) {
@@ -35,7 +35,7 @@ DEVICE void stage(const Params &params, const Spot &spot, int place, const Corne
             if (spot.inside && !valid)
                 cover("padding");
             store_shared(to + (r * TILE_PITCH + column),
-                         load_cell(plane + (from_row * sliding.row + from_column), valid));
+                         plane.prepared(plane.load(from_row * sliding.row + from_column, valid), valid));
         }
     }
     barrier();

@@ -42,7 +42,11 @@ class _Product:
         """The Layout with operands of these strides; None where kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
-            return None if found is None else Layout(False, *windows(found, a, b, self.out), labels=found.result)
+            return (
+                None
+                if found is None
+                else Layout(False, *windows(found, a, b, self.out), labels=found.result, summed=found.k.labels)
+            )
         free = fit(self.groups, a, b, None, self.extents, self.units)
         if free is None:
             return None
@@ -50,7 +54,7 @@ class _Product:
         asked = fit(self.groups, a, b, c, self.extents, self.units)
         if asked is not None and self._as_good(asked, free):
             allocated = tuple(self.extents[each] for each in self.output)
-            return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result)
+            return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result, summed=asked.k.labels)
         return self._transposed(free, a, b)
 
     def _as_good(self, asked: Fit, free: Fit) -> bool:
@@ -65,7 +69,7 @@ class _Product:
         order = tuple(axes.index(label) for label in self.output)
         allocated = tuple(self.extents[label] for label in axes)
         turned = None if list(order) == sorted(order) else order
-        return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result)
+        return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result, summed=found.k.labels)
 
     def copied(self) -> tuple[Labels | None, Labels | None]:
         """The axes of the least copies that make kernels' axes suffice; of both where nothing does."""
@@ -90,15 +94,22 @@ class _Product:
 
 
 def arrange(
-    sources: tuple[Source, Source], output: Labels, extents: Extents, itemsize: int, out: Sequence[int] | None = None
+    sources: tuple[Source, Source],
+    output: Labels,
+    extents: Extents,
+    itemsize: int,
+    out: Sequence[int] | None = None,
+    *,
+    turning: bool = True,
 ) -> Layout | None:
     """The Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
 
     `out` gives the strides of a result that exists already; None is returned where it cannot be written directly.
+    Without `turning` the first operand is the product's a whatever the result's last axis.
     """
     a, b = (strides_of(source.labels, source.shape, source.strides) for source in sources)
     groups = classify(a, b, output)
-    swapped = _turned(groups, output, extents)
+    swapped = turning and _turned(groups, output, extents)
     if swapped:
         sources, a, b = sources[::-1], b, a
         groups = Groups(groups.batch, groups.n, groups.m, groups.k, groups.only_b, groups.only_a)

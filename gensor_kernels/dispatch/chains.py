@@ -16,6 +16,8 @@ from .contractions import make
 from .foreign import is_foreign
 from .forms import einsum_form
 from .pairs import pair
+from .prepared import in_front
+from .prepared_contraction import contraction
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -26,10 +28,17 @@ STRATEGIES = ("greedy", "optimal")
 Pairs = tuple[tuple[int, int], ...]
 
 
-def einsum(runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any, conjugate: Any = ()) -> Any:
-    """`einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate)` on one device."""
+def einsum(
+    runtime: Runtime, arguments: Sequence[Any], dtype: Any, optimize: Any, conjugate: Any = (), prologue: Any = None
+) -> Any:
+    """`einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)` on one device."""
     text, operands = written_as(runtime, arguments)
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
+    if prologue is not None and len(operands) == 2:
+        a, b = operands
+        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
+    if prologue is not None and operands:
+        operands[0] = in_front(runtime, operands[0], prologue)
     if len(operands) == 1:
         return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
     if len(operands) == 2:

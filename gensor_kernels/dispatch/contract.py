@@ -53,8 +53,11 @@ class Study:
         return tuple(self.extents[label] for label in self.subscripts.output)
 
 
-def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any) -> Study:
-    """What a call is; raises ValueError for shapes that do not fit and for an `out` that does not."""
+def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any, *, turning: bool = True) -> Study:
+    """What a call is; raises ValueError for shapes that do not fit and for an `out` that does not.
+
+    Without `turning`, `a` is the product's first operand.
+    """
     subscripts = meaning(form, a, b)
     sizes = extents(subscripts, (a.shape, b.shape))
     for label in subscripts.output:
@@ -78,7 +81,7 @@ def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any) ->
     )
     layout = None if out is None else arrange(sources, subscripts.output, sizes, result.itemsize, out.strides)
     direct = layout is not None and layout.staged == (None, None)
-    layout = layout or arrange(sources, subscripts.output, sizes, result.itemsize)
+    layout = layout or arrange(sources, subscripts.output, sizes, result.itemsize, turning=turning)
     if not runtime.device.emulated and layout is not None and layout.c is not None and _is_dots(layout.c):
         reason = "one element per product: a block of a kernel would compute a whole tile for it"
         return replace(found, reason=reason)

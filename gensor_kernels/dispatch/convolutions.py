@@ -72,6 +72,7 @@ def conv1d(
     layout: str = "NCW",
     out: Any = None,
     precision: str | None = None,
+    prologue: Any = None,
 ) -> Any:
     """1-D convolution, as torch.nn.functional.conv1d: `x` (n, c, w) and `w` (k, c / groups, s), or with
     `layout="NWC"` (n, w, c) and (k, s, c / groups). Everything else as in :func:`conv2d`."""
@@ -85,7 +86,8 @@ def conv1d(
     lifted = [None if value is None else _lift(value, axis, x.ndim) for value in (add, out)]
     parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", _lift(w, axis, 3))
     found = _convolution(
-        _lift(x, axis, 3), _lift(w, axis, 3), bias, lifted[0], activation, lifted[1], precision, parameters
+        *(_lift(x, axis, 3), _lift(w, axis, 3), bias, lifted[0], activation, lifted[1], precision, parameters),
+        [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
     )
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
@@ -106,6 +108,7 @@ def conv_transpose2d(
     layout: str = "NCHW",
     out: Any = None,
     precision: str | None = None,
+    prologue: Any = None,
 ) -> Any:
     """Transposed 2-D convolution (the gradient of one in its image), as torch.nn.functional.conv_transpose2d.
 
@@ -114,7 +117,7 @@ def conv_transpose2d(
     Everything else as in :func:`conv2d`; weights are copied into the order kernels take at every call.
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w, output_padding)
-    return _convolution(x, w, bias, add, activation, out, precision, parameters)
+    return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
 
 
 def _convolution(
@@ -139,11 +142,12 @@ def _convolution(
     steps = operations(1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
-        from .prepared_convolution import PREPARED_CONVOLUTION, convolution
+        from .prepared_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE, convolution
 
-        x, vectors, prepared = convolution(runtime, x, w, prologue, p, not is_depthwise(x, w, p))
+        x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
-            return call(runtime, PREPARED_CONVOLUTION, (x, w, *vectors), prepared, out, steps, precision)
+            behind = PREPARED_DEPTHWISE if is_depthwise(x, w, p) else PREPARED_CONVOLUTION
+            return call(runtime, behind, (x, w, *vectors), prepared, out, steps, precision)
     if _is_product(p, w):
         found = _product(x, w, steps, out, "ieee" if precision == "winograd" else precision, p)
         if found is not None:
@@ -224,3 +228,11 @@ def _lift(array: Any, axis: int, ndim: int) -> Any:
     if array.ndim < ndim:
         return array
     return array.reshape(*array.shape[:axis], 1, *array.shape[axis:])
+
+
+def _lift_step(item: Any, behind: int) -> Any:
+    """An operation as it is written, whose array has another axis of extent 1 before the last `behind`."""
+    if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= behind:
+        return item
+    name, array, *rest = item
+    return (name, array.reshape(*array.shape[:-behind], 1, *array.shape[-behind:]), *rest)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import recording
 from ..errors import UnsupportedError
-from ..operators.epilogue import MAX_STEPS, OPERATIONS
+from ..operators.epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 from . import counting
 from .api import current_runtime
 from .arguments import Operation
@@ -17,6 +17,8 @@ from .asking import product
 from .contract import Study, is_staged, stage, staged_form, study, views, window
 from .foreign import adopting
 from .grouping import Window, strides_of
+from .prepared import checked, computed
+from .prepared_contraction import behind
 from .runtime import Runtime
 
 Labels = tuple[int, ...]
@@ -25,7 +27,7 @@ Labels = tuple[int, ...]
 class Defined:
     """What `define` returns."""
 
-    def __init__(self, expression: str, epilogue: Sequence[Any]):
+    def __init__(self, expression: str, epilogue: Sequence[Any], prologue: Sequence[Any] = ()):
         self.expression = expression
         left, arrow, right = expression.partition("->")
         words = [_words(part) for part in (*left.split(","), *([right] if arrow else []))]
@@ -39,10 +41,11 @@ class Defined:
         if unknown or len(set(output)) != len(output):
             raise ValueError(f"{expression!r}: the result's axes are some of the operands', each once")
         self.form = ("labels", first, second, output, (False, False))
-        self.steps = tuple(_step(item, numbers, output) for item in epilogue)
+        self.steps = tuple(_step(item, numbers, output, "the result") for item in epilogue)
+        self.before = tuple(_step(item, numbers, first, "the first operand", PROLOGUES) for item in prologue)
         if len(self.steps) > MAX_STEPS:
             raise ValueError(f"an epilogue has at most {MAX_STEPS} operations, not {len(self.steps)}")
-        self.operands = sum(labels is not None for _, _, labels in self.steps)
+        self.operands = sum(labels is not None for _, _, labels in self.before + self.steps)
 
     @adopting
     def __call__(self, a: Any, b: Any, *operands: Any) -> Any:
@@ -51,7 +54,32 @@ class Defined:
             raise TypeError(f"{self.expression!r} takes 2 + {self.operands} arrays, {2 + len(operands)} are given")
         runtime = current_runtime()
         runtime.check(a, b, None, tuple(Operation("add", each) for each in operands), None)
-        return self._run(runtime, self.form, a, b, operands, None)
+        if not self.before:
+            return self._run(runtime, self.form, a, b, operands, None)
+        return self._behind(runtime, a, b, operands)
+
+    def _behind(self, runtime: Runtime, a: Any, b: Any, operands: Sequence[Any]) -> Any:
+        """Behind the prologue, whose arrays come first."""
+        rest = iter(operands)
+        before = [
+            Operation(name, None if labels is None else _placed(next(rest), labels, self.form[1]), scalar)
+            for name, scalar, labels in self.before
+        ]
+        left = tuple(rest)
+        checked(runtime, a, before)
+        found = behind(runtime, self.form, a, b, before)
+        if found is None:
+            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False) if a.dtype.kind != "c" else a
+            return self._run(runtime, self.form, computed(runtime, a, before), b, left, None)
+        return found.run(runtime, a, b, before, self._arranged(runtime, found.study, left))
+
+    def _arranged(self, runtime: Runtime, found: Study, operands: Sequence[Any]) -> tuple[Operation, ...]:
+        """The epilogue, its arrays as windows with the axes of the product's result."""
+        rest = iter(operands)
+        return tuple(
+            Operation(name, None if labels is None else _arranged(runtime, found, labels, next(rest)), scalar)
+            for name, scalar, labels in self.steps
+        )
 
     def _run(self, runtime: Runtime, form: Any, a: Any, b: Any, operands: Sequence[Any], dtype: Any) -> Any:
         found = study(runtime, form, a, b, None, dtype)
@@ -67,13 +95,8 @@ class Defined:
             return result.astype(found.dtype, copy=False)
         layout = found.layout
         result = runtime.device.empty(layout.allocated, found.dtype)
-        steps = []
-        rest = iter(operands)
-        for name, scalar, labels in self.steps:
-            operand = None if labels is None else _arranged(runtime, found, labels, next(rest))
-            steps.append(Operation(name, operand, scalar))
         x, y, z = views(runtime, found, a, b, result)
-        product(runtime, x, y, z, tuple(steps), None, None)
+        product(runtime, x, y, z, self._arranged(runtime, found, operands), None, None)
         return result if layout.order is None else result.transpose(layout.order)
 
     def _without_kernel(self, runtime: Runtime, found: Study, a: Any, b: Any, operands: Sequence[Any]) -> Any:
@@ -105,21 +128,33 @@ def _words(part: str) -> list[str]:
     return words
 
 
-def _step(item: Any, numbers: dict[str, int], output: Labels) -> tuple[str, float, Labels | None]:
-    """(operation, scalar, labels of its array's axes or None)."""
+def _step(
+    item: Any, numbers: dict[str, int], output: Labels, of: str, known: Sequence[str] = tuple(OPERATIONS)
+) -> tuple[str, float, Labels | None]:
+    """(operation, scalar, labels of its array's axes or None) of one that is applied to an array `of` these axes."""
     name, *rest = (item,) if isinstance(item, str) else tuple(item)
-    operation = OPERATIONS.get(name)
-    if operation is None:
-        raise ValueError(f"{name!r} is not one of {', '.join(OPERATIONS)}")
+    if name not in known:
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+    operation = OPERATIONS[name]
     labels = None
     if operation.takes_operand:
         axes = _words(rest.pop(0)) if rest and isinstance(rest[0], str) else None
         if axes is None or any(numbers.get(word) not in output for word in axes) or len(set(axes)) != len(axes):
-            raise ValueError(f"{name!r} needs the axes of its array, some of the result's, as ({name!r}, 'i j')")
+            raise ValueError(f"{name!r} needs the axes of its array, some of {of}'s, as ({name!r}, 'i j')")
         labels = tuple(numbers[word] for word in axes)
     if len(rest) != operation.takes_scalar:
         raise ValueError(f"{name!r} takes {'a number' if operation.takes_scalar else 'no number'}: {item!r}")
     return name, float(rest[0]) if rest else 0.0, labels
+
+
+def _placed(array: Any, labels: Labels, axes: Labels) -> Any:
+    """A prologue's array as it broadcasts to an operand with these axes."""
+    if array.ndim != len(labels):
+        raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
+    turned = array.transpose([labels.index(label) for label in dict.fromkeys(axes) if label in labels])
+    extents = iter(turned.shape)
+    firsts = [axes.index(label) == place for place, label in enumerate(axes)]
+    return turned.reshape([next(extents) if own and x in labels else 1 for own, x in zip(firsts, axes, strict=True)])
 
 
 def _broadcast(xp: Any, found: Study, labels: Labels, array: Any) -> Any:

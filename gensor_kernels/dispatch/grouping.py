@@ -72,7 +72,7 @@ class Layout:
     with extents `allocated` and transposed by `order` (None: not at all). `staged` names, for each operand in the
     caller's order, the axes of the copy or the sum that takes its place first, or is None; `sums` are the labels that
     are summed over for it. There are no windows then: the contraction is planned again with what staging gives.
-    `labels` are those of every axis of `c`, the outermost first.
+    `labels` are those of every axis of `c`, the outermost first, and `summed` those of k.
     """
 
     swapped: bool = False
@@ -84,6 +84,7 @@ class Layout:
     staged: tuple[Labels | None, Labels | None] = (None, None)
     sums: tuple[Labels, Labels] = ((), ())
     labels: tuple[Labels, ...] = ()
+    summed: Labels = ()
 
 
 def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> Strides:

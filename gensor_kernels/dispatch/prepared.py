@@ -33,6 +33,15 @@ class Prepared(NamedTuple):
     scale: float
     dtype: np.dtype[Any] | None = None
 
+    @staticmethod
+    def of(steps: Sequence[Operation], dtype: Any = None) -> Prepared | None:
+        """Of these operations; None where they are more than kernels take."""
+        vectors, scales = (sum(step.operand is not None for step in steps), [s for s in steps if s.name == "scale"])
+        if vectors > MAX_VECTORS or len(scales) > MAX_SCALES or len(steps) > MAX_STEPS:
+            return None
+        scale = float(scales[0].scalar.real) if scales else 1.0
+        return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else np.dtype(dtype))
+
     def steps(self, vectors: Sequence[Any]) -> tuple[Operation, ...]:
         """The operations with their vectors."""
         found = prologue.steps_of(self.names, vectors, self.scale)
@@ -130,10 +139,8 @@ def listed(asked: Any) -> tuple[Operation, ...]:
 
 def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
     """The arrays of a prologue as vectors of so many channels, the last axis of an operand but for `axes` behind it;
-    None where they are no vectors, or more than kernels take."""
+    None where they are no vectors."""
     arrays = [step.operand for step in steps if step.operand is not None]
-    if len(arrays) > MAX_VECTORS or sum(step.name == "scale" for step in steps) > MAX_SCALES or len(steps) > MAX_STEPS:
-        return None
     ones = (1,) * axes
     if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
         return None
@@ -180,14 +187,13 @@ def product(
     runtime.check(a, b, out, steps, precision)
     is_complex = "c" in (a.dtype.kind, b.dtype.kind)
     vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
-    if vectors is None:
+    if dtype is None and out is not None:
+        dtype = wider(a, b, out)
+    parameters = Prepared.of(before, dtype)
+    if vectors is None or parameters is None:
         if not is_complex:
             a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
         return asking.product(runtime, computed(runtime, a, before), b, out, steps, dtype, precision)
-    scale = next((float(step.scalar.real) for step in before if step.name == "scale"), 1.0)
-    if dtype is None and out is not None:
-        dtype = wider(a, b, out)
-    parameters = Prepared(tuple(step.name for step in before), scale, None if dtype is None else np.dtype(dtype))
     return call(runtime, PREPARED, (a, b, *vectors), parameters, out, steps, precision)
 
 

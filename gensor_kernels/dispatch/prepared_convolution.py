@@ -1,22 +1,27 @@
-"""Convolutions of CuPy arrays behind a prologue: what a call means to kernels, and the same from the library."""
+"""Convolutions of CuPy arrays behind a prologue: what a call means to kernels, and the same from the library.
+
+Transposed and depthwise ones too: Prepared convolutions are those of another Function with an image that is prepared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..operators import conv_prologue, prologue
-from ..operators.workload import View, Workload
+from ..operators import conv_prologue, depthwise_prologue, prologue
+from ..operators.workload import Workload
 from .arguments import Operation
 from .conv_parameters import IMAGES, Parameters
-from .convolution import Convolution
+from .convolution import CONVOLUTION, Convolution
 from .fallback import apply_steps
 from .function import Asked, Called, Result, Staged, Understood
 from .prepared import Prepared, checked, computed, listed, vector_copy, vectors_of
 from .runtime import Runtime
+from .sliding_functions import DEPTHWISE, Depthwise
 
 
 class PreparedImage(NamedTuple):
@@ -26,12 +31,16 @@ class PreparedImage(NamedTuple):
     convolution: Parameters
 
 
-@dataclass(frozen=True)
 class PreparedConvolution(Convolution):
-    """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage."""
+    """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage.
 
-    name: str = "conv2d with a prologue"
+    `plain` is the convolution without a prologue, `declared` the module of the operator behind one.
+    """
+
+    name = "conv2d with a prologue"
     folds = False  # the prologue's vectors are per channel
+    plain: Convolution = CONVOLUTION
+    declared: ModuleType = conv_prologue
 
     def result(self, inputs: Sequence[Any], parameters: PreparedImage) -> Result:  # type: ignore[override]
         """That of the convolution."""
@@ -39,7 +48,7 @@ class PreparedConvolution(Convolution):
 
     def op(self, parameters: PreparedImage) -> str:  # type: ignore[override]
         """That of the convolution: the prologue is a column."""
-        return super().op(parameters.convolution)
+        return self.plain.op(parameters.convolution)
 
     def understand(self, asked: Asked) -> Understood:
         """As of the convolution; vectors of types that kernels do not read are converted."""
@@ -54,10 +63,10 @@ class PreparedConvolution(Convolution):
             raise Staged(*staged.copies, *copies) from None
         if any(copies):
             raise Staged(None, None, *copies)
-        groups = found.workload.size["groups"]
-        views = [_grouped(view, groups) for view in vectors if view is not None]
-        workload = conv_prologue.from_views(before.names, found.workload, views)
-        return replace(found, workload=workload, geometry=conv_prologue.told(found.geometry, workload, before.scale))
+        workload = self.declared.from_views(
+            before.names, found.workload, [view for view in vectors if view is not None]
+        )
+        return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
 
     def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
         """The scale is that of verification."""
@@ -75,7 +84,15 @@ class PreparedConvolution(Convolution):
         return super().library(device, (x, w), p, math)
 
 
-PREPARED_CONVOLUTION = PreparedConvolution()
+class PreparedDepthwise(PreparedConvolution, Depthwise):
+    """The same with one channel and one filter per group."""
+
+    name = "depthwise_conv2d with a prologue"
+    plain = DEPTHWISE
+    declared = depthwise_prologue
+
+
+PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthwise()
 
 
 def _ones(p: Parameters) -> tuple[int, ...]:
@@ -83,28 +100,22 @@ def _ones(p: Parameters) -> tuple[int, ...]:
     return (1,) * (3 - IMAGES[p.layout][3])
 
 
-def _grouped(view: View, groups: int) -> View:
-    """A vector of channels, by group."""
-    each = view.shape[0] // groups
-    return View((groups, each), (each, 1), view.dtype, view.alignment)
-
-
 def convolution(
-    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters, is_plain: bool
+    runtime: Runtime, x: Any, w: Any, asked: Any, p: Parameters
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
     """(the image, vectors, parameters) of a call with `prologue=`: those of a kernel with one, else the image behind
-    the prologue and None. `is_plain`: a convolution that kernels take with a prologue."""
+    the prologue and None."""
     axes = len(_ones(p))
     before = tuple(_per_channel(step, axes) for step in listed(asked))
     checked(runtime, x, before)
     runtime.check(x, w, None, (), None)
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
-    taken = is_plain and before and "c" not in (x.dtype.kind, w.dtype.kind)
+    taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
     vectors = vectors_of(before, channels, axes) if taken else None
-    if vectors is None:
+    found = Prepared.of(before)
+    if vectors is None or found is None:
         return computed(runtime, x, before), (), None
-    scale = next((float(step.scalar.real) for step in before if step.name == "scale"), 1.0)
-    return x, tuple(vectors), PreparedImage(Prepared(tuple(step.name for step in before), scale), p)
+    return x, tuple(vectors), PreparedImage(found, p)
 
 
 def _per_channel(step: Operation, axes: int) -> Operation:

@@ -12,7 +12,7 @@ from .pairs import pair
 
 
 @adopting
-def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = ()) -> Any:
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None) -> Any:
     """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
 
     `einsum(subscripts, *operands)` or `einsum(operand0, sublist0, operand1, sublist1, ..., [output])`. Subscripts,
@@ -21,7 +21,8 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
     float16 and bfloat16 are summed in float32 and rounded once. `optimize` takes what `cupy.einsum` takes: False
     contracts from the last operand to the first, as CuPy does, True and "greedy" in a cheap order, "optimal" in the
     cheapest, a list from `numpy.einsum_path` as it says. `conjugate` names operands by number (from 0) that are taken
-    conjugated: kernels do that while they read, where `.conj()` makes a copy.
+    conjugated: kernels do that while they read, where `.conj()` makes a copy. `prologue` are operations on the first
+    operand as kernels read it, as in `matmul`; their arrays broadcast to it.
 
     Two operands are one product of kernels' on the arrays as they lie; axes that kernels have too few of cost one
     copy. More are contracted pairwise, each intermediate in the result's dtype. One operand, and products in which
@@ -30,7 +31,13 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
 
     Raises ValueError for subscripts and shapes that do not fit, TypeError for an `optimize` nobody knows.
     """
-    if len(operands) == 3 and type(operands[0]) is str and type(optimize) is bool and conjugate == ():
+    if (
+        len(operands) == 3
+        and type(operands[0]) is str
+        and type(optimize) is bool
+        and conjugate == ()
+        and prologue is None
+    ):
         runtime = current_runtime()
         text, a, b = operands
         is_array = runtime.device.is_array
@@ -38,17 +45,21 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
             return pair(runtime, text, a, b, None, dtype)
     from .chains import einsum
 
-    return einsum(current_runtime(), operands, dtype, optimize, conjugate)
+    return einsum(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
 @adopting
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
     """Sum of products over `axes` of two arrays, as `cupy.tensordot` (numpy.tensordot).
 
     `axes` is a number (the last axes of `a` with the first of `b`) or a pair of axes or of sequences of axes. The
     result has the axes of `a` that are left, then those of `b`; its dtype is the promoted one. Raises ValueError
-    for axes whose extents differ, TypeError for operands that are no arrays of this device.
+    for axes whose extents differ, TypeError for operands that are no arrays of this device. `prologue` as in `einsum`.
     """
+    if prologue is not None:
+        from .prepared_contraction import contraction
+
+        return contraction(current_runtime(), tensordot_form(axes), a, b, prologue)
     return pair(current_runtime(), tensordot_form(axes), a, b, None, None)
 
 
@@ -191,7 +202,7 @@ def _prepared_linear(
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group)
 
 
-def define(expression: str, epilogue: Any = ()) -> Any:
+def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
     """An operator of your own: `define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125)])`.
 
     `expression` names the axes of two arrays and of the result, as words separated by spaces or as single letters;
@@ -203,13 +214,16 @@ def define(expression: str, epilogue: Any = ()) -> Any:
         scores = define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), ("mask", "i j", -1e9)])
         s = scores(q, k, keep)
 
+    `prologue` lists operations on the first operand as kernels read it: those without an array, "scale", and "bias" and
+    "mul" with the axes of theirs, some of the operand's. These arrays are given in front of the epilogue's.
+
     The function returned takes arrays as `einsum` does and gives a result of their promoted dtype (sums of float16
     and bfloat16 are taken in float32, and the epilogue too). Raises ValueError for an expression or an epilogue that
     says nothing, and, when called, for arrays that do not fit.
     """
     from .defined import Defined
 
-    return Defined(expression, epilogue)
+    return Defined(expression, epilogue, prologue)
 
 
 def transposed(w: Any) -> Any:

@@ -32,6 +32,7 @@ FUNCTIONS = {
     "normed": ("normed", "NORMED"),
     "matmul_prologue": ("prepared", "PREPARED"),
     "conv_prologue": ("prepared_convolution", "PREPARED_CONVOLUTION"),
+    "depthwise_prologue": ("prepared_convolution", "PREPARED_DEPTHWISE"),
     "quantised": ("quantised_linear", "QUANTISED_LINEAR"),
 }
 

@@ -65,8 +65,9 @@ def counters() -> dict[str, Any]:
 def _kinds(plans: Iterable[Any]) -> dict[int, int]:
     found: dict[int, int] = {}
     for plan in plans:
-        tier = getattr(plan, "tier", 0)
-        found[tier] = found.get(tier, 0) + 1
+        tier = getattr(plan, "tier", None)
+        if tier is not None:  # what several Plans serve has none
+            found[tier] = found.get(tier, 0) + 1
     return dict(sorted(found.items()))
 
 

@@ -13,19 +13,20 @@ from math import gcd
 
 from .dtypes import facts
 
-#: Bytes of channels beyond which kernels read whole accesses anyway.
-MOST = 16
+#: Bytes of the widest access.
+WIDEST = 16
 COUNTED = ("w", "s", "stride_w", "pad_left", "pad_right")
 
 
 def fold(sizes: Mapping[str, int], dtype: str) -> int:
-    """Columns that become channels, 1 for none, of a plain convolution whose pixels have no gaps between them: the most
-    that fit one access."""
-    if sizes["groups"] != 1 or sizes["dilation_w"] != 1 or not sizes["c"]:
+    """Columns that become channels, 1 for none, of a plain convolution whose pixels have no gaps between them: those
+    with the widest accesses, and of these the most, which leave the fewest digits of k to count."""
+    channel = sizes["c"] * facts(dtype).itemsize
+    if sizes["groups"] != 1 or sizes["dilation_w"] != 1 or channel % WIDEST == 0:
         return 1
     common = gcd(*(sizes[name] for name in COUNTED))
-    most = MOST // (sizes["c"] * facts(dtype).itemsize)
-    return max((f for f in range(1, most + 1) if common % f == 0), default=1)
+    found = [f for f in range(1, common + 1) if common % f == 0]
+    return max(found, key=lambda f: (gcd(f * channel, WIDEST), f))
 
 
 def folded(sizes: Mapping[str, int], by: int) -> dict[str, int]:

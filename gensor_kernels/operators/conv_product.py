@@ -57,7 +57,7 @@ class Convolution(Operator):
     @property
     def transposed(self) -> bool:
         """Whether this is the transposed one."""
-        return self.name == "conv2d_transpose"
+        return self.name.startswith("conv2d_transpose")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""

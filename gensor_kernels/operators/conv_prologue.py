@@ -78,13 +78,14 @@ class PreparedConvolution(Convolution):
         return super().bytes_moved(workload) + prologue.vector_bytes(self, workload)
 
 
-def _made(vectors: int) -> PreparedConvolution:
-    plain = CONVOLUTIONS["conv2d"]
+def _made(plain: Convolution, vectors: int) -> PreparedConvolution:
     name = plain.name + prologue.suffix_of(vectors)
     return PreparedConvolution(name, plain.declare, plain.parameters, plain.smallest, vectors=vectors)
 
 
-OPERATORS = {each.name: each for each in map(_made, range(MAX_VECTORS + 1))}
+OPERATORS = {
+    each.name: each for each in (_made(x, count) for x in CONVOLUTIONS.values() for count in range(MAX_VECTORS + 1))
+}
 
 
 def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
@@ -95,16 +96,23 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """A conv2d's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte aligned
-    addresses."""
-    size, listed = convolution.size, tuple(names)
-    shape = (size["groups"], size["c"] // size["groups"])
-    vectors = [contiguous(shape, dtype or convolution.dtype["x"])] * prologue.vectors_of(listed)
-    return from_views(listed, convolution, vectors)
+    """A convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte
+    aligned addresses."""
+    listed = tuple(names)
+    vector = contiguous((convolution.size["c"],), dtype or convolution.dtype["x"])
+    return from_views(listed, convolution, [vector] * prologue.vectors_of(listed))
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """The Workload of a conv2d behind a prologue with these vectors, (groups, channels of a group) each; products are
-    formed as they are, whatever ways the convolution allows."""
+    """The Workload of a convolution behind a prologue with these vectors, (channels,) each; products are formed as they
+    are, whatever ways the convolution allows."""
+    groups = convolution.size["groups"]
+    vectors = [_grouped(view, groups) for view in vectors]
     math = "ieee" if convolution.math == "winograd" else convolution.math
     return prologue.with_prologue(replace(convolution, math=math), names, vectors)
+
+
+def _grouped(view: View, groups: int) -> View:
+    """A vector of channels, by group."""
+    each = view.shape[0] // groups
+    return View((groups, each), (each, 1), view.dtype, view.alignment)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import UnsupportedError
 from . import epilogue as epilogues
 from .declaration import Operand, Operator
-from .dtypes import ACCUMULATORS, facts
+from .dtypes import ACCUMULATORS, decode, facts
 from .geometry import Geometry, Strides
 from .workload import View, Workload, alignment_class
 
@@ -136,12 +136,13 @@ class Sliding(Operator):
         if max(largest, n, c) >= LARGEST or n * c >= 2**31:
             raise UnsupportedError(f"images of {n} x {high.extent} x {wide.extent} x {c} are too large for a kernel")
         image, row, column, channel = strides["x"]
-        pairs = zip(side_fields(high), side_fields(wide), strict=True)
+        pairs = list(zip(side_fields(high), side_fields(wide), strict=True))
         tail = _TAIL.pack(
             *(image, row, column, channel),
             *(strides["w"] if self.filtered else (0, 0, 0)),
-            *(number for pair in pairs for number in pair),
+            *(number for pair in pairs[:-2] for number in pair),
             *(n, c),
+            *(number for pair in pairs[-2:] for number in pair),
         )
         return Geometry(
             (wide.output, c, 1) if last else (high.output, wide.output, 1),
@@ -175,7 +176,8 @@ class Sliding(Operator):
         """See sliding_reference.expect."""
         from .sliding_reference import expect
 
-        return expect(self, workload, arrays, steps, structured=structured, integer_steps=integer_steps)
+        plain = {name: decode(workload.dtype[name], array) for name, array in arrays.items()}
+        return expect(self, workload, plain, steps, structured=structured, integer_steps=integer_steps)
 
 
 def side_fields(side: Side) -> tuple[int, ...]:

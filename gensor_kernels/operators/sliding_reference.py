@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from . import tolerance
-from .dtypes import decode, facts, round_to
+from .dtypes import facts, round_to
 from .epilogue import Step
 from .sliding import Sliding
 from .tolerance import Expected, Magnitude
@@ -17,18 +17,19 @@ from .workload import Workload
 def expect(
     declared: Sliding,
     workload: Workload,
-    arrays: Mapping[str, np.ndarray],
+    plain: Mapping[str, np.ndarray],
     steps: Sequence[Step],
     *,
     structured: bool,
-    integer_steps: int,
+    integer_steps: int = 0,
+    away: np.ndarray | None = None,
 ) -> Expected:
-    """Values and bound behind an epilogue; ``arrays`` are stored as ``dtypes.encode`` does.
+    """Values and bound behind an epilogue; ``plain`` are decoded, and kernels may multiply an image that is so far
+    ``away`` from x.
 
     A maximum is exact.  Sums err as accumulation_bound says; an average is a sum times the rounded reciprocal of its
     count, two roundings more.
     """
-    plain = {name: decode(workload.dtype[name], array) for name, array in arrays.items()}
     size, kind = declared.window(workload), facts(workload.accumulator)
     with np.errstate(all="ignore"):
         values = declared.reference(plain, size)
@@ -40,6 +41,9 @@ def expect(
                 return Expected(values, bound, workload.dtype["y"])
         else:
             values, bound = _summed(declared, workload, plain, values, structured)
+            if away is not None:
+                bound = bound + declared.reference({**plain, "x": away, "w": np.abs(plain["w"])}, size)
+                bound = np.where(np.isnan(bound), np.inf, bound)
     output = workload.dtype["y"]
     return tolerance.expect(
         values, bound, steps, accumulator=workload.accumulator, output=output, integer_steps=integer_steps

@@ -20,11 +20,12 @@ from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .mma_instructions import INSTRUCTIONS, default_instruction, instructions, kind
-from .mma_operands import copy_lines, entries, k_contiguous, matrices
+from .mma_operands import entries, k_contiguous, matrices
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .traffic import Loop, assemble, register_limit, window_issue, window_registers
 from .widening import by_fragment, word_costs
+from .windowed import MASKED, copy_lines, masked_coordinate
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -48,7 +49,7 @@ class ContractionMma(ContractionFamily):
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
         *("warp_m", "warp_n", "instruction"),
         *shared.EPILOGUE_NAMES,
-        *(inlining.NAME, parts.MASKED, stream_k.NAME, product_forms.NAME),
+        *(inlining.NAME, MASKED, stream_k.NAME, product_forms.NAME),
     )
     #: whether blocks may share the steps of all tiles, and what a thread then needs
     streams, stream_registers = True, stream_k.STREAM_REGISTERS
@@ -86,7 +87,7 @@ class ContractionMma(ContractionFamily):
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
-            *parts.masked_coordinate(workload),
+            *masked_coordinate(workload),
             *(stream_k.coordinate(e) if self.streams and parts.words(e) == 1 else ()),
             *product_forms.coordinate(workload),
         )
@@ -148,7 +149,7 @@ class ContractionMma(ContractionFamily):
             "epilogue_staged": like,
             **shared.default_epilogue(like) | {"min_blocks": promised},
             inlining.NAME: like * int(asynchronous),
-            parts.MASKED: like,
+            MASKED: like,
             product_forms.NAME: product_forms.PLAIN * like,
         }
 
@@ -178,7 +179,7 @@ class ContractionMma(ContractionFamily):
             copies = passes * pieces * matrices(workload, operand)
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
-                held = held + window_registers(*entries(workload, operand, passes, pieces), c[parts.MASKED])
+                held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])
             if operand == extents(workload).prepared:
                 held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
         held = held + c.get("scale_registers", 0.0) + stream_k.registers(c, self.stream_registers)
@@ -211,7 +212,7 @@ class ContractionMma(ContractionFamily):
             held = held + copies * c[f"hold_{operand}"]
             if operand == extents(workload).window:
                 own = entries(workload, operand, passes, pieces)
-                masked = c[parts.MASKED]
+                masked = c[MASKED]
                 issue, held = issue + window_issue(*own, masked), held + window_registers(*own, masked)
             if operand == extents(workload).prepared:
                 own = entries(workload, operand, passes, pieces)
@@ -271,7 +272,7 @@ class ContractionMma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
-        masked = {"MASKED": 1} if dict(program.values).get(parts.MASKED) else {}
+        masked = {"MASKED": 1} if dict(program.values).get(MASKED) else {}
         own |= {"ASYNC": program["copy"]}
         return class_constants(program, workload) | own | masked | product_forms.constants(program, extents(workload))
 

@@ -22,15 +22,18 @@ from .extents import extents, is_product, power_of_two_in
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .norm_parts import in_workspace, norm_legal, tile_bytes
 from .program import Program
-from .simt_operands import matrices, transposed
+from .simt_operands import load_clocks, matrices, transposed
 from .traffic import Loop, assemble, window_issue, window_registers
 from .widening import stored
+from .windowed import MASKED, masked_coordinate
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 #: Global loads per thread, operand and step.
 MOST_LOADS = 32
+#: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
+SAVED = 4.2
 _WARPS = 33
 
 
@@ -44,14 +47,14 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 4
+    abi = 5
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,
         *("stages", "vector_a", "vector_b", "pad", "form"),
         *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
         *shared.EPILOGUE_NAMES,
-        *(inlining.NAME, stream_k.NAME),
+        *(inlining.NAME, MASKED, stream_k.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
 
@@ -80,6 +83,7 @@ class ContractionSimt(ContractionFamily):
             Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(extents(workload)),
+            *masked_coordinate(workload),
             *stream_k.coordinate(extents(workload)),
         )
 
@@ -131,6 +135,7 @@ class ContractionSimt(ContractionFamily):
             "epilogue_staged": 0 * like,
             **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(c, arch) * like},
             inlining.NAME: 0 * like,
+            MASKED: like,
         }
 
     # ---- what depends on too many coordinates to be tabulated
@@ -170,7 +175,7 @@ class ContractionSimt(ContractionFamily):
             held = held + inlining.registers(c, workload, *_entries(workload, operand, inner, outer))
         if operand != extents(workload).window:
             return held
-        return held + window_registers(*_entries(workload, operand, inner, outer))
+        return held + window_registers(*_entries(workload, operand, inner, outer), c[MASKED])
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
@@ -183,10 +188,10 @@ class ContractionSimt(ContractionFamily):
             inner, outer = self._loads(c, workload, operand, warps)
             loads = inner * outer * matrices(workload, operand)
             issue = issue + loads * c[f"load_issue_{operand}"]
-            clocks = clocks + loads * c[f"load_clocks_{operand}"]
+            clocks = clocks + loads * load_clocks(c, workload, operand)
             registers = registers + self._held(c, workload, operand, inner, outer)
             if operand == extents(workload).window:
-                issue = issue + window_issue(*_entries(workload, operand, inner, outer))
+                issue = issue + window_issue(*_entries(workload, operand, inner, outer), c[MASKED], SAVED)
             if operand == e.prepared:
                 issue = issue + inlining.issue(c, workload, *_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
@@ -221,14 +226,14 @@ class ContractionSimt(ContractionFamily):
         """Macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
         own = product_forms.constants(program, extents(workload))
+        own |= {"MASKED": 1} if dict(program.values).get(MASKED) else {}
         return class_constants(program, workload) | own | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
         p = dict(program.values)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = int(parts.ring_bytes(p, workload))
-        memory = max(memory, int(tile_bytes(p, extents(workload))))
+        memory = max(int(parts.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
         if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
             word = extents(workload).bytes_acc
             slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word

@@ -36,7 +36,7 @@ def registers(c: Columns, e: Extents, s: Shape) -> np.ndarray:
     pieces = np.where(c["x_shared"] == 1, s.x_loads, c["small"] * c["items"] * c["vector"] / s.x_elements)
     x = pieces * (np.maximum(s.x_elements * e.bytes_a / 4, 1.0) + 1.5)
     if e.prologue:
-        x = x + pieces * vector_words(e, s.x_elements) + 4.0 * len(e.prologue.vectors)
+        x = x + pieces * vector_words(e.prologue.vectors, s.x_elements) + 4.0 * len(e.prologue.vectors)
     return (BASE_REGISTERS + 1.25 * sums + 0.4 * loads + 3.0 * run + x).astype(np.float32)
 
 
@@ -56,7 +56,9 @@ def _issue(c: Columns, e: Extents, s: Shape) -> np.ndarray:
     reads = c["small"] * np.where(by_columns, 1, c["items"]) * np.maximum(run / words, 1.0)
     stage = s.x_loads * (12.0 + s.x_elements * (convert + 1.0 / np.minimum(s.x_elements, words)))
     if e.prologue:
-        stage = stage + s.x_loads * (s.x_elements * element_issue(e) + len(e.prologue.vectors) * (3.0 + s.x_elements))
+        stage = stage + s.x_loads * (
+            s.x_elements * element_issue(e.prologue, e.element) + len(e.prologue.vectors) * (3.0 + s.x_elements)
+        )
     pieces = c["small"] * c["items"] * (c["vector"] / s.x_elements)
     direct = pieces * (3.0 + convert * s.x_elements)
     return 12.0 + weights + np.where(shared, reads + stage + 6.0, direct)

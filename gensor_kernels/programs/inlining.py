@@ -6,6 +6,7 @@ of it is copied asynchronously. Materialised, it is read and written once more, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..machine.arch import Arch
 from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
+from ..operators.lowered import Prologue
 from .extents import Extents, extents
 from .family import Columns, Coordinate, Launch, Part, Values, macro_token
 from .program import Program
@@ -48,11 +50,9 @@ def is_materialised(program: Program) -> bool:
     return dict(program.values).get(NAME, 0) == 1
 
 
-def element_issue(e: Extents) -> float:
-    """Instructions to prepare one element."""
-    assert e.prologue
-    names = e.prologue.names
-    return sum(ISSUE[name] for name in names) + CONVERT_ISSUE * (e.element == 2)
+def element_issue(prologue: Prologue, element: int) -> float:
+    """Instructions to prepare one element of so many bytes."""
+    return sum(ISSUE[name] for name in prologue.names) + CONVERT_ISSUE * (element == 2)
 
 
 def inline_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
@@ -71,19 +71,22 @@ def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -
     """Instructions of a thread's step beside its ``entries`` times ``ks`` loads: its elements, and the vectors'."""
     e = extents(workload)
     width, along = _width(c, e)
-    return c["inlined"] * (entries * ks * width * element_issue(e) + ks * len(_vectors(e)) * (3.0 + along))
+    each = element_issue(e.prologue, e.element) if e.prologue else 0.0
+    return c["inlined"] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
 
 
 def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
     e = extents(workload)
     _, along = _width(c, e)
-    return c["inlined"] * (ks * vector_words(e, along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0)
+    return c["inlined"] * (
+        ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0
+    )
 
 
-def vector_words(e: Extents, along: np.ndarray) -> np.ndarray:
+def vector_words(vectors: Sequence[tuple[str, int]], along: np.ndarray) -> np.ndarray:
     """Registers for ``along`` elements of every vector."""
-    words = (np.maximum(facts(dtype).itemsize * along / 4, 1.0) for dtype, _ in _vectors(e))
+    words = (np.maximum(facts(dtype).itemsize * along / 4, 1.0) for dtype, _ in vectors)
     return np.asarray(sum(words, 0.0 * along))
 
 
@@ -113,15 +116,20 @@ def microseconds(e: Extents, arch: Arch) -> float:
 
 def constants(program: Program, e: Extents) -> dict[str, int | str]:
     """The macros of prologue.cuh."""
-    if not e.prologue:
+    return macros(e.prologue, e.prepared == "b", is_materialised(program))
+
+
+def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = False) -> dict[str, int | str]:
+    """The same of a prologue by itself; none without one."""
+    if not prologue:
         return {}
-    codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(e.prologue.names))
+    codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(prologue.names))
     found: dict[str, int | str] = {
         "PROLOGUE": codes,
-        "PROLOGUE_OF_B": int(e.prepared == "b"),
-        "MATERIALISED": int(is_materialised(program)),
+        "PROLOGUE_OF_B": int(of_b),
+        "MATERIALISED": int(materialised),
     }
-    for name, (dtype, align) in zip("DE", e.prologue.vectors, strict=False):
+    for name, (dtype, align) in zip("DE", prologue.vectors, strict=False):
         found |= {f"{name}_TYPE": macro_token(dtype), f"{name}_VECTOR": align}
     return found
 
@@ -150,8 +158,13 @@ def _lines(e: Extents) -> tuple[int, int]:
 
 def branches(program: Program, e: Extents) -> frozenset[str]:
     """Coverage names of the prologue."""
-    if not e.prologue:
-        return frozenset()
-    if is_materialised(program):
+    if e.prologue and is_materialised(program):
         return frozenset({"prologue", "materialise"})
-    return frozenset({"prologue", "prologue_outside"} if e.window else {"prologue"})
+    return inlined_branches(e.prologue, bool(e.window))
+
+
+def inlined_branches(prologue: Prologue | None, windowed: bool) -> frozenset[str]:
+    """The same of one that is applied as elements are read."""
+    if not prologue:
+        return frozenset()
+    return frozenset({"prologue", "prologue_outside"} if windowed else {"prologue"})

@@ -11,15 +11,11 @@ import numpy as np
 from ..machine.arch import Arch
 from .banks import wavefronts
 from .extents import extents, power_of_two_in
-from .family import Columns, Part, Values
+from .family import Part, Values
 from .widening import SPREAD_ISSUE, held, spread, stored, word_costs
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
-
-
-#: Bytes of a line of L1; the order of k under a window with channels last (operators' Product).
-LINE, CHANNELS_LAST = 128.0, 1
 
 
 def k_contiguous(workload: Workload, operand: str) -> bool:
@@ -65,23 +61,6 @@ def copies(workload: Workload, operand: str, arch: Arch) -> Part:
 
     names = (f"block_{axis}", "block_k", f"vector_{operand}")
     return Part((*names, "copy") if cost else names, function, fixed=True)
-
-
-def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
-    """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
-
-    Rows of a matrix lie far apart: a line each at least. Under a window with channels last they are neighbouring
-    pixels of one image row, a step's channels apart, so that several lie in one line (wherever it begins), in each of
-    the filter's rows that the lanes reach into.
-    """
-    rows = 32.0 / lanes
-    e, z = extents(workload), workload.size
-    if e.window != operand or e.order != CHANNELS_LAST:
-        return rows
-    apart = float(z["stride_w"] * z["c"] * e.element)
-    run, row = lanes * c[f"vector_{operand}"], float(z["s"] * z["c"] // z["groups"] * e.element)
-    together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
-    return np.minimum(rows, together * (1 + run / row))
 
 
 @lru_cache(maxsize=512)

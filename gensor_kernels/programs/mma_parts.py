@@ -11,7 +11,7 @@ from ..machine.arch import Arch
 from . import mma_complex, mma_floats
 from .contraction_parts import shared_parts
 from .extents import Extents, extents, power_of_two_in
-from .family import Coordinate, Part, Values
+from .family import Part, Values
 from .inlining import inline_parts
 from .mma_instructions import MMA_LATENCY, instructions, kind, waits
 from .mma_operands import copies, read
@@ -29,8 +29,6 @@ WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
 MOST_DOUBLES, MOST_SLICED = 2048, 1536
-#: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
-MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
@@ -48,16 +46,6 @@ def words(e: Extents) -> int:
 def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of a warp's slab in the staged epilogue: 16 rows of accumulators."""
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 16 * e.bytes_acc
-
-
-def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
-    """How a window's padding is found, where there is a choice: a filter's rows and columns are bits of a word."""
-    e, z = extents(workload), workload.size
-    if not e.window:
-        return ()
-    fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
-    doc = "padding: 0 rows and columns are compared, 1 they are looked up"
-    return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from .extents import extents, power_of_two_in
 from .family import Part, Values
 from .product_forms import planes, word_bytes
 from .widening import ELEMENT_ISSUE, stored
+from .windowed import copy_lines
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -106,7 +108,7 @@ def loads(workload: Workload, operand: str) -> Part:
         return outputs | {
             f"load_lanes_{operand}": lanes,
             f"load_issue_{operand}": 3 + converting(v, elements) + elements * planes(v["form"]),
-            f"load_clocks_{operand}": elements * stores(v, lanes, elements) + 1 + 32 / lanes,
+            f"load_clocks_{operand}": elements * stores(v, lanes, elements) + 1,
         }
 
     def by_entry(v: Values) -> dict[str, np.ndarray]:
@@ -122,3 +124,11 @@ def loads(workload: Workload, operand: str) -> Part:
     if transposed(workload, operand):
         return Part((*names, "pad"), by_k, fixed=True)
     return Part(names, by_entry, fixed=True)
+
+
+def load_clocks(c: Mapping[str, np.ndarray], workload: Workload, operand: str) -> np.ndarray:
+    """Wavefronts of one of these loads: what it stores, and the lines that it is scattered over."""
+    own = c[f"load_clocks_{operand}"]
+    if not transposed(workload, operand):
+        return own
+    return own + copy_lines(c, workload, operand, c[f"load_lanes_{operand}"])

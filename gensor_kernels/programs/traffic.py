@@ -46,11 +46,13 @@ class Loop:
     behind: np.ndarray | float = 0.0
 
 
-def window_issue(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:
+def window_issue(
+    entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0, saved: float = 8.0
+) -> np.ndarray:
     """Instructions of a thread's step beside its loads where the operand is read through a window: the digits of each
     k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
-    look up a bit where others compare a row and a column."""
-    return ks * (26.0 + 4.0 * masked + (9.0 - 8.0 * masked) * entries)
+    look up a bit where others compare a row and a column, and save so many instructions of a piece."""
+    return ks * (26.0 + 4.0 * masked + (9.0 - saved * masked) * entries)
 
 
 def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:

@@ -15,8 +15,8 @@ from ..machine import roofline
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.epilogue import OPERATIONS
+from . import inlining, window_terms
 from . import window_parts as parts
-from . import window_terms
 from .cases import Case
 from .contraction_kernel import EPILOGUE_NONE
 from .family import Columns, Coordinate, Facts, Family, Launch, macro_token
@@ -44,7 +44,7 @@ class Window(Family):
     """Reductions over a sliding window, channel by channel."""
 
     name = "window"
-    abi = 1
+    abi = 2
     source = "window.cu"
     names = (
         *("level", "block_c", "block_h", "block_w"),
@@ -158,6 +158,7 @@ class Window(Family):
             **{name.upper(): program[name] for name in names},
             "EPILOGUE_CODES": codes,
             "MIN_BLOCKS": program["min_blocks"],
+            **inlining.macros(call.prologue),
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:

@@ -12,8 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..operators.dtypes import facts
 from ..operators.sliding import output_size
 from .cases import USUAL, Case, Schedule
+from .inlining import inlined_branches
 from .program import Program
 from .window_parts import call_of
 
@@ -43,7 +45,7 @@ def granules(workload: Workload) -> tuple[int, int]:
     """Channels and columns of y of which this class's sizes are multiples."""
     call = call_of(workload)
     if call.channels_last:
-        widths = [call.align[name] // (call.bytes_y if name == "y" else call.bytes_x) for name in call.align]
+        widths = [call.align[name] // facts(workload.dtype[name]).itemsize for name in call.align]
         return max(widths), 1
     return 1, call.align["y"] // call.bytes_y
 
@@ -66,7 +68,7 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
         names.add("last_taps")
     if program["split"] > 1:
         names.add("split_reduce")
-    return frozenset(names)
+    return frozenset(names) | inlined_branches(call_of(workload).prologue, True)
 
 
 def _whole_image(workload: Workload) -> bool:

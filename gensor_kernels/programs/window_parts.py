@@ -15,7 +15,10 @@ import numpy as np
 from ..operators import operator
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
+from ..operators.lowered import Prologue
+from ..operators.prologue import described
 from ..operators.sliding import IMAGES, Side, Sliding
+from .inlining import vector_words
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -49,6 +52,7 @@ class Call:
     align: Mapping[str, int]
     extra: int
     steps: int
+    prologue: Prologue | None
 
     @property
     def positions(self) -> int:
@@ -117,6 +121,7 @@ def call_of(workload: Workload) -> Call:
         align=workload.align,
         extra=extra,
         steps=len(workload.epilogue),
+        prologue=described(workload) if workload.prologue else None,
     )
 
 
@@ -242,4 +247,6 @@ def registers(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     staged = 34.0 + sums + 0.5 * t.columns * words
     rolled = 34.0 + 1.6 * sums
     sliding = 30.0 + sums + (c["thread_w"] + 2.0 * TAPS) * (call.word / 4.0)
-    return np.where(t.sliding, sliding, np.where(t.fixed, np.where(t.staged, staged, direct), rolled) + filters)
+    vectors = vector_words(call.prologue.vectors, t.channels) + 4.0 if call.prologue else 0.0
+    fixed = np.where(t.staged, staged, direct)
+    return np.where(t.sliding, sliding, np.where(t.fixed, fixed, rolled) + filters) + vectors

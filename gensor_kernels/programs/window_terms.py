@@ -10,6 +10,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms, residency
 from .family import Facts
+from .inlining import element_issue
 from .traffic import BLOCK_START, L2_USABLE
 from .window_parts import TAPS, UNROLLED, Call, Tiles, grid, shared_bytes
 
@@ -51,7 +52,7 @@ def terms(
         "iterations": iterations,
         "math": t.multiplies * math_clocks(call, arch, accumulator) / iterations,
         "multiplies": t.multiplies / iterations,
-        "issue": (issue(c, t, call) + spilling) / iterations + start,
+        "issue": (issue(c, t, call) + prepare_issue(t, call) + spilling) / iterations + start,
         "wavefronts": (wavefronts(c, t, call) + spilling) * warps / iterations,
         "chain": np.full(len(warps), 40.0),
         "l2_bytes": requested / iterations,
@@ -111,6 +112,12 @@ def copy_issue(t: Tiles, call: Call) -> np.ndarray:
     """Instructions with which a thread copies them."""
     each = 8.0 + (call.kind == "maximum")
     return np.where(t.staged, 40.0 + copies(t) * each, 0.0)
+
+
+def prepare_issue(t: Tiles, call: Call) -> np.ndarray:
+    """Instructions with which a thread prepares the elements it copies into a staged tile, or all that it loads."""
+    each = element_issue(call.prologue, call.bytes_x) if call.prologue else 0.0
+    return np.where(t.staged, copies(t), t.loads * t.channels) * each
 
 
 def read_elements(c: Mapping[str, Any], call: Call) -> np.ndarray:

@@ -12,6 +12,7 @@ from gensor_kernels.operators.epilogue import Step
 
 from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw
+from .prologues import prologue
 from .references import ACTIVATIONS, product_agrees
 from .serving import Served, recorded, serving
 
@@ -78,9 +79,12 @@ def einsum(draw: Draw, served: Served) -> None:
     alone = names.groups["a"] or names.groups["b"] or second != names.shape(names.second)
     if dtype == "int8" and not alone and draw.often(0.5):
         keywords["dtype"] = np.int32  # sums of one operand alone would be int32, and kernels do not multiply these
+    before: list[Step] = []
+    if first and not keywords:
+        keywords["prologue"], before = prologue(draw, dtype, shape[-1], share=0.03, curves=False)
     found = served.call(gk.einsum, text, a, b, nothing=names.terms == 0, **keywords)
     conjugate = keywords.get("conjugate", ())
-    product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, conjugate=conjugate)
+    product_agrees(found, lambda x, y: np.einsum(text, x, y), a, b, names.terms, conjugate=conjugate, prologue=before)
 
 
 def define(draw: Draw, served: Served) -> None:
@@ -119,7 +123,7 @@ LETTERS = ("batch", "summed letter", "two k", "no k")
 def test_einsum(served):
     cases = Cases("einsum", CASES["einsum"])
     cases.run(lambda draw: einsum(draw, served))
-    cases.require(*ARRAYS, *DTYPES, *LETTERS, "nan", "inf", "diagonal", "conjugate")
+    cases.require(*ARRAYS, *DTYPES, *LETTERS, "nan", "inf", "diagonal", "conjugate", "prologue")
 
 
 def test_define(served):
