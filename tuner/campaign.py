@@ -5,9 +5,9 @@ Programs that one workload's slice found are tried on the others of its class at
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -30,19 +30,20 @@ FRESH = 4
 WORTH = 1e-4
 
 
-def predicted(space: Space, programs: Iterable[Program]) -> dict[Program, float]:
+def predicted(space: Space, programs: Sequence[Program]) -> dict[Program, float]:
     """Seconds on this space's workload of those Programs that are legal there."""
     found: dict[Program, float] = {}
-    for program in programs:
-        if program.family not in space.names:
+    for family in space.families:
+        points: dict[Program, np.ndarray] = {}
+        for program in programs:
+            with suppress(ValueError):  # another family's, or a value this workload's lattice lacks
+                points[program] = family.point(program)
+        if not points:
             continue
-        family = space.family(program.family)
-        try:
-            point = family.point(program)[None]
-        except ValueError:  # a value this workload's lattice lacks
-            continue
-        if family.legal(point)[0]:
-            found[program] = float(family.potential(point)[0])
+        stacked = np.array(list(points.values()))
+        legal = family.legal(stacked)
+        able = [program for program, fine in zip(points, legal, strict=True) if fine]
+        found |= zip(able, family.potential(stacked[legal]).tolist(), strict=True)
     return found
 
 
@@ -84,24 +85,35 @@ class Slice:
 class Campaign:
     """The tasks of a model, what was found for each, and the whole's predicted seconds."""
 
-    def __init__(self, base: Request, calls: Mapping[str, tuple[Workload, float]]):
-        """`base`: a request that every slice is like; `calls`: each workload and its calls, by its key."""
+    def __init__(
+        self,
+        base: Request,
+        calls: Mapping[str, tuple[Workload, float]],
+        late: Callable[[], bool] = lambda: False,
+    ):
+        """`base`: a request that every slice is like; `calls`: each workload and its calls, by its key. Once it is
+        `late`, what follows the first of them is left out."""
         self.base = base
-        self.workloads = [workload for workload, _ in calls.values()]
-        self.tasks = [
-            Task(count, bound_us(workload, base.arch) / 1e6, workload.flops(), workload.class_key())
-            for workload, count in calls.values()
-        ]
-        self.found: list[list[Found]] = [[] for _ in self.tasks]
+        self.workloads: list[Workload] = []
+        self.spaces: list[Space] = []
+        self.tasks: list[Task] = []
         self.evaluations = 0
-        self._known = [starting(space) for space in self.spaces]
-        for task, known in zip(self.tasks, self._known, strict=True):
-            task.best.append(min(known.values(), default=float("inf")))
+        self._known: list[dict[Program, float]] = []
+        for workload, count in calls.values():
+            if self.tasks and late():
+                break
+            self._add(workload, count)
+        self.found: list[list[Found]] = [[] for _ in self.tasks]
 
-    @cached_property
-    def spaces(self) -> list[Space]:
-        """Every workload's space."""
-        return [Space(workload, self.arch, learnt=self.base.learnt) for workload in self.workloads]
+    def _add(self, workload: Workload, count: float) -> None:
+        space = Space(workload, self.arch, learnt=self.base.learnt)
+        known = starting(space)
+        best = min(known.values(), default=float("inf"))
+        bound = bound_us(workload, self.arch) / 1e6
+        self.workloads.append(workload)
+        self.spaces.append(space)
+        self._known.append(known)
+        self.tasks.append(Task(count, bound, workload.flops(), workload.class_key(), [best]))
 
     @property
     def arch(self) -> Arch:
@@ -112,16 +124,6 @@ class Campaign:
         """What was found, by the keys of the workloads that had a slice."""
         taken = zip(self.workloads, self.found, strict=True)
         return {workload.key(): merged(founds) for workload, founds in taken if founds}
-
-    def urgency(self) -> dict[Hashable, float]:
-        """By class: seconds of the model over the kernels they seem to need. A kernel that several workloads share is
-        one kernel to compile and to verify."""
-        seconds: dict[Hashable, float] = {}
-        kernels: dict[Hashable, set[Program]] = {}
-        for task, known in zip(self.tasks, self._known, strict=True):
-            seconds[task.group] = seconds.get(task.group, 0.0) + task.calls * task.seconds
-            kernels.setdefault(task.group, set()).update(sorted(known, key=lambda program: known[program])[:1])
-        return {group: seconds[group] / max(len(kernels[group]), 1) for group in seconds}
 
     @property
     def seconds(self) -> float:

@@ -61,6 +61,8 @@ class Chosen:
     timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
     vendor: Timed | None = None
     conditions: str = "{}"  # that the timings were taken under: Device.conditions
+    #: whether no candidate that is known promises more; else another run goes on with this workload
+    settled: bool = True
 
 
 @dataclass
@@ -80,21 +82,22 @@ class ClassRun:
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
-    #: what was found before, by the keys of workloads: those need no first walk
-    given: Mapping[str, Found] = field(default_factory=dict)
-    #: evaluations of each second walk; None: as many as a walk has
-    again: int | None = None
+    #: the space of each workload, where there is one already
+    laid: Sequence[Space] = ()
+    #: whether timing should end, with what is timed
+    late: Callable[[], bool] = lambda: False
 
     def run(self) -> Iterator[Chosen]:
         """Every workload's kernel, each as soon as it is verified."""
         if not self._skips():
             prepare()
-        founds = self._first_walks()
+        founds = self._walk([self._request(each) for each in self.workloads])
         pool = Pool(self.workloads)
-        self._gather(pool, founds)
+        self._gather(pool, dict(enumerate(founds)))
         self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
-        founds = self._walk_again(founds)
-        self._gather(pool, founds)
+        if self.options.graph != "paper":
+            requests = [self._again(*each) for each in zip(self.workloads, founds, strict=True)]
+            self._gather(pool, dict(enumerate(self._walk(requests))))
         seconds, picks = self._choose(pool)
         predicted = seconds
         if self.contest is not None:
@@ -105,12 +108,12 @@ class ClassRun:
     @cached_property
     def spaces(self) -> list[Space]:
         """The space of each workload; what the compiler says is folded in as it comes."""
-        return [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
+        return list(self.laid) or [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
 
-    def _gather(self, pool: Pool, founds: Sequence[Found]) -> None:
+    def _gather(self, pool: Pool, founds: Mapping[int, Found]) -> None:
+        """Takes what was found for some workloads, by their numbers, into the pool."""
         # In the order of keys, so that a kernel that several walks found has the same trail whatever the rows' order.
-        order = sorted(range(len(founds)), key=lambda row: self.workloads[row].key())
-        for row in order:
+        for row in sorted(founds, key=lambda row: self.workloads[row].key()):
             programs = [program for program, _ in founds[row].best]
             pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
             for program, trail in zip(programs, founds[row].trails, strict=True):
@@ -126,33 +129,15 @@ class ClassRun:
                 self.progress("walk", 1)
             return founds
 
-    def _first_walks(self) -> list[Found]:
-        keys = [workload.key() for workload in self.workloads]
-        todo = [self._request(each) for each, key in zip(self.workloads, keys, strict=True) if key not in self.given]
-        walked = iter(self._walk(todo))
-        return [self.given[key] if key in self.given else next(walked) for key in keys]
-
     def _request(self, workload: Workload) -> Request:
         o = self.options
         return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
 
-    def _walk_again(self, founds: Sequence[Found]) -> list[Found]:
-        """Walk from the elites and the compiled finalists, with what the compiler said; paper mode does not."""
-        if self.options.graph == "paper":
-            return list(founds)
+    def _again(self, workload: Workload, found: Found) -> Request:
+        """A walk from the elites and the compiled finalists, with what the compiler said; paper mode takes none."""
         feedback = tuple(self.binaries.facts.values())
-        compiled = tuple(facts.program for facts in feedback)
-        requests = [
-            replace(
-                self._request(workload),
-                seed=self.options.seed + 1,
-                evaluations=self.again,
-                feedback=feedback,
-                start=tuple(dict.fromkeys([*(program for program, _ in found.best[:4]), *compiled])),
-            )
-            for workload, found in zip(self.workloads, founds, strict=True)
-        ]
-        return self._walk(requests)
+        start = dict.fromkeys([*(program for program, _ in found.best[:4]), *(facts.program for facts in feedback)])
+        return replace(self._request(workload), seed=self.options.seed + 1, feedback=feedback, start=tuple(start))
 
     # ---- compiling and choosing
 
@@ -174,13 +159,15 @@ class ClassRun:
             seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
-            spilling = self.binaries.spilling(pool)
-            masks = (~spilling, SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN), (compiled, WITHIN)
-            preferred = preferring(seconds, *masks)
+            preferred = preferring(seconds, *self._preferences(pool), (compiled, WITHIN))
             picks = assign(preferred, cover(preferred, pool.names)[: self.options.top], pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks
+
+    def _preferences(self, pool: Pool) -> tuple[tuple[np.ndarray, float], ...]:
+        """Which candidates come before others, and how much slower they may be predicted; see cover."""
+        return (~self.binaries.spilling(pool), SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN)
 
     # ---- measuring
 
@@ -192,7 +179,7 @@ class ClassRun:
         most = 0 if self.timer.device.emulated else self.options.top  # an emulator's times say nothing
         return Contest(
             *(self.spaces, self.binaries, self.timer, most),
-            *(self.recorded, self.trying, self.progress),
+            *(self.recorded, self.trying, self.progress, self.late),
         )
 
     # ---- verifying

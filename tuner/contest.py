@@ -27,7 +27,8 @@ class Contest:
     """Times the candidates of a class on the workloads of `spaces`, for which at most `most` more are compiled.
 
     `recorded` gives the verdict by which a database rejects a kernel: such a one is not run. `trying` is told of
-    each kernel before it runs, and by None when the device has come back from all.
+    each kernel before it runs, and by None when the device has come back from all. No workload is begun once it is
+    `late`.
 
     `timed` holds, by the numbers of workloads, what was measured of kernels and of the vendor's call.
     """
@@ -39,12 +40,15 @@ class Contest:
     recorded: Callable[[Candidate, Binary, Workload], Verdict | None]
     trying: Callable[[Candidate | None, Binary | None, Workload], None]
     progress: Callable[[str, int], None]
+    late: Callable[[], bool] = lambda: False
     timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
 
     def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """(measured seconds (workloads, candidates), inf where nothing was timed; the fastest of each workload)."""
         measured = np.full((len(self.spaces), len(pool.candidates)), np.inf)
         for row, space in enumerate(self.spaces):
+            if self.late():
+                break
             measured[row] = self._workload(row, space, pool)
             self.progress("measure", 1)
         return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)

@@ -30,12 +30,19 @@ from .verify import VERSION, Verdict
 
 
 @cache
-def provenance(options: Options) -> str:
-    """What a record says of the run that made it: versions and options, nothing of the machine."""
+def provenance(options: Options, settled: bool = True) -> str:
+    """What a record says of the run that made it: versions and options, nothing of the machine. One that is not
+    `settled` is what a budget was enough for."""
     version = metadata.version("gensor-kernels")
-    made = {"gensor_kernels": version, "seed": options.seed, "graph": options.graph, "top": options.top}
+    made: dict[str, object] = {
+        "gensor_kernels": version,
+        "seed": options.seed,
+        "graph": options.graph,
+        "top": options.top,
+    }
     # The walk goes unnamed, as it did before there was a choice: rows of then are still what it makes.
-    return canonical(made if options.strategy in ("walk", "paper") else made | {"strategy": options.strategy})
+    made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
+    return canonical(made if settled else made | {"settled": False})
 
 
 def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
@@ -89,16 +96,23 @@ def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
     )
 
 
+def executed_rows(
+    chosen: Candidate, compiled: Compiled, workload: Workload, verdicts: Iterable[Verdict], arch: Arch
+) -> list[Row]:
+    """The rows of a kernel and of what executing it showed."""
+    parts = kernel_rows(chosen, compiled, workload, arch)
+    return [*parts, *(verification_row(parts[-1], verdict) for verdict in verdicts)]
+
+
 def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], str | None]:
     """Every row one workload's outcome needs, and the digest of its kernel."""
     rows: list[Row] = []
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
-        parts = kernel_rows(chosen.candidate, chosen.binary, chosen.workload, arch)
-        rows += parts
-        digest, abi, outcome = parts[-1].digest, chosen.candidate.family.abi, "ok"
-        rows += [verification_row(parts[-1], verdict) for verdict in chosen.verdicts]
+        rows += executed_rows(chosen.candidate, chosen.binary, chosen.workload, chosen.verdicts, arch)
         rows += timing_rows(chosen, arch)
+        abi, outcome = chosen.candidate.family.abi, "ok"
+        digest = next(row.digest for row in rows if isinstance(row, Kernel))
     rows.append(
         Record(
             chosen.workload.key(),
@@ -111,7 +125,7 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
             outcome,
             error,
             chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
-            provenance(options),
+            provenance(options, chosen.settled),
         )
     )
     return rows, digest
@@ -174,10 +188,14 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
     )
 
 
-def stored_result(store: Store, workload: Workload, arch: Arch, options: Options) -> Result | None:
-    """The result an earlier run of the same options left in the store, or None: what makes a second run resume."""
+def stored_result(
+    store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True
+) -> Result | None:
+    """The result an earlier run of the same options left in the store, or None: what makes a second run resume.
+    Without `settled` also one that the earlier run's budget cut short."""
     entry = store.find(workload.key(), arch.name, arch.part)
-    if entry is None or entry.record.provenance != provenance(options):
+    known = {provenance(options, each) for each in {True, settled}}
+    if entry is None or entry.record.provenance not in known:
         return None
     family = FAMILIES.get(entry.kernel.family)
     enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)

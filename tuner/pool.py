@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,7 +31,7 @@ class Candidate:
     family: Family = field(compare=False, repr=False)
     constants: str  # canonical JSON
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Sort key and identity across runs."""
         return f"{self.program.to_json()} {self.constants}"
@@ -71,6 +73,8 @@ class Pool:
         self._names: set[str] = set()
         self._wide: set[str] = set()
         self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
+        #: by lattice: who is legal there, and where
+        self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
         """Take in Programs found for the workload of `space`, and siblings of them that may serve more or better:
@@ -89,6 +93,7 @@ class Pool:
                 if each == family.widest(each, space.workload):
                     self._wide.add(found.name)
         self.candidates.sort(key=lambda each: each.name)
+        self._placed.clear()
 
     @property
     def wide(self) -> np.ndarray:
@@ -118,19 +123,25 @@ class Pool:
 
     def _legal(self, space: Space) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
         """By family: the candidates that can serve a workload and are not dead, and their points."""
+        alive = np.array([each.name not in self.dead for each in self.candidates], bool)
         for family in space.families:
-            columns, points = [], []
-            for column, each in enumerate(self.candidates):
-                if each.program.family == family.family.name and each.name not in self.dead:
-                    point = self._point(column, family)
-                    if point is not None:
-                        columns.append(column)
-                        points.append(point)
-            if columns:
-                stacked = np.array(points)
-                legal = family.legal(stacked)
-                if legal.any():
-                    yield family, np.array(columns)[legal], stacked[legal]
+            if family not in self._placed:
+                self._placed[family] = self._places(family)
+            columns, points = self._placed[family]
+            living = alive[columns]
+            if living.any():
+                yield family, columns[living], points[living]
+
+    def _places(self, family: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
+        """The candidates that are legal on a lattice, and their points."""
+        mine = (c for c, each in enumerate(self.candidates) if each.program.family == family.family.name)
+        found = {column: point for column in mine if (point := self._point(column, family)) is not None}
+        columns = np.array(list(found), np.intp)
+        if not found:
+            return columns, columns
+        points = np.array(list(found.values()))
+        legal = family.legal(points)
+        return columns[legal], points[legal]
 
     def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(predicted seconds (candidates,), inf as in `seconds`; features (features, candidates); deviation of the

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
+from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting
 from gensor_database.record import Verification
+from gensor_database.row import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.dispatch.stored import residual_of
@@ -23,22 +23,22 @@ from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 
-from .campaign import SLICE, Campaign
-from .construct import ClassRun, Options
+from .budgeted import Budgeted
+from .construct import Chosen, ClassRun, Options
 from .cover import portfolio
 from .measure import Timer
 from .persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
 from .pool import Candidate, Pool, candidate
 from .result import Result
-from .search import Found, Request, Searcher
+from .search import Searcher
 from .shapes import Row
 from .strategies import exhaustive
 from .verifier import DeviceVerifier
 from .verify import Verdict
 
-SEARCHING = 0.4  # of a budget: the rest compiles and verifies what was found
-FALL = 1e-3  # share by which the whole's predicted time falls before that is told again
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
+
+Kind = TypeVar("Kind", bound=ClassRun)
 
 
 @dataclass
@@ -56,20 +56,17 @@ class Run:
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
     #: told of each fall of the whole's predicted time while a budget is spent
     tell: Callable[[str], None] = lambda line: None
-    began: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        self.began = self.clock()
         if self.options.verify == "device" and self.verifier is None:
             raise ValueError("verify='device' needs a DeviceVerifier")
-
-    def spent(self) -> bool:
-        """Whether the budget is used up."""
-        return self.budget is not None and self.elapsed > self.budget
 
     @property
     def elapsed(self) -> float:
         """Seconds since the run began."""
-        return time.monotonic() - self.began
+        return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
         """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
@@ -87,43 +84,11 @@ class Run:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
         with Searcher(self.options.jobs) as searcher:
-            founds = self._scheduled(groups, searcher) if self.budget is not None else {}
+            if self.budget is not None:
+                yield from Budgeted(self, self.budget, searcher).rows(groups)
+                return
             for by_key in groups.values():
-                yield from self._class(by_key, searcher, founds)
-
-    def _scheduled(self, groups: dict[str, dict[str, list[Row]]], searcher: Searcher) -> dict[str, Found]:
-        """Search for all workloads as their share of the whole deserves, within a share of the budget; what was found
-        by keys. `groups` is put in the order in which classes should be finished."""
-        calls: dict[str, tuple[Workload, float]] = {}
-        for key, rows in ((key, rows) for by_key in groups.values() for key, rows in by_key.items()):
-            workload = rows[0].workload
-            assert workload is not None
-            if stored_result(self.store, workload, self.arch, self.options) is None:
-                calls[key] = workload, sum(row.count for row in rows)
-        if not calls or self.spent():
-            return {}
-        options = self.options
-        first = next(iter(calls.values()))[0]
-        base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
-        campaign = Campaign(base, calls)
-        told = self._estimate(campaign, np.inf)
-        for _ in campaign.run(searcher):
-            told = self._estimate(campaign, told)
-            self.progress("slices", 1)
-            if self.elapsed > SEARCHING * (self.budget or 0.0):
-                break
-        urgency = campaign.urgency()
-        order = sorted(groups, key=lambda group: -urgency.get(group, np.inf))  # what is stored costs nothing: first
-        groups.update({group: groups.pop(group) for group in order})
-        return campaign.founds()
-
-    def _estimate(self, campaign: Campaign, told: float) -> float:
-        """Tell the whole's predicted time where it fell since it was `told` (seconds); what was told last."""
-        if campaign.seconds > (1 - FALL) * told:
-            return told
-        spent = f"{sum(task.slices for task in campaign.tasks)} slices of {len(campaign.tasks)} workloads"
-        self.tell(f"{self.elapsed:6.1f} s: end to end {campaign.seconds * 1e3:.4f} ms predicted after {spent}")
-        return campaign.seconds
+                yield from self._class(by_key, searcher)
 
     def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
         """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
@@ -137,9 +102,7 @@ class Run:
             return "unsupported", error.reason
         return None
 
-    def _class(
-        self, by_key: dict[str, list[Row]], searcher: Searcher, founds: dict[str, Found]
-    ) -> Iterator[tuple[Row, Result]]:
+    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         todo: dict[str, Workload] = {}
         for key, rows in by_key.items():
             workload = rows[0].workload
@@ -147,30 +110,38 @@ class Run:
             stored = stored_result(self.store, workload, self.arch, self.options)
             if stored is not None:
                 yield from ((row, stored) for row in rows)
-            elif self.spent():
-                error = f"the budget of {self.budget:g} s was spent before this row; run again to go on"
-                yield from ((row, Result(workload, "failed", error=error)) for row in rows)
             else:
                 todo[key] = workload
         if not todo:
             return
-        run = ClassRun(
-            *(self.arch, list(todo.values()), self.options, searcher, self.progress, self.timer),
+        run = self.class_run(ClassRun, list(todo.values()), searcher)
+        for chosen, result in self.stored(run, run.run()):
+            yield from ((row, result) for row in by_key[chosen.workload.key()])
+        self.portfolio(run)
+
+    def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
+        """What tunes the workloads of a class, with what it has beside them."""
+        return kind(
+            *(self.arch, workloads, self.options, searcher, self.progress, self.timer),
             verifier=self.verifier,
             recorded=self._recorded,
             trying=self.trying,
             learnt=self.learnt,
-            given=founds,
-            again=None if self.budget is None else SLICE,
+            **more,
         )
+
+    def stored(self, run: ClassRun, chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, Result]]:
+        """Commits what was chosen for each workload, then gives its result."""
         reported: dict[str, float] = {}
-        for chosen in run.run():
-            rows_to_add, digest = rows_for(chosen, self.arch, self.options)
-            self.store.add(*refusal_rows(run.refused, self.arch, self._rejections), *rows_to_add)
-            run.refused.clear()
-            seconds = _share(run, reported, len(todo))
-            yield from ((row, result_of(chosen, digest, self.arch, seconds)) for row in by_key[chosen.workload.key()])
-        self._portfolio(run, list(todo.values()))
+        for each in chosen:
+            rows, digest = rows_for(each, self.arch, self.options)
+            self.keep(run, rows)
+            yield each, result_of(each, digest, self.arch, _share(run, reported, len(run.workloads)))
+
+    def keep(self, run: ClassRun, rows: Iterable[StoreRow]) -> None:
+        """Commits rows, and what was refused since the last time."""
+        self.store.add(*refusal_rows(run.refused, self.arch, self._rejections), *rows)
+        run.refused.clear()
 
     @cached_property
     def learnt(self) -> Learnt | None:
@@ -195,9 +166,9 @@ class Run:
             return None
         return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
 
-    def _portfolio(self, run: ClassRun, workloads: Sequence[Workload]) -> None:
+    def portfolio(self, run: ClassRun) -> None:
         """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
-        sample = workloads[0].with_epilogue(())
+        sample = run.workloads[0].with_epilogue(())
         programs: dict[str, Program] = {}
         for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
             family = FAMILIES.get(each.kernel.family)
@@ -209,7 +180,7 @@ class Run:
                 programs[each.kernel.digest] = program
         if not programs:  # nothing is usable before it was verified (--verify none)
             return
-        asked = [workload.with_epilogue(()) for workload in workloads]
+        asked = [workload.with_epilogue(()) for workload in run.workloads]
         shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
         spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)

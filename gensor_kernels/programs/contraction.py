@@ -20,8 +20,7 @@ from .family import Columns, Coordinate, Family
 from .norm_parts import WHOLE_ROWS, in_workspace
 from .params import Tiling, tiling
 from .program import Program
-from .tables import Columns as TabulatedColumns
-from .tables import Tables
+from .starting import completions
 
 if TYPE_CHECKING:
     from ..operators.geometry import Geometry
@@ -140,23 +139,21 @@ class ContractionFamily(Family):
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
-        coordinates = self.coordinates(workload, arch)
-        tables = Tables(coordinates, self.parts(workload, arch))
-        steps = next(c.values for c in coordinates if c.name == "block_k")
-        variants = self.variants(workload)
-        splits = next(len(c.values) > 1 for c in coordinates if c.name == "split_k")
-        found: list[Program] = []
-        for place, (m, n) in enumerate(self.starter_blocks):
-            for step in steps[1::-1]:
-                chosen = {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
-                chosen |= variants[place % len(variants)]
-                point = self._completed(chosen, coordinates, workload, arch)
-                columns = TabulatedColumns(tables, np.array([point]))
-                if self.legal(columns, workload, arch)[0] and self.starts(columns, workload, arch):
-                    pairs = ((c.name, c.values[i]) for c, i in zip(coordinates, point, strict=True))
-                    found.append(Program(self.name, tuple(pairs)))
-                    break
-        return list(dict.fromkeys(found))[:8]
+        coordinates = {c.name: c.values for c in self.coordinates(workload, arch)}
+        variants, splits = self.variants(workload), len(coordinates["split_k"]) > 1
+        wanted = [
+            {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
+            | variants[place % len(variants)]
+            for place, (m, n) in enumerate(self.starter_blocks)
+            for step in coordinates["block_k"][1::-1]
+        ]
+        programs, columns = completions(self, wanted, workload, arch)
+        good = self.legal(columns, workload, arch) & self.starts(columns, workload, arch)
+        found: dict[tuple[int, ...], Program] = {}  # by block tile: of the first step that will do
+        for program, fine in zip(programs, good, strict=True):
+            if fine:
+                found.setdefault((program["block_m"], program["block_n"]), program)
+        return list(dict.fromkeys(found.values()))[:8]
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
@@ -168,23 +165,9 @@ class ContractionFamily(Family):
             return [{inlining.NAME: 0}, {inlining.NAME: 1}]
         return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]
 
-    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
-        """Whether one legal Program is worth starting from."""
-        return True
-
-    def _completed(
-        self, chosen: dict[str, int], coordinates: tuple[Coordinate, ...], workload: Workload, arch: Arch
-    ) -> list[int]:
-        """Value indices of the default completion of some chosen values."""
-        values = {c.name: chosen.get(c.name, c.values[0]) for c in coordinates} | {"level": 2}
-        for level in (1, 2):
-            columns = {name: np.array([value], dtype=np.int32) for name, value in values.items()}
-            defaults = self.defaults(columns, workload, arch)
-            for c in coordinates:
-                if c.level == level and c.name not in chosen:
-                    wanted = int(defaults[c.name][0])
-                    values[c.name] = max((v for v in c.values if v <= wanted), default=c.values[0])
-        return [c.values.index(values[c.name]) for c in coordinates]
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Which legal Programs are worth starting from."""
+        return np.ones(len(columns["block_m"]), bool)
 
 
 def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:

@@ -87,11 +87,12 @@ class ContractionSimt(ContractionFamily):
             *stream_k.coordinate(extents(workload)),
         )
 
-    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
+        if not extents(workload).is_complex:
+            return super().starts(columns, workload, arch)
         threads = columns["down"] * columns["across"]
-        room = self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
-        return not extents(workload).is_complex or bool(room[0])
+        return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See simt_parts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,13 +45,17 @@ class Lattice:
         self.family, self.workload, self.arch = family, workload, arch
         self.coordinates = tuple(_restricted(c, restrict) for c in family.coordinates(workload, arch))
         self.names = tuple(coordinate.name for coordinate in self.coordinates)
+        self._places = {c.name: {value: i for i, value in enumerate(c.values)} for c in self.coordinates}
         self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
         #: place value of each coordinate in a code
         self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
         self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
         #: points of the lattice, legal or not
         self.size = int(np.prod(self.extents))
-        self._tables = Tables(self.coordinates, family.parts(workload, arch))
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return Tables(self.coordinates, self.family.parts(self.workload, self.arch))
 
     # ---- points, codes, programs
 
@@ -73,12 +78,11 @@ class Lattice:
         wanted = dict(program.values)
         if program.family != self.family.name or set(wanted) != set(self.names):
             raise ValueError(f"not a {self.family.name} program: {program}")
-        indices = []
-        for coordinate in self.coordinates:
-            if wanted[coordinate.name] not in coordinate.values:
-                raise ValueError(f"{coordinate.name}={wanted[coordinate.name]} is not in {coordinate.values}")
-            indices.append(coordinate.values.index(wanted[coordinate.name]))
-        return np.array(indices, dtype=np.int64)
+        try:
+            return np.array([self._places[name][wanted[name]] for name in self.names], dtype=np.int64)
+        except KeyError:
+            strange = next(c for c in self.coordinates if wanted[c.name] not in c.values)
+            raise ValueError(f"{strange.name}={wanted[strange.name]} is not in {strange.values}") from None
 
     def columns(self, points: np.ndarray) -> Columns:
         """Values by coordinate name, int32 (n,), and the family's tabulated outputs, of complete points (n, d)."""
