@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from .library import Kernel, Library
 
 #: Lists of kernels whose groups a library keeps.
 MOST_LISTS = 256
+_DIGEST = attrgetter("digest")
 
 
 class Group(NamedTuple):
@@ -47,7 +49,7 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
     if library is None:
         return _grouped(kernels)
-    key = tuple([kernel.digest for kernel in kernels])
+    key = tuple(map(_DIGEST, kernels))
     found: list[Group] | None = library.groups.get(key)
     if found is None:
         if len(library.groups) >= MOST_LISTS:

@@ -73,15 +73,24 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 
 def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
+    return (c["fits_split"] > 0) & block_fits(c, arch, warps, memory)
+
+
+def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Whether the warps and shared memory of a block fit, and of as many as are promised."""
     promised = c["promised"]
     held = promised * (memory + arch.smem_reserved)
-    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm) & (c["fits_split"] > 0)
+    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
     ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
     return ok & (promised * warps <= arch.threads_per_sm // 32)
 
 
 class ContractionFamily(Family):
     """What both contraction families answer alike about one Program."""
+
+    def sizeless(self, workload: Workload) -> bool:
+        """Plain products have one lattice."""
+        return extents(workload).is_plain
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of a prepared operand; nothing needs to be zero."""

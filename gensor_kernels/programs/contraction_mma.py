@@ -23,7 +23,8 @@ from .mma_instructions import INSTRUCTIONS, default_instruction, instructions, k
 from .mma_operands import entries, k_contiguous, matrices
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
-from .traffic import Loop, assemble, register_limit, window_issue, window_registers
+from .tables import once
+from .traffic import Loop, register_limit, settled, sized, window_issue, window_registers
 from .widening import by_fragment, word_costs
 from .windowed import MASKED, copy_lines, masked_coordinate
 
@@ -111,7 +112,11 @@ class ContractionMma(ContractionFamily):
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_mma.cu, and at least one block per SM."""
-        c = columns
+        e = extents(workload)
+        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
+        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+
+    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         warps = c["down"] * c["across"]
         ok = (
             c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
@@ -120,10 +125,10 @@ class ContractionMma(ContractionFamily):
             _, passes, pieces = self._copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload)) & stream_k.legal(c, arch)
+        ok &= norm_legal(c, extents(workload))
         if extents(workload).prologue:
             ok &= (c["inlined"] == 0) | (c["copy"] == 0)
-        return ok & shared.common_legal(c, arch, warps, self._memory(c, warps, workload))
+        return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
@@ -192,7 +197,16 @@ class ContractionMma(ContractionFamily):
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
-        c = columns
+        c, e = columns, extents(workload)
+
+        def known() -> dict[str, Any]:
+            return settled(c, e, arch, facts, self._loop(c, workload, arch))
+
+        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+
+    def _loop(self, c: Columns, workload: Workload, arch: Arch) -> Loop:
+        """What an iteration takes, and the end of a block."""
         warps = c["down"] * c["across"]
         doubled = self._doubled(c, warps, arch)
         issue, clocks, widening = c["step_issue"], 0.0, np.zeros_like(warps)
@@ -219,7 +233,7 @@ class ContractionMma(ContractionFamily):
                 issue = issue + inlining.issue(c, workload, *own)
                 held = held + inlining.registers(c, workload, *own)
         more = c.get("scale_multiplies", np.zeros_like(warps))
-        loop = Loop(
+        return Loop(
             warps=warps,
             math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening + c.get("parts_clocks", 0.0)),
             multiplies=c["multiplies"] + more,
@@ -235,8 +249,6 @@ class ContractionMma(ContractionFamily):
             staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"])
             + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
         )
-        terms, e = assemble(c, extents(workload), arch, facts, loop), extents(workload)
-        return stream_k.streamed(terms, c, e, arch, loop.outputs * warps)
 
     # ---- one Program
 

@@ -26,6 +26,16 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
     return (Part(("block_k", "split_k"), steps), *split_parts(e, arch))
 
 
+def tiles_part(extent: int, axis: str) -> Part:
+    """Tiles of the grid along an axis, and how much of it one holds on the average."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        tiles = -(-extent // v[f"block_{axis}"])
+        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+
+    return Part((f"block_{axis}",), function)
+
+
 def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     """Those that say nothing of steps of k."""
 

@@ -6,7 +6,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from .family import Columns, Coordinate, Facts, Launch, Part
 from .norm_parts import in_workspace, norm_legal, tile_bytes
 from .program import Program
 from .simt_operands import load_clocks, matrices, transposed
-from .traffic import Loop, assemble, window_issue, window_registers
+from .tables import once
+from .traffic import Loop, settled, sized, window_issue, window_registers
 from .widening import stored
 from .windowed import MASKED, masked_coordinate
 
@@ -100,15 +101,19 @@ class ContractionSimt(ContractionFamily):
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_simt.cu, and at least one block per SM."""
-        c = columns
+        e = extents(workload)
+        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
+        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+
+    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         warps = c["down"] * c["across"] * (1 / 32)
         fits = c["fits_m"] * c["fits_n"] * c["fits_sums"] * c["fits_groups_a"] * c["fits_groups_b"]
         ok = fits * c["fits_vector_a"] * c["fits_vector_b"] * c["fits_store"] > 0
         for operand in ("a", "b"):
             inner, outer = self._loads(c, workload, operand, warps)
             ok &= inner * outer <= MOST_LOADS
-        ok &= norm_legal(c, extents(workload)) & stream_k.legal(c, arch)
-        return ok & shared.common_legal(c, arch, warps, self._memory(c, workload))
+        ok &= norm_legal(c, extents(workload))
+        return ok & shared.block_fits(c, arch, warps, self._memory(c, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""
@@ -181,6 +186,16 @@ class ContractionSimt(ContractionFamily):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c, e = columns, extents(workload)
+
+        def known() -> dict[str, Any]:
+            return settled(c, e, arch, facts, self._loop(c, workload))
+
+        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+
+    def _loop(self, c: Columns, workload: Workload) -> Loop:
+        """What an iteration takes, and the end of a block."""
+        e = extents(workload)
         warps = c["down"] * c["across"] * (1 / 32)
         issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
         clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
@@ -197,7 +212,7 @@ class ContractionSimt(ContractionFamily):
                 issue = issue + inlining.issue(c, workload, *_entries(workload, operand, inner, outer))
         # A slab is written and read once, in words, with a barrier on either side.
         moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
-        loop = Loop(
+        return Loop(
             warps=warps,
             math=c["math"],
             multiplies=c["multiplies"],
@@ -212,7 +227,6 @@ class ContractionSimt(ContractionFamily):
             touched=c["steps"] * 0.5,
             staging=moved + c["row_rounds"] * c["staged"] * 50.0 + (c["row_clocks"] / warps if e.norm else 0.0),
         )
-        return stream_k.streamed(assemble(c, e, arch, facts, loop), c, e, arch, loop.outputs * warps)
 
     # ---- one Program
 

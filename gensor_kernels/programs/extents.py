@@ -67,6 +67,12 @@ class Extents:
         return (self.window or "a") if self.prologue else ""
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a step of the main loop is the same for every size: nothing is read through a window, prepared,
+        scaled, normalised, or of groups."""
+        return not (self.window or self.prologue or self.scaled or self.norm or self.rows)
+
+    @property
     def matrices(self) -> int:
         """Matrices B of one product: two where one of them is a gate."""
         return 2 if self.gate else 1

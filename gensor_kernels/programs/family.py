@@ -104,6 +104,10 @@ class Family:
         """The lattice, "level" first, in the order of ``names``."""
         raise NotImplementedError
 
+    def sizeless(self, workload: Workload) -> bool:
+        """Whether the coordinates are the same for every size of the Workload; False where that is not known."""
+        return False
+
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """What is tabulated: ``legal`` and ``terms`` read these outputs, and coordinates, from their columns."""
         return ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from . import mma_complex, mma_floats
-from .contraction_parts import shared_parts
+from .contraction_parts import shared_parts, tiles_part
 from .extents import Extents, extents, power_of_two_in
 from .family import Part, Values
 from .inlining import inline_parts
@@ -89,8 +89,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *norm_parts(e, arch),
-        _warps(e.m, "m"),
-        _warps(e.n, "n"),
+        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
         copies(workload, "a", arch),
         copies(workload, "b", arch),
@@ -105,22 +104,19 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def _warps(extent: int, axis: str) -> Part:
-    """Warps of a block along an axis, tiles of the grid along it."""
+def _warps(axis: str) -> Part:
+    """Warps of a block along an axis."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         count = np.maximum(block // warp, 1)
-        tiles = -(-extent // block)
         return {
             {"m": "down", "n": "across"}[axis]: count,
             f"fits_{axis}": block % warp == 0,
             f"power_{axis}": power_of_two_in(count),
-            f"tiles_{axis}": tiles,
-            f"held_{axis}": extent / tiles,
         }
 
-    return Part((f"block_{axis}", f"warp_{axis}"), function)
+    return Part((f"block_{axis}", f"warp_{axis}"), function, fixed=True)
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:

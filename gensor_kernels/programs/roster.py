@@ -10,7 +10,7 @@ import numpy as np
 
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
-from .family import Coordinate, Family
+from .family import Coordinate, Family, Part
 from .program import Program
 from .tables import Listed
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Known:
-    """What holds for all Workloads that ``of`` fits: which Programs are on the lattice, and their columns so far."""
+    """What holds for all Workloads of a class (``of``) with these coordinates: which Programs are on the lattice, and
+    their columns so far."""
 
     of: tuple[object, ...]
+    coordinates: tuple[Coordinate, ...]
     places: np.ndarray
     columns: Listed
 
@@ -40,14 +42,8 @@ class Roster:
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
         """The places of those that are legal for a Workload, and their terms; None where none is."""
-        coordinates = self.family.coordinates(workload, arch)
         parts = self.family.parts(workload, arch)
-        of = (arch, _sizeless(workload), *(coordinate.values for coordinate in coordinates))
-        known = self._known
-        if known is None or known.of != of:
-            places = on_lattice(self._values, coordinates)
-            fixed = [part for part in parts if part.fixed]
-            known = self._known = _Known(of, places, Listed(coordinates, fixed, self._values[places]))
+        known = self._class(workload, arch, parts)
         if not len(known.places):
             return known.places, None
         columns = known.columns.plus([part for part in parts if not part.fixed])
@@ -57,6 +53,19 @@ class Roster:
         if not legal.any():
             return known.places[:0], None
         return known.places[legal], self.family.terms(columns.where(legal), workload, arch)
+
+    def _class(self, workload: Workload, arch: Arch, parts: Sequence[Part]) -> _Known:
+        """What holds for the Workload's class; that of the last one, where it is the same."""
+        of, known = (arch, _sizeless(workload)), self._known
+        same = known is not None and known.of == of
+        if known is not None and same and self.family.sizeless(workload):
+            return known
+        coordinates = self.family.coordinates(workload, arch)
+        if known is None or not same or known.coordinates != coordinates:
+            places = on_lattice(self._values, coordinates)
+            columns = Listed(coordinates, [part for part in parts if part.fixed], self._values[places])
+            known = self._known = _Known(of, coordinates, places, columns)
+        return known
 
 
 def _sizeless(workload: Workload) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..machine.arch import Arch
-from .contraction_parts import shared_parts
+from .contraction_parts import shared_parts, tiles_part
 from .extents import extents, power_of_two_in
 from .family import Part, Values
 from .inlining import inline_parts
@@ -68,8 +68,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *norm_parts(e, arch),
-        _threads(e.m, "m"),
-        _threads(e.n, "n"),
+        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_threads(axis), tiles_part(extent, axis))),
         _multiply(workload, arch),
         fragment(workload, "a"),
         fragment(workload, "b"),
@@ -83,23 +82,20 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def _threads(extent: int, axis: str) -> Part:
-    """Threads of a block along an axis, tiles of the grid along it."""
+def _threads(axis: str) -> Part:
+    """Threads of a block along an axis."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
         block, thread = v[f"block_{axis}"], v[f"thread_{axis}"]
         lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
         count = np.maximum(block // thread, 1)
-        tiles = -(-extent // block)
         return {
             {"m": "down", "n": "across"}[axis]: count,
             f"fits_{axis}": (block % thread == 0) & (count % lanes == 0),
-            f"tiles_{axis}": tiles,
-            f"held_{axis}": extent / tiles,
             f"extent_{axis}": block,
         }
 
-    return Part((f"block_{axis}", f"thread_{axis}", "lanes_m"), function)
+    return Part((f"block_{axis}", f"thread_{axis}", "lanes_m"), function, fixed=True)
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:

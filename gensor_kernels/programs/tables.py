@@ -6,11 +6,14 @@ computes its outputs over every combination of their values; ``Columns`` gathers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .family import Coordinate, Part
+
+Made = TypeVar("Made")
 
 
 class Tables:
@@ -98,6 +101,8 @@ class Listed(Columns):
         self._columns: dict[str, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
         self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
         self._count = rows.shape[1]
+        #: what `once` keeps
+        self.kept: dict[str, Any] = {}
         self._add(parts)
 
     def _add(self, parts: Sequence[Part]) -> None:
@@ -109,7 +114,7 @@ class Listed(Columns):
         """The same Programs with the outputs of more parts."""
         more = object.__new__(Listed)
         more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
-        more._columns = self._columns.copy()
+        more._columns, more.kept = self._columns.copy(), self.kept
         more._add(parts)
         return more
 
@@ -136,7 +141,18 @@ class Listed(Columns):
     def where(self, chosen: np.ndarray) -> Listed:
         """The Programs a mask (n,) chooses."""
         some = object.__new__(Listed)
-        some._coordinates, some._count = self._coordinates, int(chosen.sum())
+        some._coordinates, some._count, some.kept = self._coordinates, int(chosen.sum()), {}
         some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
         some._wide = {name: column[chosen] for name, column in self._wide.items()}
         return some
+
+
+def once(columns: Mapping[str, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:
+    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and what fixed parts say, Listed columns
+    keep it for every size of the Workload, under ``name``."""
+    if not fixed or not isinstance(columns, Listed):
+        return compute()
+    if name not in columns.kept:
+        columns.kept[name] = compute()
+    made: Made = columns.kept[name]
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -108,39 +109,50 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
     return used, spilling, issue
 
 
-def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
-    """The complete terms of a contraction from a family's loop."""
-    tiles = c["tiles_m"] * c["tiles_n"]
-    blocks = tiles * c["slabs"]
+def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
+    """The terms of a contraction that a family's loop decides, whatever the sizes."""
     registers, spilling, issue = granted(loop, c, facts, arch)
-    residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
     stores = loop.outputs * c["stores"]
     storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
+    return {
+        "residents": np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0),
+        "warps": loop.warps,
+        "math": loop.math,
+        "multiplies": loop.multiplies,
+        "issue": issue,
+        "wavefronts": loop.wavefronts + spilling * loop.warps,
+        "chain": loop.chain,
+        "in_flight": loop.in_flight,
+        "exposed": loop.exposed,
+        "epilogue": finish * 2.0 + loop.staging + 100.0,
+        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
+        "registers": registers,
+        "shared_bytes": loop.memory,
+        "ahead": loop.ahead,
+        "behind": loop.behind,
+    }
+
+
+def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
+    """The complete terms from what is `settled`."""
+    tiles, residents = c["tiles_m"] * c["tiles_n"], known["residents"]
+    blocks = tiles * c["slabs"]
     among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
+        **known,
         blocks=blocks,
-        residents=residents,
-        warps=loop.warps,
         iterations=c["iterations"],
-        math=loop.math,
-        multiplies=loop.multiplies,
-        issue=issue,
-        wavefronts=loop.wavefronts + spilling * loop.warps,
-        chain=loop.chain,
         # Past an edge nothing is loaded: only compute is wasted there.
         l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
         # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
-        in_flight=loop.in_flight,
-        exposed=loop.exposed,
         prologue=BLOCK_START + (SEARCH * (e.batch // 32 + 1) if e.rows else 0.0),
-        epilogue=finish * 2.0 + loop.staging + 100.0,
-        epilogue_busy=storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
         epilogue_bytes=c["written"] - among,
         after=c["after"] + c.get("before", 0.0),
-        registers=registers,
-        shared_bytes=loop.memory,
-        ahead=loop.ahead,
-        behind=loop.behind,
     )
+
+
+def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
+    """The complete terms of a contraction from a family's loop."""
+    return sized(c, e, arch, settled(c, e, arch, facts, loop))
