@@ -37,15 +37,16 @@ def test_fixed_parts_are_the_same_for_every_size(case):
         assert np.array_equal(one[name], other[name]), name
 
 
-def test_a_roster_says_of_every_workload_what_a_fresh_one_says():
-    lattice = space(7)  # simt, float32
+@pytest.mark.parametrize("index", [7, 0, 16, 9], ids=["simt", "mma", "scaled", "epilogue"])
+def test_a_roster_says_of_every_workload_what_a_fresh_one_says(index):
+    lattice = space(index)
     programs = [lattice.program(point) for point in random_legal(lattice, 60)]
-    kept = Roster(SIMT, programs)
-    for sizes in ({"m": 4096}, {"m": 17, "k": 8}, {"k": 100, "n": 3}, {"m": 17, "k": 8}):
+    kept = Roster(lattice.family, programs)
+    for sizes in ({"m": 4096}, {"m": 17, "k": 128}, {"k": 1024, "n": 320}, {"m": 17, "k": 128}):
         for name in ("sm_89", "sm_80"):
             wanted = lattice.workload.with_sizes(**sizes)
             places, terms = kept.terms(wanted, lookup(name))
-            alone, expected = Roster(SIMT, programs).terms(wanted, lookup(name))
+            alone, expected = Roster(lattice.family, programs).terms(wanted, lookup(name))
             assert np.array_equal(places, alone) and len(places)
             for field, column in vars(terms).items():
                 assert np.array_equal(column, getattr(expected, field)), field

@@ -40,7 +40,9 @@ def tune(
     shapes: Annotated[Path | None, typer.Option(help="The shapes file (CSV).")] = None,
     db: DbOption = None,
     top: TopOption = 16,
-    budget: Annotated[float | None, typer.Option(min=0.0, help="End after SECONDS, with what is verified then.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="End after SECONDS, with what is verified then.")
+    ] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",

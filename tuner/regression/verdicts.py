@@ -152,13 +152,13 @@ def _beside(
     if is_slower(ratios, tolerance):
         if SOFTWARE & moved.keys() and _control_moved(ours, theirs, clocks, tolerance):
             return VENDOR_FASTER, f"our time stayed, the control's fell{changed}"
-        return SLOWER, f"slower than the control{changed}"
+        return SLOWER, f"our time rose against the control's{changed}"
     if is_faster(ratios, tolerance):
         if SOFTWARE & moved.keys() and is_slower(theirs, tolerance) and not is_faster(ours, tolerance):
             return VENDOR_SLOWER, f"our time stayed, the control's rose{changed}"
-        return FASTER, f"faster than the control{changed}"
+        return FASTER, f"our time fell against the control's{changed}"
     if is_slower(ours, tolerance):
-        return MACHINE, f"both became slower{changed}"
+        return MACHINE, f"ours and the control became slower alike{changed}"
     return UNCHANGED, "within the noise, or the tolerance"
 
 
