@@ -89,16 +89,21 @@ class Growing(ClassRun):
             now = np.minimum(now, self._costs[:, column])
         return chosen
 
+    def _serving(self) -> dict[int, int]:
+        """By the numbers of workloads that have a kernel: its column."""
+        columns = self._columns()
+        found = {row: min(columns, key=costs.__getitem__, default=-1) for row, costs in enumerate(self._costs)}
+        return {row: column for row, column in found.items() if column >= 0 and np.isfinite(self._costs[row, column])}
+
     @property
     def seconds_now(self) -> float:
         """Predicted seconds of all calls of workloads that have a kernel."""
-        served = np.isfinite(self._costs[:, self._columns()]).any(axis=1)
-        return float(self.calls @ np.where(served, self._now, 0.0))
+        return float(sum(self.calls[row] * self._seconds[row, column] for row, column in self._serving().items()))
 
     @property
     def served(self) -> int:
         """Workloads that have a kernel."""
-        return int(np.isfinite(self._costs[:, self._columns()]).any(axis=1).sum())
+        return len(self._serving())
 
     # ---- growing
 
@@ -151,10 +156,10 @@ class Growing(ClassRun):
 
     def chosen(self) -> Iterator[Chosen]:
         """The best verified kernel of each workload that one can serve, and those that none ever will."""
-        columns = self._columns()
+        serving = self._serving()
         for row in range(len(self.workloads)):
-            column = min(columns, key=self._costs[row].__getitem__, default=-1)
-            if column >= 0 and np.isfinite(self._costs[row, column]):
+            if row in serving:
+                column = serving[row]
                 found = self._chosen(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
                 yield replace(found, settled=bool(self._costs[row, column] <= WITHIN * self._best[row]))
             elif not np.isfinite(self._seconds[row]).any():
