@@ -101,10 +101,12 @@ class ContractionMma(ContractionFamily):
             return False
         return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
 
-    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> bool:
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
+        if not extents(workload).is_complex:
+            return super().starts(columns, workload, arch)
         held = self.registers(columns, workload, arch) * columns["down"] * columns["across"] * 32
-        return not extents(workload).is_complex or bool(held[0] <= arch.regs_per_sm)
+        return held <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
