@@ -4,6 +4,10 @@
 // parts at once. FORM 4: four products, into the parts of the sums. FORM 3: Gauss's formula (product_forms.cuh); the
 // sums of parts are formed of the fragments, once per warp that reads them.
 #pragma once
+#include "product_forms.cuh"
+#if FORM != 1
+#define SUM_TYPE Sum // three sums, where three products are formed
+#endif
 #include "mma_doubles.cuh"
 
 // What a warp sums in registers; beyond, it spills.

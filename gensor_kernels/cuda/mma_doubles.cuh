@@ -6,7 +6,6 @@
 // element for every four of k, of column g. The instructions of more k take just that, and sums lie as those of float.
 #pragma once
 #include "mma_tiles.cuh"
-#include "product_forms.cuh"
 
 #if INSTRUCTION == 6
 constexpr int FOURS = 4;
@@ -17,7 +16,7 @@ constexpr int FOURS = 1;
 #endif
 constexpr bool DOUBLES = ELEMENT >= 8; // as they are, or in pairs
 #ifndef SUM_TYPE
-#define SUM_TYPE Sum // what matrix instructions add up in, where that is not what is stored in the end
+#define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
 #endif
 
 #if INSTRUCTION >= 6

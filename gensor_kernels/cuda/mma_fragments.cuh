@@ -6,7 +6,7 @@
 // accumulator holds columns 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a
 // quarter of that each.
 #pragma once
-#include "mma_complex.cuh"
+#include "mma_doubles.cuh"
 
 constexpr int K_STEP_BYTES = (DOUBLES ? 4 * ELEMENT : 32) * FOURS, K_STEP = K_STEP_BYTES * 8 / NARROW;
 constexpr int K_STEPS = BLOCK_K / K_STEP;

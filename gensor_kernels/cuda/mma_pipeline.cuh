@@ -1,5 +1,6 @@
 // The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
 #pragma once
+#include "mma_complex.cuh"
 #include "mma_scales.cuh"
 #include "prepared.cuh"
 #include "unrolled.cuh"

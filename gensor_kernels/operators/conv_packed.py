@@ -8,14 +8,14 @@ from .conv_product import output_size
 from .dtypes import facts
 from .workload import Workload
 
-#: bytes of the widest access
-WIDE = 16
+#: bytes of the widest access, and the least that a pixel's channels are padded to
+WIDE, NARROWEST = 16, 4
 
 
 def padded_channels(channels: int, size: int) -> int:
     """Channels of a group, of ``size`` bytes each, with their padding: what fits one access of 4 or 8 bytes, or a
     multiple of 16 (``padded_channels`` in cuda/packed.cuh)."""
-    for width in (4, 8):
+    for width in (NARROWEST, 2 * NARROWEST):
         if 0 < channels * size <= width:
             return width // size
     whole = WIDE // size

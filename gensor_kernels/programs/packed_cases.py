@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..operators.conv_packed import WIDE, filters_aligned, padded_channels
+from ..operators.conv_packed import NARROWEST, WIDE, filters_aligned, padded_channels
 from ..operators.conv_product import output_size
 from ..operators.dtypes import facts
 from .cases import Case
@@ -26,7 +26,7 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
         size = facts(workload.dtype["x"]).itemsize
-        whole = vector // size
+        whole = max(vector, NARROWEST) // size
         few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
     if not _transposed(workload):
