@@ -11,10 +11,13 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.operators.workload import Workload
-from gensor_tuner.recheck import rebuild
+from gensor_tuner.recheck import check
 from gensor_tuner.shapes import read_shapes
 
+from .campaigns.size import sample
+
 ROOT = Path(__file__).resolve().parent.parent
+FIRST, FEW = "sm_87", 6
 SHIPPED = sorted((ROOT / "database" / "pretuned").glob("*.db"))
 
 
@@ -25,7 +28,7 @@ def store(request):
 
 
 def test_sm_87_is_shipped():
-    assert "sm_87" in {path.stem for path in SHIPPED}
+    assert FIRST in {path.stem for path in SHIPPED}
 
 
 def test_it_is_small(store):
@@ -57,9 +60,12 @@ def test_the_portfolio_of_every_class_has_at_most_eight_kernels(store):
 
 def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
     kernels = list(store.rows(Kernel))
+    # Every source; every cubin of one database, and of the others, made by the same code, some that change daily.
+    compiled = {kernel.digest for kernel in (kernels if store.path.stem == FIRST else sample(kernels, FEW))}
     with ThreadPoolExecutor(usable_cores()) as threads:
-        problems = list(threads.map(lambda kernel: rebuild(store, kernel), kernels))
-    assert kernels
+        found = threads.map(lambda kernel: check(store, kernel, compiled=kernel.digest in compiled), kernels)
+        problems = [each.reason for each in found]
+    assert kernels and compiled
     # Others' cubins cannot be compared: a newer NVRTC in the extra needs the databases to be built anew.
     assert {row.toolchain for row in store.rows(Binary)} == {toolchain()}
     wrong = {kernel.digest[:12]: text for kernel, text in zip(kernels, problems, strict=True) if text}

@@ -85,11 +85,6 @@ def rebuilt(binary: Binary, derived: Candidate) -> str | None:
     return None if made.cubin == binary.cubin else made.error or "its cubin differs from the one compiled here"
 
 
-def rebuild(store: Store, kernel: Kernel) -> str | None:
-    """Rebuild a kernel from its stored Program: None where source and cubin are identical, else what differs."""
-    return check(store, kernel, compiled=True).reason
-
-
 def _fixed_epilogue(codes: int) -> tuple[str, ...]:
     """Operation names of a compile-time epilogue: five bits per operation, the first lowest; 31 is none."""
     names = {operation.code: name for name, operation in OPERATIONS.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from . import contraction as shared
-from . import default_tiles, inlining, mma_floats, product_forms, stream_k
+from . import default_tiles, inlining, mma_floats, mma_loop, product_forms, stream_k
 from . import mma_parts as parts
 from .cases import Case
 from .contraction import ContractionFamily
@@ -20,13 +20,13 @@ from .contraction_kernel import class_constants, class_launches
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .mma_instructions import INSTRUCTIONS, default_instruction, instructions, kind
-from .mma_operands import entries, k_contiguous, matrices
+from .mma_operands import k_contiguous
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .tables import once
-from .traffic import Loop, register_limit, settled, sized, window_issue, window_registers
-from .widening import by_fragment, word_costs
-from .windowed import MASKED, copy_lines, masked_coordinate
+from .traffic import settled, sized
+from .widening import by_fragment
+from .windowed import MASKED, masked_coordinate
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -124,7 +124,7 @@ class ContractionMma(ContractionFamily):
             c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
         ) > 0
         for operand in ("a", "b"):
-            _, passes, pieces = self._copies(c, operand, warps)
+            _, passes, pieces = mma_loop.copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
         ok &= norm_legal(c, extents(workload))
@@ -160,16 +160,6 @@ class ContractionMma(ContractionFamily):
             product_forms.NAME: product_forms.PLAIN * like,
         }
 
-    # ---- what depends on too many coordinates to be tabulated
-
-    @staticmethod
-    def _copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(LANES, PASSES, COLUMNS) of an operand's OperandTile."""
-        # The largest power of two in (pieces | threads) is the smaller of the two's.
-        lanes = np.minimum(c[f"pieces_power_{operand}"], c["power_m"] * c["power_n"] * 32.0)
-        passes = np.ceil(c[f"rows_{operand}"] * lanes / (warps * 32.0))
-        return lanes, passes, c[f"pieces_{operand}"] / lanes
-
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
         """Dynamic shared bytes of a block: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
@@ -177,80 +167,19 @@ class ContractionMma(ContractionFamily):
         return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Accumulators, the fragments of a k step, pieces staged in registers, addresses."""
-        c = columns
-        held: Any = 0.0
-        warps = np.maximum(c["down"] * c["across"], 1.0)
-        for operand in ("a", "b"):
-            _, passes, pieces = self._copies(c, operand, warps)
-            copies = passes * pieces * matrices(workload, operand)
-            held = held + copies * c[f"hold_{operand}"]
-            if operand == extents(workload).window:
-                held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])
-            if operand == extents(workload).prepared:
-                held = held + inlining.registers(c, workload, *entries(workload, operand, passes, pieces))
-        held = held + c.get("scale_registers", 0.0) + stream_k.registers(c, self.stream_registers)
-        return c["base_registers"] + self._doubled(c, warps, arch) * c["second_fragments"] + held
-
-    @staticmethod
-    def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-        """Where the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh, bool."""
-        return c["double_needs"] <= register_limit(c, warps, arch)
+        """See mma_loop."""
+        return mma_loop.registers(columns, workload, arch, self.stream_registers)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
-            return settled(c, e, arch, facts, self._loop(c, workload, arch))
+            memory = self._memory(c, c["down"] * c["across"], workload)
+            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self.stream_registers))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
-
-    def _loop(self, c: Columns, workload: Workload, arch: Arch) -> Loop:
-        """What an iteration takes, and the end of a block."""
-        warps = c["down"] * c["across"]
-        doubled = self._doubled(c, warps, arch)
-        issue, clocks, widening = c["step_issue"], 0.0, np.zeros_like(warps)
-        held = stream_k.registers(c, self.stream_registers)
-        for operand in ("a", "b"):
-            lanes, passes, pieces = self._copies(c, operand, warps)
-            copies = passes * pieces * matrices(workload, operand)
-            # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
-            issue = issue + c[f"read_issue_{operand}"] + copies * c["copy_issue"] + passes * 2.4
-            if word_costs(workload, operand, arch):
-                issue = issue + copies * c[f"piece_issue_{operand}"]
-                widening = widening + c[f"read_widening_{operand}"] + copies * c[f"piece_widening_{operand}"]
-            # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-            lines = copy_lines(c, workload, operand, lanes)
-            scattered = np.maximum(lines, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
-            clocks = clocks + c[f"read_clocks_{operand}"] + copies * scattered * 0.5
-            held = held + copies * c[f"hold_{operand}"]
-            if operand == extents(workload).window:
-                own = entries(workload, operand, passes, pieces)
-                masked = c[MASKED]
-                issue, held = issue + window_issue(*own, masked), held + window_registers(*own, masked)
-            if operand == extents(workload).prepared:
-                own = entries(workload, operand, passes, pieces)
-                issue = issue + inlining.issue(c, workload, *own)
-                held = held + inlining.registers(c, workload, *own)
-        more = c.get("scale_multiplies", np.zeros_like(warps))
-        return Loop(
-            warps=warps,
-            math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening + c.get("parts_clocks", 0.0)),
-            multiplies=c["multiplies"] + more,
-            issue=issue + c.get("scale_issue", 0.0) + c.get("parts_issue", 0.0),
-            wavefronts=clocks * warps,
-            chain=c["chain"] - doubled * c["chain_saved"],
-            in_flight=c["in_flight"],
-            exposed=c["exposed"],
-            registers=c["base_registers"] + doubled * c["second_fragments"] + held + c.get("scale_registers", 0.0),
-            memory=self._memory(c, warps, workload),
-            outputs=c["outputs"],
-            touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"])
-            + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
-        )
 
     # ---- one Program
 
