@@ -15,6 +15,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.program import Program
+from gensor_kernels.programs.wgmma_stores import COPIED
 from gensor_tuner.cover import assign, single_kernel_regret
 from gensor_tuner.pool import Pool
 from gensor_tuner.result import NEAR_BOUND, Result, class_text, sizes_text
@@ -52,22 +53,25 @@ def half_figures(store: Store) -> dict[str, Any]:
     """Kernels of aligned float16 and bfloat16 classes: how many spill, have bank conflicts, or move less than 16 bytes,
     and which.
 
-    Copies into shared memory and stores of results count; epilogue operands are read as their own layout allows.
+    Copies into shared memory and stores of results count, tensor copies as wide ones; epilogue operands are read as
+    their own layout allows. Not gemv's: its results are few and leave one by one, its vector is shared as it comes.
     """
     found: dict[str, Any] = {"kernels": 0, "spilling": 0, "conflicting": 0, "narrow": 0, "unread": 0, "which": []}
     for kernel in store.rows(Kernel):
         workload, binary = json.loads(kernel.class_key), store.binary(kernel)
         half = set(workload["dtypes"].values()) <= {"float16", "bfloat16"}
-        if binary is None or not half or set(workload["alignment"].values()) != {16}:
+        if binary is None or not half or set(workload["alignment"].values()) != {16} or kernel.family == "gemv":
             continue
         accesses = json.loads(binary.facts)[kernel.family].get("accesses")
         widths = {width for opcode in ("LDGSTS", "STG") for width in (accesses or {}).get(opcode, {})}
         flags = {"8"} if json.loads(kernel.program).get("stream") else set()  # by which a stream's blocks meet
+        by_tensor = json.loads(kernel.program).get("epilogue_staged") == COPIED
+        wide = widths - flags == {"16"} or (by_tensor and not widths)
         counters = [json.loads(row.counters) for row in store.rows(Verification, kernel_digest=kernel.digest)]
         faults = {
             "spilling": binary.spill_bytes > 0,
             "conflicting": any(each["counters"].get("bank_conflicts", 0) for each in counters),
-            "narrow": accesses is not None and widths - flags != {"16"},
+            "narrow": accesses is not None and not wide,
             "unread": accesses is None,
         }
         found["kernels"] += 1
