@@ -7,6 +7,7 @@ import gensor_kernels
 from gensor_database import Catalog, Store, Verification, export, merge
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch import api, library, predicting, stored, tiers
+from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.families import FAMILIES
 
@@ -187,3 +188,19 @@ def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
             assert why.reason == "best of 1 portfolio kernels, by the potential"
             np.testing.assert_allclose(gensor_kernels.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
         assert runtime.loaded == {digests[slowest]}
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fixed, tmp_path, monkeypatch):
+    program = next(iter(starters(workload()))).program.replace(epilogue_fixed=fixed)
+    text = flatten(FAMILIES[program.family].source)
+    with Store.open(tmp_path / "kernels.db") as store:
+        store.add(*rows(program, workload(), ARCH, text))
+        (found,) = Catalog((store,), ARCH.name).kernels()
+    whole = stored._kernel(found, ARCH).code
+    monkeypatch.setattr(type(found), "binary", lambda *given, **keywords: None)
+    if fixed:
+        with pytest.raises(BuildError, match="cannot be read"):
+            stored._kernel(found, ARCH).code  # noqa: B018
+    else:
+        assert stored._kernel(found, ARCH).code == whole
