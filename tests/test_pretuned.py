@@ -1,5 +1,6 @@
 """The shipped databases: small, verified, and rebuilt from their stored Programs to identical sources and cubins."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -54,7 +55,9 @@ def test_the_portfolio_of_every_class_has_at_most_eight_kernels(store):
     counts: dict[str, int] = {}
     for row in store.rows(Portfolio):
         counts[row.class_key] = counts.get(row.class_key, 0) + 1
-    assert set(counts) == {Workload.from_json(record.key).class_key() for record in store.rows(Record)}
+    without = {Workload.from_json(record.key).class_key() for record in store.rows(Record)} - counts.keys()
+    for kernel in store.rows(Kernel):  # an epilogue that was compiled in is no cover: such kernels serve one record
+        assert kernel.class_key not in without or json.loads(kernel.program)["epilogue_fixed"] == 1
     assert max(counts.values()) <= 8
 
 
