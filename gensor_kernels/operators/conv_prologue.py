@@ -5,7 +5,7 @@ The declaration is that of the convolution; its vectors are operands d and e (gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from . import prologue
 from .conv import OPERATORS as CONVOLUTIONS
 from .conv_product import Convolution
 from .declaration import Operand
-from .dtypes import decode
 from .epilogue import MAX_VECTORS, Step
 from .geometry import Geometry, Strides
 from .lowered import Product
+from .prepared_image import PreparedImage
 from .workload import View, Workload, contiguous
 
 if TYPE_CHECKING:
@@ -26,56 +26,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PreparedConvolution(Convolution):
+class PreparedConvolution(PreparedImage, Convolution):
     """A convolution behind a prologue with so many vectors, as tuner and dispatch know it."""
-
-    vectors: int = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """x, w, the vectors, y."""
-        return prologue.names_of(self.vectors, "x", "w", "y")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Those of a convolution, and vectors without gaps."""
         x, w, y = self.plain_operands(workload)
         return (x, w, *prologue.vector_operands(self, workload, x.shape[-2:]), y)
 
-    def geometry(
-        self,
-        workload: Workload,
-        strides: Mapping[str, tuple[int, ...]],
-        scale: float = prologue.VERIFIED_SCALE,
-    ) -> Geometry:
-        """That of the convolution, the number of the scale, and how far a group's channels lie apart."""
-        return told(super().geometry(workload, strides), workload, scale)
+    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+        """See PreparedImage."""
+        return told(geometry, workload, scale)
 
-    def expect(
+    def summed(
         self,
         workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
-        structured: bool = False,
-        integer_steps: int = 0,
-        scale: float = prologue.VERIFIED_SCALE,
+        x: np.ndarray,
+        w: np.ndarray,
+        steps: Sequence[Step],
+        structured: bool,
+        away: np.ndarray | None,
     ) -> Expected:
-        """The convolution of the prepared image; kernels may have rounded some of its elements otherwise."""
-        from . import tolerance_prologue
+        """See PreparedImage."""
         from .conv_reference import expected
 
-        listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
-        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
-        x, away = tolerance_prologue.prepared(workload, x, listed)
         return expected(self, workload, x, w, steps, structured=structured, away=away)
 
     def product(self, workload: Workload) -> Product:
         """That of the convolution."""
         return replace(super().product(workload), prologue=prologue.described(workload))
-
-    def bytes_moved(self, workload: Workload) -> int:
-        """Those of the convolution and of the vectors."""
-        return super().bytes_moved(workload) + prologue.vector_bytes(self, workload)
 
 
 def _made(plain: Convolution, vectors: int) -> PreparedConvolution:

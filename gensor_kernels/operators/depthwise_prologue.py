@@ -5,15 +5,15 @@ The declaration is that of the convolution; its vectors are operands d and e (ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import depthwise, prologue
 from .declaration import Operand
-from .dtypes import decode
 from .epilogue import MAX_VECTORS, Step
 from .geometry import Geometry, Strides
+from .prepared_image import PreparedImage
 from .sliding import Sliding
 from .workload import View, Workload, contiguous
 
@@ -24,52 +24,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PreparedDepthwise(Sliding):
+class PreparedDepthwise(PreparedImage, Sliding):
     """A depthwise convolution behind a prologue with so many vectors, as tuner and dispatch know it."""
-
-    vectors: int = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """x, w, the vectors, y."""
-        return prologue.names_of(self.vectors, "x", "w", "y")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Those of the convolution, and vectors without gaps."""
         x, w, y = super().operands(workload)
         return (x, w, *prologue.vector_operands(self, workload, x.shape[-1:]), y)
 
-    def geometry(
-        self,
-        workload: Workload,
-        strides: Mapping[str, tuple[int, ...]],
-        scale: float = prologue.VERIFIED_SCALE,
-    ) -> Geometry:
-        """That of the convolution, and the number of the scale."""
-        return told(super().geometry(workload, strides), workload, scale)
+    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+        """See PreparedImage."""
+        return told(geometry, workload, scale)
 
-    def expect(
+    def summed(
         self,
         workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
-        structured: bool = False,
-        integer_steps: int = 0,
-        scale: float = prologue.VERIFIED_SCALE,
+        x: np.ndarray,
+        w: np.ndarray,
+        steps: Sequence[Step],
+        structured: bool,
+        away: np.ndarray | None,
     ) -> Expected:
-        """The convolution of the prepared image; kernels may have rounded some of its elements otherwise."""
-        from . import tolerance_prologue
+        """See PreparedImage."""
         from .sliding_reference import expect
 
-        listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
-        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
-        x, away = tolerance_prologue.prepared(workload, x, listed)
         return expect(self, workload, {"x": x, "w": w}, steps, structured=structured, away=away)
-
-    def bytes_moved(self, workload: Workload) -> int:
-        """Those of the convolution and of the vectors."""
-        return super().bytes_moved(workload) + prologue.vector_bytes(self, workload)
 
 
 def _made(vectors: int) -> PreparedDepthwise:
