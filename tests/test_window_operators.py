@@ -174,7 +174,7 @@ def test_geometry_is_what_kernels_are_told():
     assert np.frombuffer(geometry.tail[:56], "<i8").tolist() == [8 * 7 * 16, 7 * 16, 16, 1, 32, 16, 1]
     assert np.frombuffer(geometry.tail[56:], "<i4").tolist() == [
         *(8, 7, 7, 7, 3, 2, 1, 1, 1, 1, 1, 1),
-        *(0, 0, 8, 7, 2, 16),
+        *(2, 16, 0, 0, 8, 7),
     ]
     large = workload.with_sizes(h=2**30)
     with pytest.raises(UnsupportedError, match="too large"):
