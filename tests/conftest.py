@@ -1,6 +1,7 @@
 """Shared by every test: where built files go, the hypothesis profiles, the gpu marker, --update-golden."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ def pytest_configure(config):
     # A call that comes often would be tuned behind the test that made it, into the database that all tests see.
     os.environ["GENSOR_BACKGROUND"] = "0"
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))
+    # What a shell starts in the background ignores Ctrl-C, and so would the programs that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config, items):
