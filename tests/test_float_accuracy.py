@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import build
-from gensor_kernels.programs.mma_floats import LEAST_K
+from gensor_kernels.machine.arch import LEAST_FLOAT_SUM
 from tests.campaigns.size import FULL
 from tests.contraction_harness import Case, Kernel, Problem, mma, simt
 
 ROWS, COLUMNS = 64, 64
-LENGTHS = (LEAST_K, 512, 1000, 4096) if FULL else (LEAST_K, 520)
+LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
 PARTS = mma("float32", INSTRUCTION=5, BLOCK_K=32, EPILOGUE_CODES=31)
 MULTIPLY_ADDS = simt("float32", EPILOGUE_CODES=31)
 Pair = tuple[np.ndarray, np.ndarray]
@@ -127,7 +127,7 @@ def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray,
 
 def test_what_is_not_finite_is_what_multiply_adds_make_of_it():
     rng = np.random.default_rng(8)
-    for word, a, b in special(rng, LEAST_K):
+    for word, a, b in special(rng, LEAST_FLOAT_SUM):
         found, plain = product(PARTS, a, b), product(MULTIPLY_ADDS, a, b)
         assert np.array_equal(np.isnan(found), np.isnan(plain)), word
         assert np.array_equal(np.isinf(found), np.isinf(plain)), word

@@ -1,18 +1,24 @@
 """The potential: never faster than the hardware, and moved by what it claims to model."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.matmul import workload
 from gensor_kernels.programs.banks import wavefronts
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.mma_operands import unswizzled_degree
 from gensor_kernels.programs.simt_operands import fragment_clocks, transposing_clocks
 from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.shapes import read_shapes
 
 from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def seconds(lattice, *programs):
@@ -34,6 +40,23 @@ def test_bound_is_the_largest_of_three():
     copied = 2 * (4096 * 4096 + 4096 + 4096)
     assert roofline.bound_us(workload(1, 4096, 4096), a100) == pytest.approx(copied / 1555e3, rel=1e-3)
     assert roofline.bound_us(workload(8, 8, 8), a100) == a100.launch_us
+
+
+def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
+    a100 = lookup("a100-40gb")
+    long, short = workload(4096, 4096, 384, dtype="float32"), workload(4096, 4096, 383, dtype="float32")
+    assert roofline.arithmetic_peak(long, a100) == pytest.approx(312e12 / 6, rel=0.03)
+    assert roofline.arithmetic_peak(short, a100) == pytest.approx(19.5e12, rel=0.01)
+    depthwise = operator("depthwise_conv2d")
+    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
+    assert any(row.workload and operator(row.workload.operator) is depthwise for row in rows)
+    for row in rows:  # no tensor core slides windows, or reduces rows
+        if (
+            row.workload
+            and row.workload.kind == "float32"
+            and operator(row.workload.operator).product(row.workload) is None
+        ):
+            assert roofline.arithmetic_peak(row.workload, a100) == a100.peak("float32")
 
 
 @every_space

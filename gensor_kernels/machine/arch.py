@@ -38,6 +38,9 @@ _PEAK = {
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Products of bfloat16 parts that stand for one of float32.
 BFLOAT16_PRODUCTS = 6
+#: Sums of fewer float32 products are formed by multiply-adds: a tensor core cuts products that are small beside their
+#: neighbours, and with fewer roundings around it that can be more than multiply-adds lose (docs/float32.md).
+LEAST_FLOAT_SUM = 384
 #: Products of 8-bit slices that stand for one of float64, one of leading bits among them.
 SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
@@ -110,11 +113,12 @@ class Arch:
         rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
         return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
 
-    def fastest(self, dtype: str, math: str = "ieee") -> float:
-        """The best FLOP/s products of ``dtype`` can be formed at: ``peak``, or six of bfloat16 for one of float32, or,
-        where ``math`` allows it, those of 8-bit slices for one of float64."""
+    def fastest(self, dtype: str, math: str = "ieee", terms: int = LEAST_FLOAT_SUM) -> float:
+        """The best FLOP/s sums of ``terms`` products of ``dtype`` can be formed at: ``peak``, or in long sums six of
+        bfloat16 for one of float32, or, where ``math`` allows it, those of 8-bit slices for one of float64."""
         best = self.peak(dtype, math)
-        if dtype == "float32" and "bf16" in self.features:  # whatever else ``math`` allows
+        long = terms >= LEAST_FLOAT_SUM
+        if dtype == "float32" and "bf16" in self.features and long:  # whatever else ``math`` allows
             best = max(best, self.peak("bfloat16") / BFLOAT16_PRODUCTS)
         if dtype == "float64" and math == "ozaki" and "mma_m16n8k32_s8" in self.features:
             best = max(best, self.peak("int8") / SLICE_PRODUCTS)

@@ -156,13 +156,19 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     return (slow + fast * 0.01).astype(np.float64) * 1e-6
 
 
-def bound_us(workload: Workload, arch: Arch) -> float:
-    """The least time any kernel could take: max(FLOPs / peak, bytes / bandwidth, launch), microseconds."""
+def arithmetic_peak(workload: Workload, arch: Arch) -> float:
+    """The best FLOP/s at which a kernel may compute a Workload, at the accuracy that is asked of it."""
     from ..operators import operator
 
-    peak = arch.fastest(operator(workload.operator).multiplied(workload), workload.math)
+    own = operator(workload.operator)
+    product = own.product(workload)
+    return arch.fastest(own.multiplied(workload), workload.math, product.k if product else 0)
+
+
+def bound_us(workload: Workload, arch: Arch) -> float:
+    """The least time any kernel could take: max(FLOPs / peak, bytes / bandwidth, launch), microseconds."""
     return max(
-        workload.flops() / peak * 1e6,
+        workload.flops() / arithmetic_peak(workload, arch) * 1e6,
         workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,
         arch.launch_us,
     )

@@ -11,16 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..machine.arch import Arch
+from ..machine.arch import LEAST_FLOAT_SUM, Arch
 from .cases import USUAL, Case
 from .extents import Extents
 from .family import Values
 
 #: In mma_parts.INSTRUCTIONS.
 KIND = "f32"
-#: Shorter sums are formed by multiply-adds: a tensor core cuts products that are small beside their neighbours, and
-#: with fewer roundings around it that can be more than multiply-adds lose (tests/test_float_accuracy.py).
-LEAST_K = 384
 #: Outputs of a warp; more of them spill, under any launch bounds.
 MOST_WARP_OUTPUTS = 2560
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.
@@ -37,10 +34,9 @@ def refusal(e: Extents) -> str | None:
     """Why a product of float32 operands is left to ordinary multiply-adds; None where it is not."""
     if e.dtype["c"] != "float32" or e.gate or e.norm or e.prologue:
         return "products of float32 parts write plain sums of float32: no other type, gate, norm or prologue"
-    if e.k < LEAST_K:
-        return (
-            f"no tensor-core sums of {e.k} float32 products: they are more exact than multiply-adds from {LEAST_K} on"
-        )
+    if e.k < LEAST_FLOAT_SUM:
+        least = LEAST_FLOAT_SUM
+        return f"no tensor-core sums of {e.k} float32 products: they are more exact than multiply-adds from {least} on"
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators import operator
+from gensor_kernels.machine.roofline import arithmetic_peak
 
 from .contents import Line, Part
 from .drawing import BOTTOM, COLOURS, LEFT, RIGHT, TOP, chart, dot, figure, frame, legend, spread
@@ -91,7 +91,7 @@ def _rate(line: Line) -> float:
 
 def _peak(line: Line, arch: Arch) -> float:
     assert line.workload is not None
-    return arch.fastest(operator(line.workload.operator).multiplied(line.workload), line.workload.math)
+    return arithmetic_peak(line.workload, arch)
 
 
 def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
