@@ -23,7 +23,7 @@ class Convolution(Function):
     """A convolution of four-dimensional arrays; `parameters` is a Parameters."""
 
     name = "conv2d"
-    #: whether neighbouring columns may become channels (conv_folded.py)
+    #: whether neighbouring columns may become channels, and bands of rows images (conv_folded.py)
     folds = True
 
     def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
@@ -64,8 +64,11 @@ class Convolution(Function):
             "w": _named(w, p.weights, "krsc"),
             "y": _named(asked.out, images, "nhwc"),
         }
+        bands = 1
         if self.folds and not p.transposed:
             sizes, layouts, named = _folded(sizes, layouts, named, dtype)
+            bands = _bands(sizes, layouts, named, [_named(v, images, "nhwc") for v in asked.operands if v])
+            sizes, named = conv_folded.banded(sizes, bands), _banded(named, bands)
         alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
         workload = conv.from_layouts(
             sizes,
@@ -76,24 +79,13 @@ class Convolution(Function):
             epilogue=[step.name for step in asked.steps],
             transposed=p.transposed,
         )
-        k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
-
-        def grouped(strides: Sequence[int], extent: int) -> tuple[int, ...]:
-            n, h, width, channel = strides
-            return n, h, width, channel * extent, channel
 
         def declared(strides: Sequence[int]) -> tuple[int, ...]:
-            return grouped([strides[axis] for axis in images], k)
+            n, h, *others = (strides[axis] for axis in images)
+            return _grouped([n if bands == 1 else h, h, *others], sizes["k_out"] // sizes["groups"])
 
-        s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
-        group = s["c"] * c if p.transposed else s["k"] * k
-        arrays = {
-            "x": grouped([stride for _, stride in named["x"][1].values()], c),
-            "w": (group, s["k"], s["r"], s["s"], s["c"]),
-            "y": declared(asked.out.strides),
-        }
-        geometry = operator(workload.operator).geometry(workload, arrays)
-        return Understood(workload, geometry, declared)
+        arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
+        return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
     def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
@@ -139,6 +131,21 @@ def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, i
 Named = tuple[View, Mapping[str, tuple[int, int]]]
 
 
+def _grouped(strides: Sequence[int], channels: int) -> tuple[int, ...]:
+    """The strides of (image, row, column, group, channel), where groups have so many channels."""
+    n, h, w, channel = strides
+    return n, h, w, channel * channels, channel
+
+
+def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: bool) -> dict[str, tuple[int, ...]]:
+    """Those of image and weights along the axes that the operator declares."""
+    k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
+    s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
+    group = s["c"] * c if transposed else s["k"] * k
+    image = _grouped([stride for _, stride in named["x"][1].values()], c)
+    return {"x": image, "w": (group, s["k"], s["r"], s["s"], s["c"])}
+
+
 def _named(view: View, axes: Sequence[int], names: str) -> Named:
     """A view with its (extent, stride) by axis."""
     return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
@@ -163,6 +170,26 @@ def _folded(
 
     arranged = {"x": wide("x", "w"), "w": wide("w", "s"), "y": named["y"]}
     return conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts), arranged
+
+
+def _bands(
+    sizes: Mapping[str, int], layouts: Mapping[str, str], named: Mapping[str, Named], operands: Sequence[Named]
+) -> int:
+    """Images that the rows of one become: one where an operand has gaps between its images."""
+    by = conv_folded.bands(sizes, layouts)
+    each = [named["x"][1], named["y"][1], *(axes for _, axes in operands)]
+    return by if all(axes["n"][1] == axes["h"][0] * axes["h"][1] for axes in each) or sizes["n"] == 1 else 1
+
+
+def _banded(named: Mapping[str, Named], by: int) -> dict[str, Named]:
+    """The operands with bands of rows as images."""
+
+    def cut(view: View, axes: Mapping[str, tuple[int, int]]) -> Named:
+        height, row = axes["h"]
+        band = height // by
+        return view, {**axes, "n": (axes["n"][0] * by, row * band), "h": (band, row)}
+
+    return {name: each if by == 1 or name == "w" else cut(*each) for name, each in named.items()}
 
 
 def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int:

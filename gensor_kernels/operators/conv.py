@@ -105,8 +105,8 @@ def workload(
     ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
     groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
     y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
-    where Winograd's algorithm does not fit (winograd.py).  ``fold``: neighbouring columns may become channels
-    (conv_folded.py).  What is a plain matrix product becomes a Workload of
+    where Winograd's algorithm does not fit (winograd.py).  ``fold``: neighbouring columns may become channels, and
+    bands of rows images (conv_folded.py).  What is a plain matrix product becomes a Workload of
     matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
     for types and layouts not served.
     """
@@ -122,6 +122,8 @@ def workload(
     by = conv_folded.fold(sizes, dtype) if fold and not transposed and conv_folded.foldable(sizes, layouts) else 1
     if by > 1:
         sizes, layouts = conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts)
+    if fold and not transposed:
+        sizes = conv_folded.banded(sizes, conv_folded.bands(sizes, layouts))
     return from_layouts(
         sizes,
         layouts=layouts,
