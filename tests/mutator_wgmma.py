@@ -39,15 +39,17 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
 
 def aligned_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """Operands that are copied first: along their lines and across, one element at a time and several, split, one
-    operand of two, batches."""
+    operand of two, batches; tiles of several boxes and of few columns."""
     odd = matmul(77, 93, 75, batch=2)
     turned = matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
-    even = matmul(77, 96, 76)
+    even, rows = matmul(77, 96, 76), matmul(77, 93, 75, trans_b=True)
     plain = {"block_n": 64, "stages": 2}
     return [
         _made("odd, split", odd, **plain, split_k=2, vector_c=2, group="aligned"),
         _made("turned", turned, **plain, block_k=128, group="aligned"),
         _made("one of two", even, **plain, group="aligned"),
+        _made("boxes side by side", odd, block_n=128, stages=2, epilogue_staged=0, vector_c=2, group="aligned"),
+        _made("narrow tiles", rows, block_m=128, block_n=16, stages=2, raster=2, vector_c=2, group="aligned"),
     ]
 
 
