@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,6 +148,7 @@ class Launch:
     maps: tuple[TensorMap, ...] = ()
     together: bool = False
     cluster: int = 1
+    dependent: bool = False
 
     def blocks(self, sms: int) -> int:
         return self.grid
@@ -190,9 +192,11 @@ def execute(
     shared: int = 0,
     writable: int = 1,
     apart: bool = True,
+    entries: Sequence[tuple[str, bool]] = (),
     **options,
 ) -> Counters:
-    """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write."""
+    """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write; or several `entries`,
+    each with whether its launch is dependent."""
     library = build(source(SMALL + kernel))
     first = len(arrays) - writable
     placed = [(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]
@@ -203,4 +207,5 @@ def execute(
         addresses, buffers = [each[0] for each in placed], [Buffer(*each, each[0]) for each in placed]
     addresses += [0] * (6 - len(arrays))
     params = struct.pack("<6Qii", *addresses, n, mode)
-    return run(library, [Launch(entry, grid, block, shared)], params, buffers, **options)
+    launches = [Launch(each, grid, block, shared, dependent=waits) for each, waits in entries or [(entry, False)]]
+    return run(library, launches, params, buffers, **options)

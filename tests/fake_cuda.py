@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import cupy
 
 from gensor_kernels.devices import cuda
+from gensor_kernels.devices.dependent import LaunchAttribute, LaunchConfig
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs import params
 
@@ -34,9 +35,11 @@ class FakeFunction:
 
     calls = []  # noqa: RUF012
     addresses = []  # noqa: RUF012
+    names = {}  # noqa: RUF012
 
     def __init__(self, name):
-        self.name, self.ptr = name, len(name)
+        self.name, self.ptr = name, int.from_bytes(name.encode()[-6:], "little")
+        FakeFunction.names[self.ptr] = name
 
     def __call__(self, grid, block, arguments, shared=0):
         (argument,) = arguments
@@ -46,9 +49,30 @@ class FakeFunction:
 
 def address(argument):
     """The address a CPointer holds; its field is not visible from Python, its memory is."""
-    size = type(argument).__basicsize__
+    size = cupy.cuda.function.CPointer.__basicsize__
     body = ctypes.string_at(id(argument), size)
     return struct.unpack_from("<Q", body, size - 8)[0]
+
+
+class FakeLaunchKernelEx:
+    """The driver's launch with attributes: writes down what CuPy's launches do, and whether and where it was asked."""
+
+    def __init__(self, status=0):
+        self.status = status
+        self.asked = []
+
+    def __call__(self, config, entry, pointers, extra):
+        config = LaunchConfig.from_address(ctypes.addressof(config._obj))
+        attribute = LaunchAttribute.from_address(config.attributes)
+        assert config.attribute_count == 1 and (attribute.id, attribute.value) == (6, 1)
+        assert (*config.grid[1:], *config.block[1:]) == (1, 1, 1, 1) and extra is None and len(pointers) == 1
+        name = FakeFunction.names[entry.value]
+        self.asked.append((name, config.stream or 0))
+        if not self.status:
+            FakeFunction.addresses.append(pointers[0])
+            argument = ctypes.string_at(pointers[0], params.SIZE)
+            FakeFunction.calls.append((name, (config.grid[0],), (config.block[0],), config.shared_bytes, argument))
+        return self.status
 
 
 class FakeDriver:

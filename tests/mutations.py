@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 INTRINSICS = (
     *("types.cuh", "vectors.cuh", "intrinsics.cuh", "intrinsics_ptx.cuh", "intrinsics_arithmetic.cuh"),
-    *("hopper.cuh", "hopper_products.cuh"),
+    *("hopper.cuh", "hopper_products.cuh", "dependent.cuh"),
 )
 # Calls that order memory, copies or products, and calls that say what lies inside.
 ORDERING = ("barrier", "warp_barrier", "copy_async_wait", "copy_async_commit")
@@ -25,6 +25,8 @@ HOPPER = (
 )
 # Flags between blocks; a flag that is stored like anything else is seen, but nothing that was stored before it.
 FLAGS = ("give_flag", "take_flag")
+# The launch in front is still running.
+DEPENDENT = ("grid_dependency_wait",)
 WAITS = ("copy_async_wait", "wgmma_wait", "store_tensor_wait")
 # Calls that say where something lies or when: each argument is off by one of its units.
 PLACES = {"matrix_descriptor": (("tile", "+ 16"), ("leading", "* 2"), ("stride", "* 2"))}
@@ -33,7 +35,7 @@ PHASES = ("mbarrier_wait",)
 BOUNDS = ("within", "minimum")
 
 _LINE = re.compile(r'#line (\d+) "([^"]+)"')
-_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *FLAGS, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
+_CALL = re.compile(rf"\b({'|'.join((*ORDERING, *HOPPER, *FLAGS, *DEPENDENT, *PLACES, *BOUNDS))})\s*(<[^<>;()]*>)?\(")
 
 
 @dataclass(frozen=True)

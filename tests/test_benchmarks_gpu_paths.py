@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.gpu import facts, families, parts, probes, real_size, sanitizer, session, shipped, timing
+from benchmarks.gpu import facts, families, overlap, parts, probes, real_size, sanitizer, session, shipped, timing
 from benchmarks.gpu.fitting import fitting
 from benchmarks.gpu.journal import Journal
 from gensor_database.record import Kernel, Record, Timing, Verification
@@ -95,6 +95,30 @@ def test_facts(gpu, monkeypatch):
     assert {end["outcome"] for end in found.values()} == {"ok"}
     assert found["environment"]["gpu"] == "Orin" and found["environment"]["part"] == ARCH.part
     assert found["copy"]["gb_s"] > 0 and found["matmul float32"]["tflops"] > 0
+
+
+def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
+    monkeypatch.setattr(overlap, "CudaClock", lambda device: measure.HostClock())
+    tiny = [(name, workload.with_sizes(c=16, k_out=16)) for name, workload in overlap.SMALL]
+    monkeypatch.setattr(overlap, "SMALL", tiny)
+    monkeypatch.setattr(measure, "ROUNDS", 3)
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 1e-4)
+    monkeypatch.setattr(measure, "LARGEST_BYTES", 1 << 16)
+    assert list(overlap.items(gpu)) == []  # not on this part
+    loaded = []
+
+    class Hopper(Gpu):
+        def load(self, code, launches):
+            loaded.append(launches)
+            return super().load(code, launches)
+
+    gpu.__dict__["device"] = Hopper(lookup("h200"))
+    assert gpu.work("facts", overlap.items(gpu)) == 0
+    found = ends(gpu, "facts")
+    assert len(found) == 2 and {end["outcome"] for end in found.values()} == {"ok"}
+    assert all(end["dependent_us"] > 0 and end["ordinary_us"] > 0 for end in found.values())
+    ways = [tuple(each.dependent for each in launches[:2]) for launches in loaded]
+    assert set(ways) == {(False, True), (False, False)} and 2 * ways.count((False, True)) == len(ways)
 
 
 def test_families_are_compiled_ahead_for_the_device(gpu):

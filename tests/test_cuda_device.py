@@ -125,7 +125,7 @@ def test_modules_are_loaded_once_and_get_their_shared_memory(device):
         kernel.code, [Launch("contraction_simt", 5, 128, 1_000), Launch("contraction_reduce", 2, 256, 0)]
     )
     assert FakeModule.loads == 1
-    assert FakeDriver.allowed == {len("contraction_simt"): 70_000}
+    assert FakeDriver.allowed == {FakeFunction("contraction_simt").ptr: 70_000}
     first(device.local.arguments, (), (), None)
     both(device.local.arguments, (), (), None)
     assert [call[:4] for call in FakeFunction.calls] == [

@@ -96,6 +96,12 @@ def test_both_bodies_have_the_same_intrinsics():
     assert [name for name in gpu if name not in documented] == []
 
 
+def test_both_bodies_of_dependent_launches_have_the_same_functions():
+    texts = [(FOLDER / "gensor_emulator_dependent.h").read_text(), (CUDA / "dependent.cuh").read_text()]
+    host, gpu = (re.findall(r"^DEVICE void (\w+)\(", text, re.MULTILINE) for text in texts)
+    assert host == gpu == ["grid_dependency_wait", "launch_dependents"]
+
+
 @pytest.mark.parametrize("mode", [1, 2, 4, 8, 16])
 def test_each_width_moves_its_bytes(mode):
     a = np.random.default_rng(mode).integers(0, 256, (32, 16), np.uint8)

@@ -22,7 +22,7 @@ void barrier();
 """
 
 
-ALL, FLAGS = set(mutations.ORDERING), set(mutations.FLAGS)
+ALL, FLAGS, DEPENDENT = set(mutations.ORDERING), set(mutations.FLAGS), set(mutations.DEPENDENT)
 
 
 def test_sites_are_calls_in_kernels_with_file_and_line():
@@ -59,9 +59,9 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known["gemv.cu"] = {"barrier"}
     known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
     known["contraction_aligned.cu"] = known["contraction_wgmma.cu"]
-    known["winograd.cu"] = ALL - {"warp_barrier"}
-    known["contraction_packed.cu"] = ALL | FLAGS
-    known["contraction_sliced.cu"] = ALL
+    known["winograd.cu"] = ALL - {"warp_barrier"} | DEPENDENT
+    known["contraction_packed.cu"] = ALL | FLAGS | DEPENDENT
+    known["contraction_sliced.cu"] = ALL | DEPENDENT
     known["contraction_patch.cu"] = ALL | FLAGS
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.devices import driver
 from gensor_kernels.devices import tensor_maps as device_maps
 from gensor_kernels.devices.emulator.maps import Packed
 from gensor_kernels.errors import BuildError
@@ -104,11 +105,11 @@ def test_a_driver_without_maps_is_named(monkeypatch):
     def missing(name):
         raise OSError(f"{name}: cannot open shared object file")
 
-    device_maps._driver_function.cache_clear()
+    driver.driver_function.cache_clear()
     monkeypatch.setattr(device_maps.ctypes, "CDLL", missing)
     with pytest.raises(BuildError, match="this driver encodes no tensor maps"):
         device_maps.encode(described(packed(), A))
-    device_maps._driver_function.cache_clear()
+    driver.driver_function.cache_clear()
 
 
 def test_the_family_serves_what_copies_can_read():

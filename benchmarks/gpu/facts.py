@@ -15,7 +15,7 @@ import numpy as np
 from gensor_kernels.build import nvrtc
 from gensor_kernels.errors import ToolMissingError
 
-from . import probes
+from . import overlap, probes
 from .session import Item, Session
 
 STEP = "facts"
@@ -35,6 +35,7 @@ def items(session: Session) -> Iterator[Item]:
         yield Item(f"matmul {dtype}", lambda dtype=dtype: product(session, dtype))  # type: ignore[misc]
     for name, probe in probes.named(session, _median_seconds):
         yield Item(name, partial(with_clock, session, probe))
+    yield from overlap.items(session)
 
 
 def with_clock(session: Session, probe: Callable[[], dict[str, Any]]) -> dict[str, Any]:

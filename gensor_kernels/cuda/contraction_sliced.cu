@@ -66,6 +66,7 @@ static_assert(STAGES >= 2 && STAGES <= 6, "cp.async takes 2 to 6 stages.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 
 KERNEL(contraction_sliced, Params, THREADS, MIN_BLOCKS) {
+    grid_dependency_wait();
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     SlicedMath math(params, tile, row, column);

@@ -6,6 +6,7 @@
 // [pitch], those of B's columns behind those of A's rows, with zeros behind k up to whole vectors; then come all e.
 #pragma once
 #include "contraction.cuh"
+#include "dependent.cuh"
 
 constexpr int SLICES = 9, WRITTEN_SLICES = SLICES + 1; // leading bits are the last
 constexpr int SLICE_BITS = 7, FRACTION_BITS = 62, LEADING_SHIFT = FRACTION_BITS - SLICE_BITS;
@@ -68,6 +69,7 @@ struct Line {
 // One warp per row or column: its largest exponent, then its digits, four of k per lane.
 // Grid: ceil(batch * (m + n) / 8) blocks of 256 threads, no shared memory.
 KERNEL(contraction_slice, Params, SLICE_THREADS, 0) {
+    launch_dependents();
     const int lane = thread_index() & 31;
     const i64 rows = (i64)params.batch * params.m,
               number = (i64)block_index() * LINES_PER_BLOCK + (thread_index() >> 5);

@@ -142,6 +142,9 @@ DEVICE void multiply_tile(const Params &params, const Positions &positions, cons
 }
 
 KERNEL(winograd, Params, THREADS, MIN_BLOCKS) {
+#if PREPARED
+    grid_dependency_wait();
+#endif
     const Positions positions(params);
     const Tile tile = tile_of(params, positions);
     const ThreadPlace place = thread_place();

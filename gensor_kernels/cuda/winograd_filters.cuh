@@ -18,6 +18,7 @@ DEVICE gptr<float> prepared_base(const Params &params) {
 
 // Grid: ceil(channels * prepared_filters / 256) blocks of 256 threads, no shared memory.
 KERNEL(winograd_filters, Params, PREPARE_THREADS, 0) {
+    launch_dependents();
     const i64 padded = prepared_filters(params), item = (i64)block_index() * PREPARE_THREADS + thread_index();
     const i32 channel = (i32)(item / padded), filter = (i32)(item % padded), channels = params.k / 9;
     const FilterStrides strides(params);

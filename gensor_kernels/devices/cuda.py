@@ -23,6 +23,7 @@ from ..programs.family import Launch
 from . import borrowed
 from .advice import about_device, about_import
 from .arguments import Arguments, ready
+from .dependent import argument_type, started
 from .device import Code, Device, Launcher, launcher
 from .modules import Modules
 from .sampling import conditions, sampled
@@ -105,7 +106,8 @@ class CudaDevice(Device):
 
         self.pointer = attrgetter("data.ptr")
         self.where = attrgetter("data.device_id") if several else None
-        self._handle = lambda address: (CPointer(address),)
+        argument = argument_type(CPointer)
+        self._handle = lambda address: (argument(address),)
         self.local = Arguments(self._handle)
         self.ready = partial(ready, handle=self._handle)
         self.refusals = (driver.CUDADriverError, BuildError)  # the latter of operands that no tensor map describes
@@ -198,10 +200,16 @@ class CudaDevice(Device):
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""
-        pairs = list(zip(self._modules.functions(code, launches), launches, strict=True))
-        if self.arch is None or not any(each.maps or each.per_sm for each in launches):
+        arch, functions = self.arch, self._modules.functions(code, launches)
+        called = [started(*each, arch, self._stream) for each in zip(functions, launches, strict=True)]
+        pairs = list(zip(called, launches, strict=True))
+        if arch is None or not any(each.maps or each.per_sm for each in launches):
             return launcher(pairs)
-        return _mapped(pairs, self._handle, self.arch.sms)
+        return _mapped(pairs, self._handle, arch.sms)
+
+    def _stream(self) -> int:
+        """The address of the calling thread's current stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
 
     def current(self) -> Any:
         """A context in which this device is the current one: modules belong to a device."""

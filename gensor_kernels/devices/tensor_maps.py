@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from ..errors import BuildError
 from ..programs import tensor_maps
 from ..programs.params import SIZE
 from ..programs.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
+from .driver import driver_function
 
 #: Calls whose maps are kept; a buffer that is freed costs its entry until then, nothing else.
 KEPT = 1024
@@ -24,16 +23,12 @@ _NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
 Encode = Callable[[Described], bytes]
 
 
-@cache
 def _driver_function(name: str) -> Any:
     """A function of the driver library; BuildError where it has none of this name (older than CUDA 12)."""
     try:
-        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        function = getattr(library, name)
+        return driver_function(name)
     except (OSError, AttributeError) as error:
         raise BuildError(f"this driver encodes no tensor maps: {error}") from error
-    function.restype = ctypes.c_int
-    return function
 
 
 def encode(wanted: Described) -> bytes:

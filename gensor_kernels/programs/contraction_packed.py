@@ -8,6 +8,7 @@ legality, terms and constants are those of contraction_mma there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ class ContractionPacked(ContractionMma):
     """Tensor-core convolutions whose operands are packed first."""
 
     name = "contraction_packed"
-    abi = 1
+    abi = 2
     source = "contraction_packed.cu"
     #: of the SASS of four Programs, 26 to 40: where flags lie is found again at every share
     stream_registers = 32.0
@@ -103,7 +104,8 @@ class ContractionPacked(ContractionMma):
         image, filters = ("a", "b") if extents(packed(workload)).window == "a" else ("b", "a")
         blocks = packing.grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
         first = Launch("contraction_pack", blocks, packing.PACK_THREADS, 0)
-        return (first, *super().launches(program, packed(workload)))
+        main, *rest = super().launches(program, packed(workload))
+        return (first, replace(main, dependent=True), *rest)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of the packed operands; nothing needs to be zero."""

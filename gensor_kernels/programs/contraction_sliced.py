@@ -38,7 +38,7 @@ class ContractionSliced(ContractionMma):
     """float64 products by Ozaki's scheme, where a caller allows them."""
 
     name = "contraction_sliced"
-    abi = 1
+    abi = 2
     source = "contraction_sliced.cu"
     streams = False
 
@@ -119,7 +119,7 @@ class ContractionSliced(ContractionMma):
         lines = slicing.lines(workload)
         return (
             Launch("contraction_slice", -(-lines // slicing.LINES_PER_BLOCK), slicing.SLICE_THREADS, 0),
-            Launch(self.name, e.batch * tiles, 32 * warps, int(memory) + VOTES),
+            Launch(self.name, e.batch * tiles, 32 * warps, int(memory) + VOTES, dependent=True),
         )
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

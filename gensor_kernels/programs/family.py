@@ -50,7 +50,8 @@ class Launch:
     ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
     walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for one another.
     ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel itself tells the
-    driver.
+    driver.  ``dependent``: its kernel waits for the launch in front of it (cuda/dependent.cuh), and may start before
+    that one has ended.
     """
 
     entry: str
@@ -61,6 +62,7 @@ class Launch:
     per_sm: int = field(default=0, repr=False)
     together: bool = field(default=False, repr=False)
     cluster: int = field(default=1, repr=False)
+    dependent: bool = field(default=False, repr=False)
 
     def blocks(self, sms: int) -> int:
         """Blocks to launch on a device of ``sms`` multiprocessors."""

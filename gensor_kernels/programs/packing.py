@@ -113,4 +113,4 @@ def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
     read = p.fetched + lines * p.source
     access = min(max(p.line, p.size), WIDE)
     issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
-    return cost_of_front(read, written, issue, arch)
+    return cost_of_front(read, written, issue, arch, dependent=True)

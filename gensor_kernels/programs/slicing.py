@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import SLICE_PRODUCTS, Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
+from ..machine.roofline import DRAM_EFFICIENCY, SUBCORES
 from ..operators.tolerance_sliced import SLICES
+from .front import fixed_us
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -71,4 +72,4 @@ def microseconds(workload: Workload, arch: Arch) -> float:
     clocks = arch.sms * arch.clock_ghz * 1e3
     issue = elements / 32 * SLICE_ISSUE / (SUBCORES * clocks)
     doubles = float(z["batch"]) * z["m"] * z["n"] * DOUBLES_PER_OUTPUT / (arch.rate("fma_f64") * clocks)
-    return float(np.maximum(moved, issue)) + doubles + RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
+    return float(np.maximum(moved, issue)) + doubles + fixed_us(arch, dependent=True)

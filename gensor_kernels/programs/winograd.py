@@ -46,7 +46,7 @@ class Winograd(Family):
     """Convolution by Winograd's minimal filtering."""
 
     name = "winograd"
-    abi = 1
+    abi = 2
     source = "winograd.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
@@ -169,8 +169,9 @@ class Winograd(Family):
         rows, columns = (call.positions, call.filters)[:: 1 if call.channels_last else -1]
         tiles = -(-rows // program["block_m"]) * -(-columns // program["block_n"])
         memory = max(int(shape["tile"]) * program["stages"], int(shape["slab"]))
-        launches = [Launch(self.name, tiles * split, int(shape["threads"]), memory)]
-        if program["prepared"]:
+        prepared = bool(program["prepared"])
+        launches = [Launch(self.name, tiles * split, int(shape["threads"]), memory, dependent=prepared)]
+        if prepared:
             items = call.e.k * int(shapes.prepared_filters(dict(program.values), call))
             launches.insert(0, Launch("winograd_filters", -(-items // PREPARE_THREADS), PREPARE_THREADS, 0))
         if split > 1:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
+from ..machine.roofline import DRAM_EFFICIENCY
 from .contraction_parts import reduction
 from .family import Part, Values
+from .front import fixed_us
 from .winograd_shape import COMPONENTS, SHAPE, WORD, Call, call_of, fits, shape
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def preparing(v: Values) -> dict[str, np.ndarray]:
         """Microseconds of the first launch: it reads 9 words of a filter's channel and writes 16."""
         moved = float(call.filters) * e.k * (9 + COMPONENTS) * WORD
-        fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
+        fixed = fixed_us(arch, dependent=True)
         return {"first": v["prepared"] * (moved / (arch.dram_gb_s * DRAM_EFFICIENCY * 1e3) + fixed)}
 
     def bounds(v: Values) -> dict[str, np.ndarray]:

@@ -52,6 +52,15 @@ void check_time() {
         fault(TIMEOUT, "stopped after %.0f seconds", machine.request->seconds);
 }
 
+void grid_dependency_wait() {
+    current->launched = true;
+}
+// A launch whose threads all waited ends behind the one in front, and so does what waits for its end alone.
+static void check_launched_at_end() {
+    if (!current->launched)
+        fault(RACE, "the thread ends without having waited for the launch in front");
+}
+
 int thread_index() {
     return current->index;
 }
@@ -95,6 +104,7 @@ static void thread_main() {
     machine.request->entry(machine.request->params);
     check_stack();
     check_stores_end();
+    check_launched_at_end();
     Thread *me = current;
     Block &block = *me->block;
     leave(block);
@@ -113,6 +123,7 @@ static void thread_main() {
 static void start_thread(Block &block, int t, char *base) {
     Thread &thread = block.threads[t];
     thread.block = &block, thread.index = t, thread.waiting = NONE, thread.site = Site{nullptr, 0};
+    thread.launched = !machine.request->dependent;
     thread.copies.clear(), thread.groups.clear();
     thread.stores.clear(), thread.store_groups.clear(), thread.unfenced.clear();
     memcpy(thread.stack = base, &STACK_CANARY, sizeof STACK_CANARY);

@@ -89,6 +89,7 @@ struct Request {
     u64 seed;
     int early, races, resident;
     int cluster;    // blocks of a cluster, which have successive numbers and are resident together
+    int dependent;  // on a GPU it starts before the launch in front has ended: its threads wait for that
     double seconds; // the run is stopped as hanging after this long
 };
 
@@ -111,6 +112,7 @@ struct Thread {
     int index;
     Operation waiting;
     Site site;                       // of the instruction it waits at
+    bool launched;                   // knows that the launch in front is complete
     std::vector<Copy> copies;        // asynchronous copies issued and not yet waited for
     std::vector<u32> groups;         // for each committed group: how many of `copies` belong to it
     std::vector<TensorStore> stores; // issued, and not yet waited for

@@ -9,6 +9,7 @@ namespace emulator {
 
 // Flags are stored to again and again: their bytes are checked for bounds, not for races.
 static u64 &flag_word(u64 address, const char *file, int line) {
+    check_launched(file, line);
     if (address % 8)
         fault(MISALIGNED, "the flag at %s line %d lies at address %#llx", file, line, address);
     for (int i = 0; i < machine.request->buffer_count; ++i) {

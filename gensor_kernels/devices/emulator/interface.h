@@ -49,6 +49,7 @@ void store_global(u64 address, const void *from, int bytes, const char *file, in
 void load_written(void *to, u64 address, int bytes, const char *file, int line);
 void give_flag(u64 address, u64 value, const char *file, int line);
 void take_flag(u64 address, u64 value, const char *file, int line);
+void grid_dependency_wait();
 void load_shared(void *to, u32 address, int bytes, const char *file, int line);
 void store_shared(u32 address, const void *from, int bytes, const char *file, int line);
 void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, int line);

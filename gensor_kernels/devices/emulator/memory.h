@@ -11,6 +11,12 @@ inline int width_index(int bytes) {
 
 enum Access { LOAD, STORE, LOAD_WRITTEN };
 
+// A dependent launch may begin while the one in front still writes what it reads, and reads what it overwrites.
+inline void check_launched(const char *file, int line) {
+    if (!current->launched)
+        fault(RACE, "the access to global memory at %s line %d does not wait for the launch in front", file, line);
+}
+
 // Is what a thread did at a time ordered before this time of another thread of its block, by a barrier of either kind?
 inline bool behind_barrier(int thread, u64 time, int other, u64 later) {
     return block_epoch(time) < block_epoch(later) || (thread / WARP == other / WARP && time < later);
@@ -136,6 +142,7 @@ inline void move(void *to, const void *from, int bytes) {
 
 void load_global(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
+    check_launched(file, line);
     const unsigned char *from = check_global(address, bytes, LOAD, file, line);
     ++count(GLOBAL_LOAD_1 + width_index(bytes));
     move(to, from, bytes);
@@ -143,6 +150,7 @@ void load_global(void *to, u64 address, int bytes, const char *file, int line) {
 
 void load_written(void *to, u64 address, int bytes, const char *file, int line) {
     tick();
+    check_launched(file, line);
     const unsigned char *from = check_global(address, bytes, LOAD_WRITTEN, file, line);
     ++count(GLOBAL_LOAD_1 + width_index(bytes));
     move(to, from, bytes);
@@ -150,6 +158,7 @@ void load_written(void *to, u64 address, int bytes, const char *file, int line) 
 
 void store_global(u64 address, const void *from, int bytes, const char *file, int line) {
     tick();
+    check_launched(file, line);
     unsigned char *to = check_global(address, bytes, STORE, file, line);
     ++count(GLOBAL_STORE_1 + width_index(bytes));
     move(to, from, bytes);
@@ -185,6 +194,8 @@ void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, i
     tick();
     const Request &request = *machine.request;
     check_shared(to, bytes, file, line);
+    if (predicate)
+        check_launched(file, line);
     const unsigned char *source = predicate ? check_global(from, bytes, LOAD, file, line) : nullptr;
     ++count(predicate ? COPY_1 + width_index(bytes) : COPIES_ZEROED);
     record_access(to, bytes, SHARED_COPIES, {file, line});

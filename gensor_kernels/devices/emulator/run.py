@@ -47,6 +47,10 @@ class Launch(Protocol):
         """Blocks of a cluster, which reach each other's shared memory."""
 
     @property
+    def dependent(self) -> bool:
+        """Whether a GPU may start it before the launch in front has ended."""
+
+    @property
     def block(self) -> int:
         """Threads of a block."""
 
@@ -107,6 +111,7 @@ class _Request(ctypes.Structure):
         ("races", ctypes.c_int),
         ("resident", ctypes.c_int),
         ("cluster", ctypes.c_int),
+        ("dependent", ctypes.c_int),
         ("seconds", ctypes.c_double),
     ]
 
@@ -200,8 +205,9 @@ def run(
     `params` is the packed struct every launch gets. `buffers` are all the global memory the kernel may touch.
     `order` runs the warps forward, in reverse, or randomly from an integer seed; `copies` delivers asynchronous
     copies "late" (when waited for) or "early" (at issue). `races` turns on the race detector, which also finds reads
-    of unwritten shared memory and bytes of a buffer stored twice. `blocks` limits every launch to these block
-    indices; `resident` blocks take turns at a time. A launch that takes longer than `seconds` counts as hanging.
+    of unwritten shared memory and bytes of a buffer stored twice. Threads of a dependent launch must wait for the one
+    in front before they touch global memory, and before they end. `blocks` limits every launch to these block indices;
+    `resident` blocks take turns at a time. A launch that takes longer than `seconds` counts as hanging.
     Raises KernelFault, and ValueError for a launch or argument that does not fit.
     """
     if copies not in ("late", "early"):
@@ -218,7 +224,8 @@ def run(
         request = _Request(
             loaded.entry(launch, packed.bytes), packed.address, grid, launch.block, launch.shared_bytes,
             areas, len(buffers), indices, len(chosen), mode, seed, copies == "early", races,
-            grid if launch.together else -(-resident // launch.cluster) * launch.cluster, launch.cluster, seconds,
+            grid if launch.together else -(-resident // launch.cluster) * launch.cluster, launch.cluster,
+            launch.dependent, seconds,
         )  # fmt: skip
         total.add(_launch(loaded, launch, request))
     return total

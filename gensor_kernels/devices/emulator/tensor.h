@@ -191,6 +191,7 @@ static void request_for(Block &block, TensorCopy copy, u32 address) {
 
 static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels) {
     const TensorMap &map = *(const TensorMap *)copy.map;
+    check_launched(copy.file, copy.line);
     check_map(map, copy);
     if (is_of_pixels(map) != pixels)
         invalid("a tensor copy by a map of the other kind", copy.file, copy.line);

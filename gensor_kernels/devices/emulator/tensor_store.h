@@ -60,6 +60,7 @@ static void execute(const TensorStore &store) {
 
 void store_tensor(const void *map, u32 from, const int *at, const char *file, int line) {
     tick();
+    check_launched(file, line);
     TensorStore store{from, map, {at[0], at[1], at[2], at[3], at[4]}, file, line};
     const TensorMap &described = *(const TensorMap *)map;
     check_map(described, as_copy(store));

@@ -1,0 +1,75 @@
+"""What it saves that a launch starts while the one in front drains: the same kernels, launched so and otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gensor_kernels.devices.dependent import FEATURE
+from gensor_kernels.operators import conv
+from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.family import Family, Launch
+from gensor_kernels.programs.front import HIDDEN_US
+from gensor_kernels.programs.program import Program
+from gensor_tuner.measure import CudaClock, HostClock, Timer
+from gensor_tuner.pool import candidate
+
+from .families import compiled
+from .session import Item, Session
+
+#: Small convolutions, of which a launch is a large part: family, what it is of.
+IMAGE = {"n": 1, "h": 14, "w": 14, "c": 256, "k_out": 256, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}
+IMAGE |= {"pad_bottom": 1, "pad_right": 1}
+SMALL = (
+    ("contraction_packed", conv.workload(**IMAGE, layout="nchw", dtype="float16")),  # type: ignore[arg-type]
+    ("winograd", conv.workload(**IMAGE, layout="nchw", math="winograd")),  # type: ignore[arg-type]
+)
+
+
+class Ordinary:
+    """A family whose launches all wait for the end of the one in front."""
+
+    def __init__(self, family: Family):
+        self._family = family
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Those of the family, none of them dependent."""
+        return tuple(replace(each, dependent=False) for each in self._family.launches(program, workload))
+
+
+def items(session: Session) -> Iterator[Item]:
+    """One item per family with such launches, where the part has them."""
+    if FEATURE in session.arch.features:
+        for name, workload in SMALL:
+            yield Item(f"dependent launch {name}", partial(compared, session, FAMILIES[name], workload))
+
+
+def compared(session: Session, family: Family, workload: Workload) -> dict[str, Any]:
+    """Median microseconds of the first starter with a dependent launch, both ways, and what the potential expects."""
+    if session.emulate:
+        workload = workload.with_sizes(c=16, k_out=16)
+    program = next(
+        each
+        for each in family.starters(workload, session.arch)
+        if any(launch.dependent for launch in family.launches(each, workload))
+    )
+    made = candidate(family, program, workload)
+    (code,) = compiled(session, [made])
+    if isinstance(code, Exception):
+        raise code
+    other: Any = Ordinary(family)
+    timer = Timer(session.device, HostClock() if session.emulate else CudaClock(session.device))
+    (early, late), _ = timer.beside(workload, [(made, code), (replace(made, family=other), code)], {})
+    return {
+        "key": workload.key(),
+        "program": program.to_json(),
+        "dependent_us": early.median_us,
+        "ordinary_us": late.median_us,
+        "expected_us": HIDDEN_US,
+    }

@@ -1,0 +1,28 @@
+"""Functions of the driver library that CuPy does not offer."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+
+@cache
+def driver_function(name: str) -> Any:
+    """A function of the driver library that returns a CUresult; OSError or AttributeError where there is none."""
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    function = getattr(library, name)
+    function.restype = ctypes.c_int
+    return function
+
+
+@cache
+def driver_version() -> int:
+    """The newest CUDA that the driver supports, 1000 * major + 10 * minor; 0 where none can be asked."""
+    version = ctypes.c_int()
+    try:
+        status = driver_function("cuDriverGetVersion")(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return 0 if status else version.value
