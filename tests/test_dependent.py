@@ -28,7 +28,7 @@ from .mutator_configuration import Changed
 from .mutator_programs import Configuration, configurations
 
 #: One Program of each family with dependent launches.
-NAMES = ("packed first", "slices", "filters last, split")
+NAMES = ("packed first", "slices", "filters last, split", "odd, split")
 FEW = [each for each in configurations() if each.name in NAMES]
 
 
@@ -49,7 +49,11 @@ def test_a_dependent_launch_is_the_second_one_of_a_call():
             if launch.dependent:
                 assert place == 0 and launch.entry == each.family
                 found.add(each.family)
-    assert found == {"contraction_packed", "contraction_sliced", "winograd"} == {each.family for each in FEW}
+    assert (
+        found
+        == {"contraction_aligned", "contraction_packed", "contraction_sliced", "winograd"}
+        == {each.family for each in FEW}
+    )
 
 
 def test_waiting_kernels_do_so_before_anything_else():
@@ -59,8 +63,11 @@ def test_waiting_kernels_do_so_before_anything_else():
         assert ((begin or "")[2] == "grid_dependency_wait();") == (name in {each.family for each in FEW})
 
 
-@pytest.mark.parametrize("target", ["sm_87", "sm_90a", "sm_100", "sm_120"])
-@pytest.mark.parametrize("each", FEW, ids=lambda each: each.family)
+TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
+COMPILED = [(each, target) for each in FEW for target in (TARGETS if each.group != "aligned" else ("sm_90a",))]
+
+
+@pytest.mark.parametrize(("each", "target"), COMPILED, ids=[f"{each.family} {target}" for each, target in COMPILED])
 def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tmp_path):
     if resources.find_nvdisasm() is None:
         pytest.skip("nvdisasm is not installed")

@@ -27,6 +27,7 @@
 
 #define ALIGNED
 #include "contraction_wgmma.cu"
+#include "dependent.cuh"
 
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");
 static_assert(A_WINDOW == 0, "Images are read by copies of their own.");
@@ -102,6 +103,7 @@ DEVICE void copy_block(const Params &params, const Lines &lines, gptr<T> from, g
 
 // Grid: blocks of 256 threads with four chunks each: ceil(chunks of a batch entry / 1024) per entry of A, then of B.
 KERNEL(contraction_align, Params, ALIGN_THREADS, 0) {
+    launch_dependents();
     if (params.k == 0) {
         cover("nothing_to_align");
         return;
@@ -126,5 +128,6 @@ KERNEL(contraction_align, Params, ALIGN_THREADS, 0) {
 }
 
 WGMMA_KERNEL(contraction_aligned) {
+    grid_dependency_wait();
     compute_tiles(params);
 }

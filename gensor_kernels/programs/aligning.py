@@ -120,4 +120,5 @@ def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
     """(microseconds of the launch, bytes of the copies that the next launch finds in the L2)."""
     e, found = extents(workload), copies(workload)
     written = float(sum(e.batch * copy.chunks(e) * CHUNK for copy in found))
-    return cost_of_front(sum(each.read(e) for each in found), written, sum(each.issue(e) for each in found), arch)
+    issue = sum(each.issue(e) for each in found)
+    return cost_of_front(sum(each.read(e) for each in found), written, issue, arch, dependent=True)

@@ -31,7 +31,7 @@ class ContractionAligned(ContractionWgmma):
     """Warpgroup products of operands that are copied first."""
 
     name = "contraction_aligned"
-    abi = 2
+    abi = 3
     source = "contraction_aligned.cu"
     streams = False
 
@@ -93,7 +93,7 @@ class ContractionAligned(ContractionWgmma):
         main, *rest = super().launches(program, aligned(workload))
         places, _ = aligning.offsets(program, workload)
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
-        return (aligning.launch(workload), replace(main, maps=maps), *rest)
+        return (aligning.launch(workload), replace(main, maps=maps, dependent=True), *rest)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of the copies; nothing needs to be zero."""
