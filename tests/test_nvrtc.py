@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -145,6 +146,19 @@ def test_toolchain_names_the_patch_level_and_added_flags(monkeypatch):
     monkeypatch.setenv("NVRTC_APPEND_FLAGS", "--maxrregcount=32")
     assert nvrtc.toolchain().endswith(" NVRTC_APPEND_FLAGS=--maxrregcount=32")
     nvrtc.toolchain.cache_clear()
+
+
+def test_the_patch_level_is_found_behind_links(monkeypatch, tmp_path):
+    from cuda import pathfinder
+
+    found = pathfinder.load_nvidia_dynamic_lib("nvrtc")
+    (tmp_path / "linked").symlink_to(os.path.dirname(found.abs_path))
+    link = tmp_path / "linked" / os.path.basename(found.abs_path)
+    monkeypatch.setattr(
+        pathfinder, "load_nvidia_dynamic_lib", lambda name: dataclasses.replace(found, abs_path=str(link))
+    )
+    monkeypatch.setattr(nvrtc, "toolchain", nvrtc.toolchain.__wrapped__)
+    assert nvrtc.toolchain().startswith("nvrtc 12.9.")
 
 
 def test_another_nvrtc_is_pointed_out(monkeypatch):

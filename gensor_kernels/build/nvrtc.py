@@ -159,7 +159,7 @@ def _wheel_version(prefix: str) -> str | None:
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
-        path = load_nvidia_dynamic_lib("nvrtc").abs_path or ""
+        path = os.path.realpath(load_nvidia_dynamic_lib("nvrtc").abs_path or "")
     except (ImportError, RuntimeError):
         return None
     for name in _WHEELS:
@@ -167,7 +167,7 @@ def _wheel_version(prefix: str) -> str | None:
             wheel = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        if wheel.version.startswith(prefix) and path.startswith(str(wheel.locate_file(""))):
+        if wheel.version.startswith(prefix) and path.startswith(os.path.realpath(str(wheel.locate_file("")))):
             return wheel.version
     return None
 
