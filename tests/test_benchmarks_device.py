@@ -16,7 +16,7 @@ from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import matmul
+from gensor_kernels.operators import conv, matmul, winograd
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.persist import kernel_rows
@@ -200,6 +200,9 @@ def test_shrinking_keeps_the_class():
     small = shrunk(workload, 40)
     assert small.class_key() == workload.class_key() and max(small.size.values()) < 56
     assert all((small.size[axis] - workload.size[axis]) % 16 == 0 for axis in "mnk")
+    image = conv.workload(n=4, h=56, w=56, c=256, k_out=256, r=3, s=3, layout="nchw", math=winograd.MATH)
+    small = shrunk(image, 40)
+    assert image.math == winograd.MATH == winograd.allowed(small.size, small.math) and max(small.size.values()) < 56
 
 
 def test_ranking_figures():

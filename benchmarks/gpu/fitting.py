@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gensor_kernels.operators import operator
+from gensor_kernels.operators import operator, winograd
 from gensor_kernels.operators.workload import Workload
 
 from .parts import cuts_of
@@ -17,7 +17,8 @@ def shrunk(workload: Workload, limit: int) -> Workload:
     """The same class at small sizes: what an operator whose sizes depend on each other is verified at, else every size
     at most `limit` + 15, the same multiple of 16 apart as before."""
     declared = operator(workload.operator)
-    if declared.parameters:
+    # What an operator is verified at moves and dilates windows, which Winograd's algorithm does not.
+    if declared.parameters and workload.math != winograd.MATH:
         try:
             return declared.sized(workload, REHEARSED)
         except NotImplementedError:
