@@ -8,20 +8,21 @@
 // segment takes OCTETS times 8 places. Where it begins at an odd element it has a place in front, which is masked like
 // those behind it: their pixels are others', and may hold anything. Pairs of neighbouring places are one word of a
 // fragment. Filters are arranged in that order once, and stay. While a tile is computed, the next one's lines come.
+// Columns of C are dealt to the columns of fragments such that a lane's are those of whole stores (column_of).
 //
 // Legal Programs (O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE half_t or bfloat16_t; sm_80 and later
 //   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
 //     1 <= WARPS <= 32; threads = 32 * WARPS
 //   LINES * OCTETS <= 64; LINES % PLANES == 0
-//   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; where PIXEL_ROWS is 0, C_VECTOR divides the bytes of a tile's
+//   O <= C_VECTOR <= 16, WARP_N % (4 * C_VECTOR / O) == 0; where PIXEL_ROWS is 0, C_VECTOR divides the bytes of a tile's
 //     outputs, and where a row of the output is longer than BLOCK_P, those of a row too
 //   outputs that are neighbours along a row are an even number of elements of a line apart
 //
-// Shared bytes = K_STEPS * 2 * (BLOCK_F * 16 + 16) + 2 * lines of a tile * pitch + WARPS * 16 * WARP_N * 4, where
-// K_STEPS = ceil(LINES * OCTETS / 2), and pitch is of 16 bytes: 7 elements, those between a row's outputs, a segment.
+// Shared bytes = K_STEPS * 2 * (BLOCK_F * 16 + 16) + 2 * lines of a tile * pitch, where K_STEPS = ceil(LINES * OCTETS /
+// 2), and pitch is of whole 16 bytes: 7 elements, those between a row's outputs, a segment.
 //
-// Bank conflicts: none for filters, copies and the epilogue, nor where neighbours are 2 or 6 elements apart.
+// Bank conflicts: none for filters and copies, nor where neighbours are 2 or 6 elements apart in one row.
 //
 // Global accesses: of the image 16, 8 or 4 bytes, as its address, strides and rows allow, or single elements; single
 // elements of filters; C_VECTOR bytes of C.
@@ -76,24 +77,22 @@
 #endif
 
 #define SPLIT 0
-#define EPILOGUE_STAGED 1
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 #include "strip_filters.cuh"
 #include "strip_image.cuh"
-#include "warp_outputs.cuh"
+#include "strip_store.cuh"
 
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "Warp tiles are whole pairs of fragments of 16 x 8 outputs.");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
 static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
+static_assert(WARP_N % (8 * TOGETHER) == 0, "A warp's row of outputs must be whole stores of four lanes.");
 static_assert(LINES * OCTETS <= 64, "The steps of a longer k are too much code.");
 static_assert(LINES % PLANES == 0 && (!CHANNELS_LAST || PLANES == 1), "A row of the image is whole lines.");
 static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Pairs of elements are words.");
 static_assert(same_type<ACC_TYPE, float>, "Products are summed in float.");
-
-using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
 DEVICE void multiply_tile(Accumulators &sums, const ImageFragments &image, const FilterFragments &filters,
                           sptr<u8> lines) {
@@ -113,41 +112,10 @@ DEVICE void multiply_tile(Accumulators &sums, const ImageFragments &image, const
     });
 }
 
-// Places of a tile's outputs, without those of the next tile.
-template <class Placement>
-struct InTile {
-    const Placement &place;
-    i32 end;
-    MEMBER Place operator()(int group) const {
-        Place at = place(group);
-        at.valid = at.valid && within((i32)(PIXEL_ROWS ? at.row : at.column), end);
-        return at;
-    }
-};
-
-DEVICE void store_tile(const Params &params, const StripTile &own, int row, int column, sptr<u8> slab,
-                       const Accumulators &sums) {
-    ROLLED for (int i = 0; i < FRAGMENTS_M; ++i) {
-        UNROLL for (int f = 0; f < FRAGMENTS_M; ++f) // a constant index keeps the accumulators in registers
-            if (f == i) store_slab(slab, sums[f]);
-        warp_barrier();
-        ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
-            const StagedPlacement place = {own.tile.row + row + i * 16, own.tile.column + column,
-                                           (thread_index() & 31) + 32 * g};
-            ACC_TYPE values[BATCH_GROUPS * WIDTH] = {};
-            UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
-                load_slab_group(slab, place.group + 32 * b, values + b * WIDTH);
-            finish_batch(params, own.tile, values, InTile<StagedPlacement>{place, own.end});
-        }
-        warp_barrier();
-    }
-}
-
 KERNEL(contraction_strip, Params, THREADS, MIN_BLOCKS) {
     const Strip strip(params);
     const sptr<u8> arranged = shared_base(), stages = arranged + FILTER_BYTES;
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
-    const sptr<u8> slab = stages + (2 * strip.bytes() + warp * SLAB_BYTES);
     const ImageFragments image(strip, PIXEL_ROWS ? row : column);
     const FilterFragments filters(arranged, PIXEL_ROWS ? column : row);
     i32 number = block_index(), held = -1; // of the tile, and of the first filter that is arranged
@@ -173,7 +141,7 @@ KERNEL(contraction_strip, Params, THREADS, MIN_BLOCKS) {
         copy_async_commit();
         Accumulators sums = {};
         multiply_tile(sums, image, filters, stages + (stage + own.slack));
-        store_tile(params, own, row, column, slab, sums);
+        store_tile(params, own, row, column, sums);
         stage = strip.bytes() - stage;
     }
 }

@@ -22,15 +22,16 @@ DEVICE void arrange_filters(const Params &params, const Strip &strip, i32 filter
         const i32 of_plane = k / strip.segment, place = k % strip.segment + strip.lead;
         const i32 line = of_plane % WINDOW_ROWS * PLANES + of_plane / WINDOW_ROWS;
         const sptr<u8> to =
-            arranged + ((line * OCTETS + place / EIGHT) * OCTET_BYTES + place % EIGHT * ELEMENT + warp * 16);
+            arranged + ((line * OCTETS + place / EIGHT) * OCTET_BYTES + place % EIGHT * ELEMENT);
         const gptr<IN_TYPE> from = source + (k * depth + warp * apart);
         ROLLED for (i32 f = 0; f < OF_WARP; f += AT_ONCE) {
             Vec<ELEMENT> elements[AT_ONCE];
             UNROLL for (int i = 0; i < AT_ONCE; ++i) elements[i] =
                 load_global<ELEMENT>(from + (f + i) * WARPS * apart, within(warp + (f + i) * WARPS, filters));
             UNROLL for (int i = 0; i < AT_ONCE; ++i) {
-                if (within(warp + (f + i) * WARPS, BLOCK_F))
-                    store_shared(to + (f + i) * WARPS * 16, elements[i]);
+                const i32 own = warp + (f + i) * WARPS;
+                if (within(own, BLOCK_F))
+                    store_shared(to + (PIXEL_ROWS ? place_of(own) : own) * 16, elements[i]);
             }
         }
     }

@@ -43,7 +43,8 @@ DEVICE void copy_lines(const Params &params, const Strip &strip, const StripTile
     }
 }
 
-// Fragments of 16 outputs x 16 places: this lane's pairs of places of outputs g and g + 8, g = lane / 4.
+// Fragments of 16 outputs x 16 places: this lane's pairs of places of two outputs, in rows (columns)
+// g and g + 8, g = lane / 4.
 struct ImageFragments {
     i32 base[WARP_P / 16][2]; // byte offsets of the outputs' first segments, at the lane's pair
     i32 pitch;
@@ -52,7 +53,7 @@ struct ImageFragments {
     MEMBER ImageFragments(const Strip &strip, int first) : pitch(strip.pitch) {
         const int lane = thread_index() & 31;
         UNROLL for (int i = 0; i < WARP_P / 8; ++i) {
-            const i32 output = first + 8 * i + (lane >> 2);
+            const i32 output = first + (PIXEL_ROWS ? 8 * i + (lane >> 2) : column_of(i, lane >> 2));
             // Past the tile any place will do.
             const i32 inside = within(output, strip.tall * strip.wide) ? output : 0;
             const i32 line = inside / strip.wide * strip.down, element = inside % strip.wide * strip.across;

@@ -10,6 +10,18 @@ constexpr int ELEMENT = (int)sizeof(IN_TYPE), EIGHT = 8; // elements of 16 bytes
 constexpr int WINDOW_ROWS = LINES / PLANES;
 constexpr int K_STEPS = divide_up(LINES * OCTETS, 2);
 
+// Outputs of a store; fragments whose columns a lane holds side by side: 2 of each.
+constexpr int WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1, TOGETHER = WIDTH > 1 ? WIDTH / 2 : 1;
+
+// The column of C in place of column `column` of fragment number `fragment`, and the other way round.
+DEVICE constexpr int column_of(int fragment, int column) {
+    return fragment / TOGETHER * (8 * TOGETHER) + column / 2 * (2 * TOGETHER) + fragment % TOGETHER * 2 + column % 2;
+}
+DEVICE constexpr int place_of(int column) {
+    const int in_run = column % (2 * TOGETHER), run = column % (8 * TOGETHER) / (2 * TOGETHER);
+    return column / (8 * TOGETHER) * (8 * TOGETHER) + in_run / 2 * 8 + run * 2 + in_run % 2;
+}
+
 // The same for all blocks.
 struct Strip {
     gptr<IN_TYPE> source;

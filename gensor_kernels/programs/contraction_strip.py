@@ -108,8 +108,8 @@ class ContractionStrip(Family):
         c = columns
         warps = c["warps_m"] * c["warps_n"]
         ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
-        ok &= c["verified"] + c["slab"] * warps <= arch.smem_per_block
-        return ok & block_fits(c, arch, warps, self._memory(c, warps))
+        ok &= c["verified"] <= arch.smem_per_block
+        return ok & block_fits(c, arch, warps, self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The warp tile that reuses fragments best, the widest stores, one block per multiprocessor."""
@@ -119,9 +119,9 @@ class ContractionStrip(Family):
         return window | strip_parts.defaults(columns, workload)
 
     @staticmethod
-    def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
-        """Dynamic shared bytes of a block: filters, two tiles' lines, slabs."""
-        return c["filters"] + 2 * c["stage_bytes"] + c["slab"] * warps
+    def _memory(c: Columns) -> np.ndarray:
+        """Dynamic shared bytes of a block: filters, two tiles' lines."""
+        return c["filters"] + 2 * c["stage_bytes"]
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, fragments and where they come from."""
@@ -142,10 +142,10 @@ class ContractionStrip(Family):
             in_flight=float(call.steps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
-            memory=self._memory(c, warps),
+            memory=self._memory(c),
             outputs=c["outputs"],
             touched=np.ones_like(warps),
-            staging=c["warp_m"] / 16 * (60.0 + warps * c["staging_clocks"]),
+            staging=np.zeros_like(warps),
             ahead=np.ones_like(warps),
         )
         c = {**{name: c[name] for name in USED}, "iterations": call.steps + 0 * warps, **_nothing(warps)}
@@ -182,7 +182,6 @@ class ContractionStrip(Family):
         own = shapes.shape(call, outputs)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = shapes.filter_bytes(-(-p["lines"] * p["octets"] // 2), filters) + 2 * int(own.stage)
-        memory += shapes.slab_bytes(p["warp_n"]) * warps
         tiles = call.images * int(own.bands * own.runs) * -(-call.filters // filters)
         return (Launch(self.name, tiles, 32 * warps, memory, per_sm=p["min_blocks"]),)
 

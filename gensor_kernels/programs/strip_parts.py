@@ -19,7 +19,7 @@ from .mma_parts import MOST_WARP_OUTPUTS
 from .patch_shape import stored_whole
 from .program import Program
 from .strip_cases import verified_bytes
-from .strip_shape import EIGHT, ELEMENT, Call, call_of, filter_bytes, shape, sides, slab_bytes
+from .strip_shape import EIGHT, ELEMENT, Call, call_of, filter_bytes, shape, sides
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -149,23 +149,26 @@ def verified(workload: Workload, call: Call, block_m: int, block_n: int) -> int:
 
 
 def _stores(workload: Workload) -> Part:
-    """Outputs leave through slabs; what is stored together belongs to one tile."""
+    """Lanes store what they hold; what is stored together belongs to one tile."""
     e, call = extents(workload), call_of(workload)
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        width, row = v["vector_c"], v["warp_n"] * e.bytes_c
-        whole = row % width == 0
+        width = v["vector_c"]
+        whole = whole_stores(v["warp_n"], width, e.bytes_c)
         if not call.pixel_rows:
             whole &= stored_whole(call, shape(call, v["block_n"]), width // e.bytes_c)  # type: ignore[arg-type]
         return {
             "fits_store": whole,
             "stores": e.bytes_c / (width * 32.0),
-            "store_lines": np.maximum(width / 4, width * 32.0 / row),
-            "slab": slab_bytes(v["warp_n"]),
-            "staging_clocks": v["warp_n"] * (16 * 4 * 2 / 128),
+            "store_lines": np.maximum(width / 4, 8.0),  # four lanes of each of 8 rows
         }
 
     return Part(("warp_n", "vector_c", "block_n"), function)
+
+
+def whole_stores(warp_n: np.ndarray, width: np.ndarray | int, size: int) -> np.ndarray:
+    """Whether a warp's row of outputs of ``size`` bytes is whole stores of ``width`` bytes by four lanes."""
+    return warp_n * size % (4 * np.maximum(width, 2 * size)) == 0
 
 
 def arranging(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
@@ -184,6 +187,7 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
     for wide in (2, 4, 8, 16):
         group = max(wide // e.bytes_c, 1)
         whole = call.pixel_rows | stored_whole(call, shape(call, n), group)  # type: ignore[arg-type]
+        whole = whole & whole_stores(warp_n, wide, e.bytes_c)
         width = np.where(whole, np.maximum(width, wide), width)
     return {
         "warp_m": warp_m,

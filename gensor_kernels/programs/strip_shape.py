@@ -118,11 +118,6 @@ def filter_bytes(steps: int, filters: Any) -> Any:
     return 2 * steps * (filters * 16 + 16)
 
 
-def slab_bytes(warp_n: Any) -> Any:
-    """Bytes of a warp's outputs on their way out: 16 rows of 4-byte words."""
-    return warp_n * 64
-
-
 def sides(v: Mapping[str, Any], call: Call, what: str = "block") -> tuple[Any, Any]:
     """(outputs, filters) of a block, or of a warp."""
     m, n = v[f"{what}_m"], v[f"{what}_n"]
