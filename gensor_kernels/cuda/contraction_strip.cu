@@ -8,7 +8,8 @@
 // segment takes OCTETS times 8 places. Where it begins at an odd element it has a place in front, which is masked like
 // those behind it: their pixels are others', and may hold anything. Pairs of neighbouring places are one word of a
 // fragment. Filters are arranged in that order once, and stay. While a tile is computed, the next one's lines come.
-// Columns of C are dealt to the columns of fragments such that a lane's are those of whole stores (column_of).
+// Columns of C are dealt to the columns of fragments such that a lane's are those of whole stores (column_of); where
+// outputs are columns of C and stored one by one, they are the fragments' rows, since 8 of those lie side by side.
 //
 // Legal Programs (O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
 //   IN_TYPE half_t or bfloat16_t; sm_80 and later
@@ -78,7 +79,6 @@
 
 #define SPLIT 0
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
-constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 #include "strip_filters.cuh"
 #include "strip_image.cuh"
@@ -102,8 +102,8 @@ DEVICE void multiply_tile(Accumulators &sums, const ImageFragments &image, const
         filters.load(taps, step);
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
             UNROLL for (int j = 0; j < FRAGMENTS_N / 2; ++j) {
-                const u32(&row)[4] = PIXEL_ROWS ? pixels[i % (WARP_P / 16)] : taps[i % (WARP_F / 16)];
-                const u32(&pair)[4] = PIXEL_ROWS ? taps[j % (WARP_F / 16)] : pixels[j % (WARP_P / 16)];
+                const u32(&row)[4] = OUTPUTS_DOWN ? pixels[i % (WARP_P / 16)] : taps[i % (WARP_F / 16)];
+                const u32(&pair)[4] = OUTPUTS_DOWN ? taps[j % (WARP_F / 16)] : pixels[j % (WARP_P / 16)];
                 const u32 first[2] = {pair[0], pair[2]}, second[2] = {pair[1], pair[3]};
                 mma_m16n8k16(sums[i][2 * j], row, first, IN_TYPE{});
                 mma_m16n8k16(sums[i][2 * j + 1], row, second, IN_TYPE{});

@@ -53,7 +53,7 @@ struct ImageFragments {
     MEMBER ImageFragments(const Strip &strip, int first) : pitch(strip.pitch) {
         const int lane = thread_index() & 31;
         UNROLL for (int i = 0; i < WARP_P / 8; ++i) {
-            const i32 output = first + (PIXEL_ROWS ? 8 * i + (lane >> 2) : column_of(i, lane >> 2));
+            const i32 output = first + (OUTPUTS_DOWN ? 8 * i + (lane >> 2) : column_of(i, lane >> 2));
             // Past the tile any place will do.
             const i32 inside = within(output, strip.tall * strip.wide) ? output : 0;
             const i32 line = inside / strip.wide * strip.down, element = inside % strip.wide * strip.across;

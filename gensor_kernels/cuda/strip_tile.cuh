@@ -13,6 +13,10 @@ constexpr int K_STEPS = divide_up(LINES * OCTETS, 2);
 // Outputs of a store; fragments whose columns a lane holds side by side: 2 of each.
 constexpr int WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1, TOGETHER = WIDTH > 1 ? WIDTH / 2 : 1;
 
+// Whether outputs are rows of fragments; fragments of a warp: 16 rows and 8 columns each.
+constexpr bool OUTPUTS_DOWN = PIXEL_ROWS || WIDTH == 1;
+constexpr int FRAGMENTS_M = (OUTPUTS_DOWN ? WARP_P : WARP_F) / 16, FRAGMENTS_N = (OUTPUTS_DOWN ? WARP_F : WARP_P) / 8;
+
 // The column of C in place of column `column` of fragment number `fragment`, and the other way round.
 DEVICE constexpr int column_of(int fragment, int column) {
     return fragment / TOGETHER * (8 * TOGETHER) + column / 2 * (2 * TOGETHER) + fragment % TOGETHER * 2 + column % 2;

@@ -160,7 +160,8 @@ def _stores(workload: Workload) -> Part:
         return {
             "fits_store": whole,
             "stores": e.bytes_c / (width * 32.0),
-            "store_lines": np.maximum(width / 4, 8.0),  # four lanes of each of 8 rows
+            # Four lanes of each of 8 rows; where outputs are stored one by one along a row, 8 lanes of each of 4.
+            "store_lines": np.where((width == e.bytes_c) & (not call.pixel_rows), 4.0, 8.0),
         }
 
     return Part(("warp_n", "vector_c", "block_n"), function)
