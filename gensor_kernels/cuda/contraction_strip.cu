@@ -104,7 +104,7 @@ DEVICE void multiply_tile(Accumulators &sums, const ImageFragments &image, const
             UNROLL for (int j = 0; j < FRAGMENTS_N / 2; ++j) {
                 const u32(&row)[4] = OUTPUTS_DOWN ? pixels[i % (WARP_P / 16)] : taps[i % (WARP_F / 16)];
                 const u32(&pair)[4] = OUTPUTS_DOWN ? taps[j % (WARP_F / 16)] : pixels[j % (WARP_P / 16)];
-                const u32 first[2] = {pair[0], pair[2]}, second[2] = {pair[1], pair[3]};
+                const u32 first[2] = {pair[0], pair[1]}, second[2] = {pair[2], pair[3]};
                 mma_m16n8k16(sums[i][2 * j], row, first, IN_TYPE{});
                 mma_m16n8k16(sums[i][2 * j + 1], row, second, IN_TYPE{});
             }
@@ -120,10 +120,10 @@ KERNEL(contraction_strip, Params, THREADS, MIN_BLOCKS) {
     const FilterFragments filters(arranged, PIXEL_ROWS ? column : row);
     i32 number = block_index(), held = -1; // of the tile, and of the first filter that is arranged
     int stage = 0;                         // byte offset of the tile's lines
-    copy_lines(params, strip, strip_tile(params, strip, number), stages);
+    StripTile own = strip_tile(params, strip, number), coming = own;
+    copy_lines(params, strip, own, stages);
     copy_async_commit();
     ROLLED for (; within(number, strip.tiles); number += grid_size()) {
-        const StripTile own = strip_tile(params, strip, number);
         if (own.filter != held) {
             if (held >= 0)
                 cover("other_filters");
@@ -136,12 +136,13 @@ KERNEL(contraction_strip, Params, THREADS, MIN_BLOCKS) {
         const i32 next = number + grid_size();
         if (within(next, strip.tiles)) {
             cover("next_tile");
-            copy_lines(params, strip, strip_tile(params, strip, next), stages + (strip.bytes() - stage));
+            coming = strip_tile(params, strip, next);
+            copy_lines(params, strip, coming, stages + (strip.bytes() - stage));
         }
         copy_async_commit();
         Accumulators sums = {};
         multiply_tile(sums, image, filters, stages + (stage + own.slack));
         store_tile(params, own, row, column, sums);
-        stage = strip.bytes() - stage;
+        own = coming, stage = strip.bytes() - stage;
     }
 }

@@ -43,7 +43,10 @@ struct FilterFragments {
 
     MEMBER FilterFragments(sptr<u8> arranged, int first) {
         const int lane = thread_index() & 31;
-        base = arranged + ((lane >> 4) * OCTET_BYTES + (first + (lane & 15)) * 16);
+        // Rows of fragments alternate filters first, columns octets, so that what an instruction takes lies together.
+        const int octet = OUTPUTS_DOWN ? lane >> 3 & 1 : lane >> 4;
+        const int filter = OUTPUTS_DOWN ? (lane & 7) + (lane >> 4) * 8 : lane & 15;
+        base = arranged + (octet * OCTET_BYTES + (first + filter) * 16);
     }
     MEMBER void load(u32 (&words)[WARP_F / 16][4], int step) const {
         UNROLL for (int i = 0; i < WARP_F / 16; ++i)

@@ -71,7 +71,7 @@ struct ImageFragments {
             const int octet = 2 * step + half, line = octet / OCTETS, at = octet % OCTETS;
             UNROLL for (int i = 0; i < WARP_P / 16; ++i) {
                 UNROLL for (int r = 0; r < 2; ++r) {
-                    u32 &word = words[i][2 * half + r];
+                    u32 &word = words[i][OUTPUTS_DOWN ? 2 * half + r : 2 * r + half];
                     word = 0;
                     if (octet >= LINES * OCTETS) // an odd one at the end is zero
                         continue;

@@ -131,7 +131,7 @@ class ContractionStrip(Family):
         """See machine.roofline.Terms; iterations are steps of 16 places, and a tile's copies are spread over them."""
         c, call = columns, call_of(workload)
         warps, own = c["warps_m"] * c["warps_n"], 1.0 / call.steps
-        copied = np.ceil(c["pieces"] / (warps * 32)) * strip_parts.PIECE_ISSUE + strip_parts.TILE_ISSUE
+        copied = strip_parts.copying(c, call, warps)
         loop = Loop(
             warps=warps,
             math=c["math"],
@@ -214,8 +214,9 @@ class ContractionStrip(Family):
         return program.family, tuple(v for name, v in program.values if name not in EPILOGUE_NAMES)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Matrix instructions of a step: a warp tile in units of 16 x 8."""
-        return frozenset({"HMMA"}), program["warp_m"] * program["warp_n"] // (16 * 8)
+        """Those of a step, a warp tile in units of 16 x 8; of no opcode, since the innermost loop that has them is a
+        tile's, with its stores and copies of every width."""
+        return frozenset(), program["warp_m"] * program["warp_n"] // (16 * 8)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Default completions of some block tiles; all legal."""

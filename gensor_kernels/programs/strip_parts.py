@@ -24,9 +24,9 @@ from .strip_shape import EIGHT, ELEMENT, Call, call_of, filter_bytes, shape, sid
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-#: Instructions of a warp, of the SASS of eight Programs: for a piece of a line, for 32 places of k of a filter, for 32
-#: chunks of filters, for a step beside fragments, for a tile.
-PIECE_ISSUE, FILTER_ISSUE, CHUNK_ISSUE, STEP_ISSUE, TILE_ISSUE = 22.0, 6.0, 4.0, 2.0, 160.0
+#: Instructions of a warp, of the SASS of six Programs: for a piece of a line, and to find its plane; for 32 places of k
+#: of a filter, for 32 chunks of filters, for a step beside fragments, for a tile.
+PIECE_ISSUE, PLANE_ISSUE, FILTER_ISSUE, CHUNK_ISSUE, STEP_ISSUE, TILE_ISSUE = 29.0, 8.0, 6.0, 4.0, 1.0, 180.0
 #: Filters that are on their way to a warp at once.
 AT_ONCE = 16
 #: Registers beside accumulators, fragments and where they come from.
@@ -98,7 +98,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     call = call_of(workload)
     clocks = 16 * 4 / arch.rate(instructions(kind(workload) or "", arch)[0].rate)
     degree = image_degree(call.step[1] * call.unit)
-    masked = min(2 / call.octets, 1.0) if call.octets > 1 else 2.0
+    masked = min(2 / call.octets, 1.0)  # the first and the last octet of a segment
     moved = 2.0 / call.octets  # addresses of another line
 
     def function(v: Values) -> dict[str, np.ndarray]:
@@ -165,6 +165,12 @@ def _stores(workload: Workload) -> Part:
         }
 
     return Part(("warp_n", "vector_c", "block_n"), function)
+
+
+def copying(c: Columns, call: Call, warps: np.ndarray) -> np.ndarray:
+    """Instructions of a warp for the lines of a tile."""
+    each = PIECE_ISSUE + (PLANE_ISSUE if call.planes > 1 else 0.0)
+    return np.ceil(c["pieces"] / (warps * 32)) * each + TILE_ISSUE
 
 
 def whole_stores(warp_n: np.ndarray, width: np.ndarray | int, size: int) -> np.ndarray:
