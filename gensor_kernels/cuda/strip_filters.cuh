@@ -21,8 +21,7 @@ DEVICE void arrange_filters(const Params &params, const Strip &strip, i32 filter
     ROLLED for (i32 k = thread_index() & 31; within(k, params.k); k += 32) {
         const i32 of_plane = k / strip.segment, place = k % strip.segment + strip.lead;
         const i32 line = of_plane % WINDOW_ROWS * PLANES + of_plane / WINDOW_ROWS;
-        const sptr<u8> to =
-            arranged + ((line * OCTETS + place / EIGHT) * OCTET_BYTES + place % EIGHT * ELEMENT);
+        const sptr<u8> to = arranged + ((line * OCTETS + place / EIGHT) * OCTET_BYTES + place % EIGHT * ELEMENT);
         const gptr<IN_TYPE> from = source + (k * depth + warp * apart);
         ROLLED for (i32 f = 0; f < OF_WARP; f += AT_ONCE) {
             Vec<ELEMENT> elements[AT_ONCE];

@@ -5,7 +5,8 @@
 using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 // Rows of C of which a lane holds outputs; whether they are columns of fragments.
 constexpr bool TURNED = OUTPUTS_DOWN && !PIXEL_ROWS;
-constexpr int LANE_ROWS = TURNED ? 2 * FRAGMENTS_N : 2 * FRAGMENTS_M, OF_ROW = FRAGMENTS_M * FRAGMENTS_N * 4 / LANE_ROWS;
+constexpr int LANE_ROWS = TURNED ? 2 * FRAGMENTS_N : 2 * FRAGMENTS_M,
+              OF_ROW = FRAGMENTS_M * FRAGMENTS_N * 4 / LANE_ROWS;
 
 struct RowPlacement {
     int row, column; // of this lane's first output

@@ -29,16 +29,16 @@ DEVICE constexpr int place_of(int column) {
 // The same for all blocks.
 struct Strip {
     gptr<IN_TYPE> source;
-    i64 image, row, plane;   // elements of the image from one to the next
-    i32 wide, tall;          // outputs of a tile, along w and h
-    i32 runs, bands;         // tiles of an output, along w and h
-    i32 pixel_tiles, tiles;  // of all images, and those by all filters
-    i32 unit;                // elements of a line from column to column
-    i32 segment, lead;       // elements of a segment, places in front of it
-    i32 across, down;        // from output to output: elements of a line, lines
-    i32 elements;            // of a line in the image
-    i32 lines, pitch;        // of a tile, bytes from one to the next
-    i32 access;              // bytes that can be copied at once
+    i64 image, row, plane;  // elements of the image from one to the next
+    i32 wide, tall;         // outputs of a tile, along w and h
+    i32 runs, bands;        // tiles of an output, along w and h
+    i32 pixel_tiles, tiles; // of all images, and those by all filters
+    i32 unit;               // elements of a line from column to column
+    i32 segment, lead;      // elements of a segment, places in front of it
+    i32 across, down;       // from output to output: elements of a line, lines
+    i32 elements;           // of a line in the image
+    i32 lines, pitch;       // of a tile, bytes from one to the next
+    i32 access;             // bytes that can be copied at once
 
     MEMBER explicit Strip(const Params &params) {
         const Window &window = params.window;

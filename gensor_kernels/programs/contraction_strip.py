@@ -22,7 +22,7 @@ from .contraction_mma import FLOAT_OUTPUTS
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
 from .mma_instructions import instructions, kind
-from .mma_parts import BLOCKS, WARP_TILES_M, WARP_TILES_N
+from .mma_parts import BLOCKS
 from .params import Tiling
 from .program import Program
 from .starting import completed
@@ -83,7 +83,6 @@ class ContractionStrip(Family):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block and warp tile, the window's lines, epilogue, blocks of a multiprocessor."""
         call = call_of(workload)
-        whole = tuple(n for n in WARP_TILES_N if n % 16 == 0)
         rows, columns = ("outputs", "filters") if call.pixel_rows else ("filters", "outputs")
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
@@ -92,8 +91,8 @@ class ContractionStrip(Family):
             Coordinate("lines", (call.lines,), 1, "layout", "lines of the image that an output reads"),
             Coordinate("octets", (call.octets,), 1, "layout", "eights of places of k for each of them"),
             Coordinate("planes", (call.planes,), 1, "layout", "lines of a row of the image"),
-            Coordinate("warp_m", WARP_TILES_M, 2, "tile", f"{rows} per warp"),
-            Coordinate("warp_n", whole, 2, "tile", f"{columns} per warp"),
+            Coordinate("warp_m", shapes.WARP_TILES, 2, "tile", f"{rows} per warp"),
+            Coordinate("warp_n", shapes.WARP_TILES, 2, "tile", f"{columns} per warp"),
             Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
             vector_coordinate(workload, "c", 2),
             Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM, which walk from tile to tile"),
@@ -188,6 +187,10 @@ class ContractionStrip(Family):
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """None."""
         return 0, False
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """Rows and columns of a block's tile."""
+        return {"m": program["block_m"], "n": program["block_n"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """The kernel counts its tiles itself."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
-from . import strip_shape as shapes
 from .banks import wavefronts
 from .contraction_parts import reduction
 from .default_tiles import default_warp_tiles

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an element; elements of 16 bytes; eights of places of all segments, at most.
 ELEMENT, EIGHT, MOST_OCTETS = 2, 8, 64
+#: Outputs and filters of a warp; rows of the output are often 112 long.
+WARP_TILES = (16, 32, 48, 64, 80, 96, 112, 128)
 #: Bytes that are copied at once, the widest first; the last are single elements.
 ACCESSES = (16, 8, 4, ELEMENT)
 
