@@ -50,12 +50,13 @@ def strip_configurations() -> list[Configuration]:
     segment."""
     base = {"block_m": 32, "block_n": 32, "warp_m": 16, "warp_n": 32, "epilogue_fixed": 0, "min_blocks": 1}
     down = base | {"warp_m": 32, "warp_n": 16}
+    odd = base | {"block_m": 48, "block_n": 16, "warp_n": 16, "vector_c": 2, "min_blocks": 2}  # filters by three warps
     small = {"h": 20, "w": 24, "k_out": 32}
     made = {
         "last": (stem(**small), base | {"vector_c": 16}),
         "first": (stem(**small | FIRST | {"r": 3, "s": 3} | padded(1)), base | {"vector_c": 16}),
         "first, single outputs": (stem(**small | FIRST | {"w": 21, "h": 22}), down | {"vector_c": 2}),
-        "last, single filters": (stem(**small | {"k_out": 27, "r": 3}), base | {"vector_c": 2, "min_blocks": 2}),
+        "last, single filters": (stem(**small | {"k_out": 27, "r": 3}), odd),
         "folded": (stem(**SPEECH | {"h": 15}, dtype="bfloat16"), down | {"vector_c": 2}),
     }
     return [
