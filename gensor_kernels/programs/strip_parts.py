@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 PIECE_ISSUE, PLANE_ISSUE, FILTER_ISSUE, CHUNK_ISSUE, STEP_ISSUE, TILE_ISSUE = 29.0, 8.0, 6.0, 4.0, 1.0, 180.0
 #: Filters that are on their way to a warp at once.
 AT_ONCE = 16
-#: Registers beside accumulators, fragments and where they come from.
-OTHER_REGISTERS = 56.0
+#: Registers beside accumulators and fragments, and of an output: where it lies, and words that are read ahead.
+WORD_REGISTERS = 0.45
+OTHER_REGISTERS = 62.0
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -113,7 +114,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "chain": np.maximum(MMA_LATENCY - math, 0) + READ_LATENCY + BARRIER / call.steps,
             "outputs": outputs,
             "fits_warp": outputs <= MOST_WARP_OUTPUTS,
-            "base_registers": outputs / 32 + wide / 4 + filters / 4 + wide / 8 + OTHER_REGISTERS,
+            "base_registers": outputs / 32 + wide / 4 + filters / 4 + wide * WORD_REGISTERS + OTHER_REGISTERS,
         }
 
     return Part(("warp_m", "warp_n"), function)
