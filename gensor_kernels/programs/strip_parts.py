@@ -122,12 +122,13 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 def _lines(workload: Workload) -> Part:
     """What comes for a tile, what stays; shared bytes, those of verification too."""
-    call = call_of(workload)
+    call, standing = call_of(workload), workload.with_epilogue(()).with_sizes(**dict.fromkeys(workload.size, 1))
 
     def function(v: Values) -> dict[str, np.ndarray]:
         outputs, filters = sides(v, call)
         own = shape(call, outputs)
         moved = np.minimum(own.pitch, call.image[1] * call.unit * ELEMENT)
+        window = call.lines, call.octets, call.planes
         pairs = zip(v["block_m"].tolist(), v["block_n"].tolist(), strict=True)
         return {
             "pieces": own.stage / call.access,
@@ -136,16 +137,17 @@ def _lines(workload: Workload) -> Part:
             "filters": filter_bytes(call.steps, filters),
             "arrange": filters * -(-call.lines * call.octets * EIGHT // 32),
             "chunks": filter_bytes(call.steps, filters) / 16,
-            "verified": np.array([verified(workload, call, m, n) for m, n in pairs]),
+            "verified": np.array([verified(standing, *window, m, n) for m, n in pairs]),
         }
 
     return Part(("block_m", "block_n"), function)
 
 
-def verified(workload: Workload, call: Call, block_m: int, block_n: int) -> int:
-    """Shared bytes, beside slabs, of the problems that blocks of this tile are verified on."""
-    own = {"block_m": block_m, "block_n": block_n, "lines": call.lines, "octets": call.octets, "planes": call.planes}
-    return verified_bytes(workload, Program("", tuple(own.items())))
+@lru_cache(maxsize=4096)
+def verified(standing: Workload, lines: int, octets: int, planes: int, block_m: int, block_n: int) -> int:
+    """Shared bytes of the problems that blocks of this tile are verified on; ``standing`` for all sizes."""
+    own = {"block_m": block_m, "block_n": block_n, "lines": lines, "octets": octets, "planes": planes}
+    return verified_bytes(standing, Program("", tuple(own.items())))
 
 
 def _stores(workload: Workload) -> Part:
