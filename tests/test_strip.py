@@ -1,5 +1,7 @@
 """The strip family: its Programs compile, compute what they should, and are what the terms say."""
 
+from unittest.mock import patch
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.programs import space as families
 from gensor_kernels.programs import strip_shape as shapes
 from gensor_tuner.pool import candidate
 from gensor_tuner.search import Request, search
@@ -114,7 +117,7 @@ def calls(draw):
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = rng.integers(-1, 2, (draw(st.integers(1, 3)), c, h, w)).astype(kind)
-    weights = rng.integers(-1, 2, (draw(st.sampled_from([1, 8, 17, 33, 64])), c, r, s)).astype(kind)
+    weights = rng.integers(-1, 2, (draw(st.sampled_from([3, 8, 17, 33, 64])), c, r, s)).astype(kind)
     for special in draw(st.lists(st.sampled_from([np.nan, np.inf, -np.inf]), max_size=3)):
         x[tuple(rng.integers(0, x.shape))] = special
     return x, weights, stride, pads, last, draw(st.sampled_from([0, 0, 1, 2, 4, 8])), draw(st.sampled_from([0, 1, 4]))
@@ -146,7 +149,10 @@ def test_calls_are_computed_as_tap_by_tap(call):
         x, w, wanted = (np.ascontiguousarray(each.transpose(0, 2, 3, 1)) for each in (x, w, wanted))
     x = laid_out(x, gap, front)
     options = {"stride": stride, "padding": pads, "layout": "NHWC" if last else "NCHW"}
-    with gensor_kernels.emulated("sm_87"):
+    with patch.object(families, "FAMILIES", {STRIP.name: STRIP}), gensor_kernels.emulated("sm_87"):
+        told = gensor_kernels.explain(gensor_kernels.conv2d, x, w, **options)
+        # A filter of a single channel is a depthwise one.
+        assert told.family == STRIP.name or '"operator":"depthwise_conv2d"' in told.workload
         found = gensor_kernels.conv2d(x, w, **options)
     np.testing.assert_array_equal(found.astype(np.float64), wanted)
 
