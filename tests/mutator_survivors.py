@@ -75,8 +75,15 @@ _FEWER_REGISTERS = (
     "the same, spills cost time only, and tests of the machine code look for the exchange."
 )
 
+_SPACING = "The chunk behind the filters of an octet keeps octets in different banks: nobody reads it."
+_IMAGE_AGAIN = "Behind the last tile are tiles of other filters on the same images: their lines come for nothing."
+
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
+    "strip_filters.cuh within(chunk, FILTER_BYTES / 16) -> bound - 1": _SPACING,
+    "strip_filters.cuh within(own, BLOCK_F) -> bound + 1": _SPACING,
+    "contraction_strip.cu within(next, strip.tiles) -> deleted": _IMAGE_AGAIN,
+    "contraction_strip.cu within(next, strip.tiles) -> bound + 1": _IMAGE_AGAIN,
     "patch_filters.cuh within(p * PIECE, left) -> bound - 1": _WHOLE_COPIES,
     "patch_filters.cuh within(tap, count) -> bound + 1": _NO_TAPS_LEFT,
     "patch_image.cuh within(piece, pieces) -> deleted": _NO_PIECE,

@@ -63,6 +63,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known["contraction_packed.cu"] = ALL | FLAGS | DEPENDENT
     known["contraction_sliced.cu"] = ALL | DEPENDENT
     known["contraction_patch.cu"] = ALL | FLAGS
+    known["contraction_strip.cu"] = ALL - {"warp_barrier"}
     for family, orderings in known.items():
         found = mutations.sites(flatten(family))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -90,6 +91,7 @@ def named(group: str, name: str) -> Configuration:
         ("mma registers", ("wide", "norm, whole rows", "floats", "stream")),
         ("packed", ("packed stream",)),
         ("patch", ("patch stream", "patch known taps")),
+        ("strip", ("strip last", "strip first, single outputs")),
         ("rows", ("sum, one row", "columns, two passes")),
         ("gemv", ("rows, wide", "columns, rounds")),
         (

@@ -63,8 +63,8 @@ class Placed:
         return self.address, (last + 1) * self.buffer.itemsize
 
 
-def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int) -> Placed:
-    """`values` in a buffer with padded rows, laid out as `operand` says.
+def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, dense: bool = False) -> Placed:
+    """`values` in a buffer with padded rows (`dense`: without), laid out as `operand` says.
 
     The pitch is the smallest that the alignment class allows beyond the row, so it is not a multiple of a larger
     vector. Everything around the elements is NaN (or 0x55), and the first element is aligned to `alignment` bytes and
@@ -73,7 +73,7 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int) -> P
     kind = encode(dtype, np.zeros(1)).dtype  # bfloat16 is held as its 16 bits
     size = kind.itemsize
     vector = max(1, alignment // size)
-    strides = operand.strides(vector, PADDING if vector * size < 16 else 1)
+    strides = operand.strides(vector, 0 if dense else PADDING if vector * size < 16 else 1)
     span = 1 + sum(max(extent - 1, 0) * stride for extent, stride in zip(operand.shape, strides, strict=True))
     raw = np.full((span + 64) * size + 64, 0x7F if size == 1 else 0xFF, np.uint8)
     lead = (-raw.ctypes.data) % 64 + (alignment if alignment < 16 else 64)
@@ -101,10 +101,13 @@ class Problem:
         self.case, self.workload = case, case.workload
         self.operator = operator(self.workload.operator)
         rng = np.random.Generator(np.random.PCG64(seed))
-        types, align = self.workload.dtype, self.workload.align
+        types, align = self.workload.dtype, dict(self.workload.align)
         *inputs, output = self.operator.operands(self.workload)
+        dense = inputs[:1] if case.dense else []
+        align |= {each.name: case.dense for each in dense}
         self.inputs = {
-            each.name: place(self._draw(rng, each), types[each.name], each, align[each.name]) for each in inputs
+            each.name: place(self._draw(rng, each), types[each.name], each, align[each.name], dense=each in dense)
+            for each in inputs
         }
         self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])

@@ -49,6 +49,7 @@ REHEARSED = (
     ("contraction_packed", "conv2d bfloat16 nchw "),
     ("contraction_wgmma", "conv2d float16 nhwc krsc "),
     ("contraction_patch", "conv2d bfloat16 nchw "),
+    ("contraction_strip", "conv2d float16 nhwc "),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
     ("gemv", "matmul bfloat16 k k "),
     ("winograd", "conv2d float32 winograd nchw "),

@@ -32,7 +32,8 @@ class Case:
 
     ``schedule`` has one run per entry: whether asynchronous copies arrive late or early, and the order of warps
     (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
-    element times a power of two of its own up to ``spread``, or its inverse.
+    element times a power of two of its own up to ``spread``, or its inverse.  With ``dense`` the first input lies
+    without gaps, at an address of an alignment of so many bytes and no more.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     schedule: Schedule = USUAL
     magnitude: int = 0
     spread: int = 0
+    dense: int = 0
 
 
 def granularity(workload: Workload) -> dict[str, int]:

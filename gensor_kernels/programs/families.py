@@ -9,6 +9,7 @@ from .contraction_packed import ContractionPacked
 from .contraction_patch import ContractionPatch
 from .contraction_simt import ContractionSimt
 from .contraction_sliced import ContractionSliced
+from .contraction_strip import ContractionStrip
 from .contraction_wgmma import ContractionWgmma
 from .family import Family
 from .gemv import Gemv
@@ -24,6 +25,7 @@ FAMILIES: dict[str, Family] = {
         ContractionPatch(),
         ContractionSimt(),
         ContractionSliced(),
+        ContractionStrip(),
         ContractionWgmma(),
         ContractionAligned(),
         Gemv(),
