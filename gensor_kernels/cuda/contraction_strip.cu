@@ -16,9 +16,8 @@
 //   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
 //     1 <= WARPS <= 32; threads = 32 * WARPS
 //   LINES * OCTETS <= 64; LINES % PLANES == 0
-//   O <= C_VECTOR <= 16, WARP_N % (4 * C_VECTOR / O) == 0; where PIXEL_ROWS is 0, C_VECTOR divides the bytes of a
-//   tile's
-//     outputs, and where a row of the output is longer than BLOCK_P, those of a row too
+//   O <= C_VECTOR <= 16, WARP_N % (4 * C_VECTOR / O) == 0; where PIXEL_ROWS is 0, C_VECTOR divides the bytes of the
+//     outputs of a tile, and where a row of the output is longer than BLOCK_P, those of a row too
 //   outputs that are neighbours along a row are an even number of elements of a line apart
 //
 // Shared bytes = K_STEPS * 2 * (BLOCK_F * 16 + 16) + 2 * lines of a tile * pitch, where K_STEPS = ceil(LINES * OCTETS /
