@@ -1,5 +1,6 @@
 """The strip family: its Programs compile, compute what they should, and are what the terms say."""
 
+from pathlib import Path
 from unittest.mock import patch
 
 import ml_dtypes
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
+from gensor_database import layers
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
@@ -22,6 +24,9 @@ from gensor_tuner.verify import verify
 from .lattices import random_legal
 from .mutator_configuration import Changed
 from .strips import FIRST, SERVED, SPEECH, STRIP, every_strip, space, stem, strip_configurations
+
+#: in place of the databases that ship, whose kernels would serve
+NOTHING = Path(__file__).parent / "no-packaged-databases"
 
 
 @every_strip
@@ -149,7 +154,8 @@ def test_calls_are_computed_as_tap_by_tap(call):
         x, w, wanted = (np.ascontiguousarray(each.transpose(0, 2, 3, 1)) for each in (x, w, wanted))
     x = laid_out(x, gap, front)
     options = {"stride": stride, "padding": pads, "layout": "NHWC" if last else "NCHW"}
-    with patch.object(families, "FAMILIES", {STRIP.name: STRIP}), gensor_kernels.emulated("sm_87"):
+    alone = patch.object(families, "FAMILIES", {STRIP.name: STRIP})
+    with alone, patch.object(layers, "PRETUNED", NOTHING), gensor_kernels.emulated("sm_87"):
         told = gensor_kernels.explain(gensor_kernels.conv2d, x, w, **options)
         # A filter of a single channel is a depthwise one.
         assert told.family == STRIP.name or '"operator":"depthwise_conv2d"' in told.workload

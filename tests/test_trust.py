@@ -15,6 +15,7 @@ import pytest
 from gensor_database import PRETUNED, Store, StoreWarning, guard, open_layers, trust
 from gensor_database import connection as sql
 from gensor_database.errors import CorruptStoreError, translated
+from gensor_database.record import TABLES
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
 from gensor_kernels.dispatch import untrusted
@@ -136,10 +137,9 @@ def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp
             assert found.load(ARCH).find(key(1), PART).binary() == kernel_rows(1)[0]
 
 
-def test_rows_that_this_version_writes_pass_as_foreign_ones():
-    with Store.open(PRETUNED / f"{ARCH}.db", readonly=True, immutable=True, trusted=True) as store:
-        from gensor_database.record import TABLES
-
+@pytest.mark.parametrize("path", sorted(PRETUNED.glob("*.db")), ids=lambda path: path.stem)
+def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
+    with Store.open(path, readonly=True, immutable=True, trusted=True) as store:
         checked = [row for kind in TABLES for row in store.rows(kind)]
     assert len(checked) > 100 and all(map(untrusted.well_formed, checked))
 

@@ -9,6 +9,7 @@ legality, terms and constants are those of contraction_mma there.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,8 @@ class ContractionPacked(ContractionMma):
     source = "contraction_packed.cu"
     #: of the SASS of four Programs, 26 to 40: where flags lie is found again at every share
     stream_registers = 32.0
+    #: what a group's channels with their padding allow
+    own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Convolutions whose channels cannot be read in whole accesses where they are."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,7 @@ class ContractionPatch(Family):
         *EPILOGUE_NAMES,
         stream_k.NAME,
     )
+    own = MappingProxyType({"taps": range(shapes.MOST_TAPS + 1)})
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16 and int8 images with channels first, whose filters can be copied without registers."""

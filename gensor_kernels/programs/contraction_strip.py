@@ -6,6 +6,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from collections.abc import Hashable
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,7 @@ class ContractionStrip(Family):
         *EPILOGUE_NAMES,
         "min_blocks",
     )
+    own = MappingProxyType(dict.fromkeys(("lines", "octets", "planes"), range(1, shapes.MOST_OCTETS + 1)))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """float16 and bfloat16 images of few channels, whose outputs' segments begin at even elements."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -93,6 +94,8 @@ class Family:
     source: str
     #: coordinate names in order, "level" first
     names: tuple[str, ...]
+    #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
+    own: Mapping[str, Collection[int]] = MappingProxyType({})
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """None where the family can compute the Workload on the Arch, else the reason why not."""

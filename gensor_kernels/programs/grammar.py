@@ -7,6 +7,7 @@ anything else: `MALFORMED`.
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from functools import lru_cache
 
 from ..errors import GensorError
@@ -32,11 +33,18 @@ def class_of(text: str) -> Workload:
     """The Workload of a class at some size."""
     body = json.loads(text)
     declared = operator(body["operator"])
-    # Large enough for every Program.
-    workload = declared.sized(Workload(**body, sizes=declared.smallest), {"batch": 1, "m": 4096, "n": 4096, "k": 4096})
+    workload = _sized(Workload(**body, sizes=declared.smallest))
     if workload.class_key() != text:
         raise ValueError("'class_key' is not in canonical form")
     return _declared(workload)
+
+
+def _sized(workload: Workload, **less: int) -> Workload:
+    """The Workload of a class with sizes large enough for every Program, but for those that are given."""
+    try:
+        return operator(workload.operator).sized(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
+    except NotImplementedError:  # windows that slide: what else depends on sizes is among Family.own
+        return workload
 
 
 def _declared(workload: Workload) -> Workload:
@@ -73,13 +81,13 @@ def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name:
 
 
 @lru_cache(maxsize=64)
-def _possible(family_name: str, workload: Workload, arch_name: str) -> dict[str, set[int]]:
+def _possible(family_name: str, workload: Workload, arch_name: str) -> dict[str, Container[int]]:
     """The values of each coordinate of a family, over Workloads of the class of this one."""
-    arch, sized = lookup(arch_name), operator(workload.operator).sized
+    family, arch = FAMILIES[family_name], lookup(arch_name)
     # Some families serve, and have values for, some sizes only.
-    skinny = [sized(workload, {"batch": 1, "k": 4096, "m": 4096, "n": 4096} | {axis: 1}) for axis in "mn"]
+    skinny = [_sized(workload, **{axis: 1}) for axis in "mn"]
     possible: dict[str, set[int]] = {}
     for each in (workload, *skinny, workload.with_epilogue(("scale",))):
-        for coordinate in FAMILIES[family_name].coordinates(each, arch):
+        for coordinate in family.coordinates(each, arch):
             possible.setdefault(coordinate.name, set()).update(coordinate.values)
-    return possible
+    return possible | dict(family.own)

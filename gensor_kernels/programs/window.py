@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,7 @@ class Window(Family):
         *("thread_h", "thread_w"),
         *EPILOGUE_NAMES,
     )
+    own = MappingProxyType({"window": range(10_000), "staged": range(2)})
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Depthwise convolution and pooling of real numbers."""

@@ -11,7 +11,7 @@ from .figures import LogScale, si
 from .markup import Markup, lines, tag
 from .roofline import told
 
-CELL, NAMES = 34, 236  # height of a row of the heat map, width of the rows' names
+CELL, NAMES = 34, 312  # height of a row of the heat map, width of the rows' names
 SHADES = ((0.8, "slow2"), (0.97, "slow1"), (1.03, "even"), (1.25, "fast1"), (math.inf, "fast2"))
 
 

@@ -17,7 +17,8 @@ def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, s
     marks = rungs(y, units[1])
     for value in x.ticks():
         marks.append(tag("line", class_="grid", x1=x(value), x2=x(value), y1=TOP, y2=BOTTOM))
-        marks.append(tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor="middle"))
+        anchor = "end" if x(value) > RIGHT - 20 else "middle"  # on phones letters are large
+        marks.append(tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor=anchor))
     below = tag("text", labels[0], class_="axis", x=(LEFT + RIGHT) / 2, y=BOTTOM + 50, text_anchor="middle")
     beside = upright(labels[1], (TOP + BOTTOM) / 2)
     return tag("g", *marks, below, beside, aria_hidden="true")
