@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_database import layers
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
@@ -21,6 +20,7 @@ from gensor_tuner.pool import candidate
 from gensor_tuner.search import Request, search
 from gensor_tuner.verify import verify
 
+from .emulated_store import isolate
 from .lattices import random_legal
 from .mutator_configuration import Changed
 from .strips import FIRST, SERVED, SPEECH, STRIP, every_strip, space, stem, strip_configurations
@@ -155,7 +155,13 @@ def test_calls_are_computed_as_tap_by_tap(call):
     x = laid_out(x, gap, front)
     options = {"stride": stride, "padding": pads, "layout": "NHWC" if last else "NCHW"}
     alone = patch.object(families, "FAMILIES", {STRIP.name: STRIP})
-    with alone, patch.object(layers, "PRETUNED", NOTHING), gensor_kernels.emulated("sm_87"):
+    with pytest.MonkeyPatch.context() as patched, alone:
+        isolate(patched, NOTHING)  # a Runtime of its own, too: they are named by databases
+        computed_by_strip(x, w, wanted, options)
+
+
+def computed_by_strip(x, w, wanted, options):
+    with gensor_kernels.emulated("sm_87"):
         told = gensor_kernels.explain(gensor_kernels.conv2d, x, w, **options)
         # A filter of a single channel is a depthwise one.
         assert told.family == STRIP.name or '"operator":"depthwise_conv2d"' in told.workload
