@@ -19,8 +19,12 @@ from gensor_database.record import TABLES
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
 from gensor_kernels.dispatch import untrusted
-from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.grammar import program_of
+from gensor_kernels.programs.space import Space
+from gensor_tuner.shapes import read_shapes
 
 from .store_rows import ARCH, PART, kernel_rows, key, rows
 
@@ -287,3 +291,20 @@ def test_hostile_text_reaches_neither_compiler_nor_sql(text, tmp_path):
         store.add(*rows(1))
         assert store.find(text, text, text) is None and store.kernel(text) is None
         assert store.find(key(1), ARCH, PART) is not None
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_87", "sm_90"])
+def test_programs_of_every_family_and_operator_pass_as_foreign_ones(arch):
+    """Whatever the sizes their Workloads have, which a class says nothing of."""
+    seen = set()
+    for row in read_shapes(ROOT / "examples" / "every_operator.csv"):
+        try:
+            spaces = Space(row.workload, lookup(arch)).families if row.workload else ()
+        except UnsupportedError:
+            continue
+        for family in (space.family for space in spaces):
+            for program in family.starters(row.workload, lookup(arch))[:2]:
+                class_key, text = row.workload.class_key(), program.to_json()
+                assert program_of(family.name, family.abi, class_key, text, arch) == program
+                seen.add((family.name, row.workload.operator))
+    assert arch != "sm_90" or {name for name, _ in seen} | {"contraction_sliced"} == set(FAMILIES)
