@@ -23,14 +23,13 @@ _LAST = 2**63 - 2**22  # beyond it numbers of rows, and gaps behind them, are no
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
     """Adds a row unless it is there; True where it was added. A damaged row under its digest is replaced."""
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
-    values = row.to_sql()
-    text = f'INTO "{row.TABLE}" ({names}) VALUES ({", ".join("?" * len(values))})'
-    if connection.execute(f"INSERT OR IGNORE {text}", values).rowcount == 1:
-        return True
-    there = connection.execute(f'SELECT {names} FROM "{row.TABLE}" WHERE digest = ?', values[:1]).fetchone()
+    # Compressing a kernel takes far longer than finding that it is there, as it is for most workloads of a class.
+    there = connection.execute(f'SELECT {names} FROM "{row.TABLE}" WHERE digest = ?', (row.digest,)).fetchone()
     if there is not None and type(row).from_sql(there) == row:
         return False
-    connection.execute(f"INSERT OR REPLACE {text}", values)
+    values = row.to_sql()
+    places = ", ".join("?" * len(values))
+    connection.execute(f'INSERT OR REPLACE INTO "{row.TABLE}" ({names}) VALUES ({places})', values)
     return True
 
 
