@@ -73,6 +73,8 @@ class Pool:
         self._names: set[str] = set()
         self._wide: set[str] = set()
         self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
+        #: by the coordinates of a lattice, which those of a class may share: whose points it has
+        self._points: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}
         #: by lattice: who is legal there, and where
         self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
@@ -93,6 +95,7 @@ class Pool:
                 if each == family.widest(each, space.workload):
                     self._wide.add(found.name)
         self.candidates.sort(key=lambda each: each.name)
+        self._points.clear()
         self._placed.clear()
 
     @property
@@ -116,14 +119,18 @@ class Pool:
     def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
         """Predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
         matrix = np.full((len(spaces), len(self.candidates)), np.inf)
+        alive = self._alive
         for row, space in zip(matrix, spaces, strict=True):
-            for family, columns, points in self._legal(space):
+            for family, columns, points in self._legal(space, alive):
                 row[columns] = family.potential(points)
         return matrix
 
-    def _legal(self, space: Space) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
-        """By family: the candidates that can serve a workload and are not dead, and their points."""
-        alive = np.array([each.name not in self.dead for each in self.candidates], bool)
+    @property
+    def _alive(self) -> np.ndarray:
+        return np.array([each.name not in self.dead for each in self.candidates], bool)
+
+    def _legal(self, space: Space, alive: np.ndarray) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
+        """By family: the candidates that can serve a workload and are ``alive``, and their points."""
         for family in space.families:
             if family not in self._placed:
                 self._placed[family] = self._places(family)
@@ -134,13 +141,15 @@ class Pool:
 
     def _places(self, family: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
         """The candidates that are legal on a lattice, and their points."""
-        mine = (c for c, each in enumerate(self.candidates) if each.program.family == family.family.name)
-        found = {column: point for column in mine if (point := self._point(column, family)) is not None}
-        columns = np.array(list(found), np.intp)
-        if not found:
-            return columns, columns
-        points = np.array(list(found.values()))
-        legal = family.legal(points)
+        # Hundreds of workloads and thousands of candidates: a point is looked up once for all lattices that are alike.
+        key = family.family.name, family.coordinates, family.workload.epilogue
+        if key not in self._points:
+            mine = (c for c, each in enumerate(self.candidates) if each.program.family == family.family.name)
+            found = {column: point for column in mine if (point := self._point(column, family)) is not None}
+            points = np.array(list(found.values())).reshape(len(found), len(family.coordinates))
+            self._points[key] = np.array(list(found), np.intp), points
+        columns, points = self._points[key]
+        legal = family.legal(points) if len(columns) else columns.astype(bool)
         return columns[legal], points[legal]
 
     def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -148,7 +157,7 @@ class Pool:
         logarithm (candidates,)) on one workload."""
         seconds = np.full(len(self.candidates), np.inf)
         features, deviation = np.ones((len(FEATURES), len(seconds)), np.float32), np.ones(len(seconds))
-        for family, columns, points in self._legal(space):
+        for family, columns, points in self._legal(space, self._alive):
             seconds[columns], features[:, columns], deviation[columns] = family.described(points)
         return seconds, features, deviation
 
