@@ -42,7 +42,7 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        families = ("aligned", "mma", "packed", "patch", "simt", "sliced", "strip", "wgmma")
+        families = ("aligned", "mma", "packed", "packed_wgmma", "patch", "simt", "sliced", "strip", "wgmma")
         return f"contraction_{kind}" if kind in families else kind
 
     @cached_property

@@ -18,7 +18,7 @@ from gensor_kernels.operators.workload import Workload
 from .mutator_configuration import Configuration
 from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
-from .mutator_wgmma import aligned_programs, wgmma_programs
+from .mutator_wgmma import hopper_programs
 from .packeds import packed_configurations
 from .patches import patch_configurations
 from .strips import strip_configurations
@@ -70,7 +70,7 @@ def configurations() -> list[Configuration]:
         *patch_configurations(),
         *strip_configurations(),
         *_rows_configurations(),
-        *(Configuration(*each) for each in (*gemv_programs(), *wgmma_programs(), *aligned_programs())),
+        *(Configuration(*each) for each in (*gemv_programs(), *hopper_programs())),
         *_sliced_configurations(),
         *_attention_configurations("cp.async"),
         *_attention_configurations("registers"),

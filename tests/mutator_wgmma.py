@@ -1,10 +1,15 @@
-"""The Programs of contraction_wgmma that the mutator tries its mutants on."""
+"""The Programs of contraction_wgmma, and of the families made of it, that the mutator tries its mutants on."""
 
 from __future__ import annotations
 
 from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.workload import Workload
+
+
+def hopper_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
+    """Those of all three."""
+    return [*wgmma_programs(), *aligned_programs(), *packed_wgmma_programs()]
 
 
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
@@ -50,6 +55,18 @@ def aligned_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("one of two", even, **plain, group="aligned"),
         _made("boxes side by side", odd, block_n=128, stages=2, epilogue_staged=0, vector_c=2, group="aligned"),
         _made("narrow tiles", rows, block_m=128, block_n=16, stages=2, raster=2, vector_c=2, group="aligned"),
+    ]
+
+
+def packed_wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
+    """Images with channels first: one block to a tile and a split of groups; pairs that share pixels, or filters;
+    blocks that walk tiles."""
+    image = convolution(n=2, h=9, w=9, c=20, k_out=20, r=3, s=3, dtype="float16", layout="nchw", groups=2)
+    plain = {"block_n": 16, "stages": 2, "vector_c": 2, "group": "packed_wgmma"}
+    return [
+        _made("packed pixels, split", image, **plain, split_k=2, raster=2),
+        _made("packed pixels of pairs", image, **plain, cluster=1),
+        _made("packed filters of pairs, walking", image, **plain, cluster=2, persistent=1),
     ]
 
 

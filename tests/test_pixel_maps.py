@@ -19,7 +19,7 @@ from .emulated import Launch
 from .lattices import WGMMA
 
 ROWS, UNIT = 64, 64
-IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window=True), TensorMap("b", True, 2, UNIT, window=True)
+IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")
 
 # A block per piece of pixels, tap and piece of channels: one copy, times filters that pass its channels on.
 KERNEL = """

@@ -25,12 +25,12 @@
 #define B_TURNED 0 // the same for B
 #endif
 
-#define ALIGNED
+#define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"
 #include "dependent.cuh"
 
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");
-static_assert(A_WINDOW == 0, "Images are read by copies of their own.");
+static_assert(A_WINDOW == 0 && B_WINDOW == 0, "Images are read by copies of their own.");
 
 constexpr u32 ALIGN_THREADS = 256, ALIGN_ITEMS = 4; // of a block, of a thread
 constexpr i32 CHUNK = 16 / ELEMENT;                 // elements of a store

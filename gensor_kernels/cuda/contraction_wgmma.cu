@@ -7,7 +7,7 @@
 // families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh). With
 // CLUSTER two blocks side by side share tiles of an operand: each requests half of one, and the copy goes to both. With
 // A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
-// (wgmma_requests.cuh).
+// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one packed image (contraction_packed_wgmma.cu).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
 //   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
@@ -15,7 +15,7 @@
 //     i32 and i8. E = bytes of A_STORED; E != 2: A_LAYOUT 0 and B_LAYOUT 0
 //   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
 //   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
-//   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0
+//   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0, B_WINDOW 0
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
@@ -24,6 +24,7 @@
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
 //     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
+//   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2, A_LAYOUT 0, B_LAYOUT 0
 //   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, BLOCK_N % 64 == 0; c and its strides are
 //     multiples of 16 bytes
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
@@ -59,6 +60,9 @@
 #endif
 #ifndef A_WINDOW
 #define A_WINDOW 0 // 1: A is an image under a window whose k is (filter row, filter column, channel)
+#endif
+#ifndef B_WINDOW
+#define B_WINDOW 0 // 1: the same for B, of a packed image
 #endif
 #ifndef C_UNIT
 #define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
@@ -125,9 +129,13 @@ static_assert(ELEMENT == 2 || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS), "Onl
 static_assert(ELEMENT == sizeof(B_STORED), "Both operands have elements of one size.");
 static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && TileA::K_CONTIGUOUS),
               "An image's channels are contiguous.");
+static_assert(B_WINDOW == WINDOW_NONE ||
+                  (B_WINDOW == WINDOW_CHANNELS_LAST && PACKED && TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS),
+              "Columns are pixels of packed images, whose filters are packed as well.");
+static_assert(A_WINDOW == WINDOW_NONE || B_WINDOW == WINDOW_NONE, "One operand is an image.");
 static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
-static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == WINDOW_NONE),
+static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "A stream's blocks walk shares of a plain product.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
@@ -177,7 +185,7 @@ DEVICE void compute_tiles(const MappedParams &params) {
 #define WGMMA_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
 #endif
 
-#ifndef ALIGNED
+#ifndef BEHIND_ANOTHER
 WGMMA_KERNEL(contraction_wgmma) {
     compute_tiles(params);
 }

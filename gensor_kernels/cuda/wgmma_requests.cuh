@@ -1,6 +1,6 @@
-// Which boxes of A and B the steps of a tile take: those of plain matrices, or with A_WINDOW pixels of an image, each
-// moved by one tap of a filter, and what the filters hold of that tap. A tap has whole steps: behind its last channel
-// copies bring zeros of both.
+// Which boxes of A and B the steps of a tile take: those of plain matrices, or with A_WINDOW or B_WINDOW pixels of an
+// image, each moved by one tap of a filter, and what the filters hold of that tap. A tap has whole steps: behind its
+// last channel copies bring zeros of both.
 #pragma once
 #include "shared_rows.cuh"
 #include "wgmma_ring.cuh"
@@ -10,57 +10,85 @@ struct Steps {
     i32 first, count;
 };
 
-#if A_WINDOW
-DEVICE i32 steps_per_tap(const Params &params) {
-    return divide_up(params.window.ks[1], BLOCK_K);
+// The last parts of a split may begin behind the end of k. Turns are skipped by counts: they must not be negative.
+DEVICE i32 at_least_none(i32 count) {
+    return count > 0 ? count : 0;
+}
+
+#if A_WINDOW || B_WINDOW
+constexpr bool PIXELS_ARE_ROWS = A_WINDOW != WINDOW_NONE;
+
+template <bool OF_A>
+struct Roles {
+    using Image = TileA;
+    using Filters = TileB;
+};
+template <>
+struct Roles<false> {
+    using Image = TileB;
+    using Filters = TileA;
+};
+using ImageTile = Roles<PIXELS_ARE_ROWS>::Image;
+using FilterTile = Roles<PIXELS_ARE_ROWS>::Filters;
+// Where they lie in a buffer, and how many blocks have the same pixels.
+constexpr int IMAGE_AT = PIXELS_ARE_ROWS ? 0 : TileA::BYTES, FILTERS_AT = PIXELS_ARE_ROWS ? TileA::BYTES : 0;
+constexpr int SHARING = PIXELS_ARE_ROWS ? CLUSTER_N : CLUSTER_M;
+
+DEVICE i32 steps_per_tap(const Window &window) {
+    return divide_up(window.ks[1], BLOCK_K);
 }
 
 DEVICE Steps steps_of(const Params &params, const Tile &tile) {
     // Without channels the digit that counts them is 1, and k is 0.
-    const i32 all = params.k / params.window.ks[1] * steps_per_tap(params);
+    const Window &window = window_of(params);
+    const i32 all = depth_of(params).all / window.ks[1] * steps_per_tap(window);
     const i32 part = divide_up(all, params.split), first = tile.part * part;
-    return Steps{first, minimum(part, all - first)};
+    return Steps{first, at_least_none(minimum(part, all - first))};
 }
 
 struct Requests {
     const MappedParams &params;
-    i32 pixel[4];   // channel; column, row and image of the first pixel under the first tap
-    i32 moved[2];   // columns and rows from there to the tap of this step
-    i32 filters[5]; // in the order of their map's axes: channel and filter, tap
-    i32 column;     // of the tap
+    decltype(window_of(params)) window; // in Params, or made from what is there
+    i32 pixel[4];                       // channel; column, row and image of the first pixel under the first tap
+    i32 moved[2];                       // columns and rows from there to the tap of this step
+    i32 filters[5];                     // in the order of their map's axes: channel and filter, tap, group
+    i32 column;                         // of the tap
 
-    static constexpr int CHANNEL = TileB::K_CONTIGUOUS ? 0 : 1;
+    static constexpr int CHANNEL = FilterTile::K_CONTIGUOUS ? 0 : 1;
 
-    MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first) : params(given) {
-        const Window &window = params.window;
-        const i32 tap = first / steps_per_tap(params), channel = first % steps_per_tap(params) * BLOCK_K;
-        const Digits at = Digits::of(tile.row + TileA::fetched(), window.rows);
+    MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first) : params(given), window(window_of(given)) {
+        const i32 tap = first / steps_per_tap(window), channel = first % steps_per_tap(window) * BLOCK_K;
+        const i32 pixels = PIXELS_ARE_ROWS ? tile.row : tile.column, own = PIXELS_ARE_ROWS ? tile.column : tile.row;
+        const Digits at = Digits::of(pixels + ImageTile::fetched(), window.rows);
         column = tap % window.ks[0];
-        pixel[0] = channel, pixel[3] = at.outer;
+        // As columns, pixels are those of one batch entry: of one image, and group.
+        pixel[0] = channel, pixel[3] = at.outer + (PIXELS_ARE_ROWS ? 0 : tile.entry);
         pixel[1] = at.inner * window.step[1] - window.pad[1], pixel[2] = at.middle * window.step[0] - window.pad[0];
         moved[0] = column * window.dilation[1], moved[1] = tap / window.ks[0] * window.dilation[0];
-        filters[CHANNEL] = channel, filters[1 - CHANNEL] = tile.column, filters[2] = tap;
-        filters[3] = filters[4] = 0, filters[1] += TileB::fetched();
+        filters[CHANNEL] = channel, filters[1 - CHANNEL] = own, filters[2] = tap;
+        filters[3] = PIXELS_ARE_ROWS ? 0 : tile.batch.index[2], filters[4] = 0;
+        filters[1] += FilterTile::fetched();
     }
 
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
-        const Window &window = params.window;
         if (pixel[0] + BLOCK_K > window.ks[1])
             cover("partial_tap");
-        UNROLL for (int box = 0; box < TileA::BOXES; ++box) {
-            const sptr<u8> to = slot + (box * TileA::BOX_BYTES + TileA::fetched() * 128);
-            if constexpr (CLUSTER_N > 1)
-                copy_pixels(to, params.a_map, pixel, moved, full, ALL_PEERS);
+        const TensorMap &image_map = PIXELS_ARE_ROWS ? params.a_map : params.b_map;
+        const TensorMap &filter_map = PIXELS_ARE_ROWS ? params.b_map : params.a_map;
+        UNROLL for (int box = 0; box < ImageTile::BOXES; ++box) {
+            const sptr<u8> to = slot + (IMAGE_AT + box * ImageTile::BOX_BYTES + ImageTile::fetched() * 128);
+            if constexpr (SHARING > 1)
+                copy_pixels(to, image_map, pixel, moved, full, ALL_PEERS);
             else
-                copy_pixels(to, params.a_map, pixel, moved, full);
+                copy_pixels(to, image_map, pixel, moved, full);
             pixel[0] += UNIT;
         }
-        TileB::request(slot + TileA::BYTES, params.b_map, filters, full);
+        FilterTile::request(slot + FILTERS_AT, filter_map, filters, full);
         if (!within(pixel[0], window.ks[1]))
-            next_tap(window);
+            next_tap();
     }
 
-    MEMBER void next_tap(const Window &window) {
+    MEMBER void next_tap() {
         pixel[0] = filters[CHANNEL] = 0;
         ++filters[2], ++column, moved[0] += window.dilation[1];
         if (!within(column, window.ks[0])) {
@@ -73,7 +101,7 @@ struct Requests {
 
 #else
 DEVICE Steps steps_of(const Params &, const Tile &tile) {
-    return Steps{tile.k_begin / BLOCK_K, divide_up(tile.k_end - tile.k_begin, BLOCK_K)};
+    return Steps{tile.k_begin / BLOCK_K, divide_up(at_least_none(tile.k_end - tile.k_begin), BLOCK_K)};
 }
 
 // Where the first tile of an operand lies: along the unit stride, across it, and in the batch, where an axis whose

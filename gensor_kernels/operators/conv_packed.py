@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from .conv_product import output_size
 from .dtypes import facts
+from .geometry import Window
 from .workload import Workload
 
 #: bytes of the widest access, and the least that a pixel's channels are padded to
@@ -35,6 +36,27 @@ def packed(workload: Workload) -> Workload:
             sizes |= {side: output_size(z, side, False), f"stride_{side}": 1, **{f"pad_{end}": 0 for end in ends}}
     width = min(channels * size, WIDE) if channels else WIDE
     return _arranged(workload, width).with_sizes(**sizes)
+
+
+def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
+    """(the window of a packed image whose channels came first, ``size`` bytes each; its taps; a group's channels with
+    their padding): ``window_of`` in cuda/packed.cuh."""
+    taps = window.ks[0] * window.ks[1]
+    channels = padded_channels(k // taps, size)
+    thin = (taps == window.ks[1], window.ks[1] == 1)
+    ends = zip(thin, window.rows, window.extent, window.step, window.pad, strict=True)
+    (height, down, top), (width, across, left) = (
+        (rows, 1, 0) if one else (extent, step, pad) for one, rows, extent, step, pad in ends
+    )
+    changed = replace(
+        window,
+        row_strides=(height * width * channels, width * channels, channels),
+        ks=(window.ks[1], max(channels, 1)),
+        extent=(height, width),
+        step=(down, across),
+        pad=(top, left),
+    )
+    return changed, taps, channels
 
 
 def filters_aligned(workload: Workload) -> bool:

@@ -173,7 +173,8 @@ class Convolution(Operator):
         whole = {"c": max(vector["x"] if channels_last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
         whole["k"] = max(vector["y"] if last else 1, vector["w"] if workload.layouts["w"] == "rsck" else 1)
         rows, filters = ("m", "n") if last else ("n", "m")
-        ow = 7 if last else -(-13 // vector["y"]) * vector["y"]
+        # An odd number of accesses, so that some numbers of rows are no multiple of a tile of two accesses.
+        ow = 7 if last else (-(-13 // vector["y"]) | 1) * vector["y"]
         groups = wanted["batch"] if last else 1 + (wanted["batch"] > 2)
         oh = 3 if last else max(1, -(-wanted[rows] // ow))
         n = max(1, -(-wanted[rows] // (oh * ow))) if last else -(-wanted["batch"] // groups)

@@ -45,6 +45,7 @@ class ContractionWgmma(ContractionFamily):
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     streams = True
+    image = "a"  # the operand that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -65,7 +66,7 @@ class ContractionWgmma(ContractionFamily):
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
-        return windows.unreadable(workload) if e.window else None
+        return windows.unreadable(workload, self.image) if e.window else None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
@@ -202,7 +203,7 @@ class ContractionWgmma(ContractionFamily):
         e = extents(workload)
         own = common_constants(program, workload) | stored_constants(e)
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
-        window = {"A_WINDOW": e.order} if e.window else {}
+        window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         own |= stores.constants(dict(program.values)) | stream_k.constants(program)
         return own | walking | window | {"CONSUMERS": program["consumers"]}
@@ -244,4 +245,5 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
     rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
-    return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, bool(e.window))
+    window = ("image" if operand == e.window else "filters") if e.window else ""
+    return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, window)

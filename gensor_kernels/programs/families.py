@@ -6,6 +6,7 @@ from .attention import Attention
 from .contraction_aligned import ContractionAligned
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
+from .contraction_packed_wgmma import ContractionPackedWgmma
 from .contraction_patch import ContractionPatch
 from .contraction_simt import ContractionSimt
 from .contraction_sliced import ContractionSliced
@@ -28,6 +29,7 @@ FAMILIES: dict[str, Family] = {
         ContractionStrip(),
         ContractionWgmma(),
         ContractionAligned(),
+        ContractionPackedWgmma(),
         Gemv(),
         RowsFamily(),
         Window(),

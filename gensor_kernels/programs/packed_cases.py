@@ -37,10 +37,10 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     return made
 
 
-def packed_branches(workload: Workload) -> frozenset[str]:
-    """Coverage names of the first launch."""
+def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
+    """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
     thin = () if _transposed(workload) else ("one_row", "one_column")
-    stay = ("filters_stay",) if filters_aligned(workload) else ()
+    stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
     return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
 
 

@@ -101,14 +101,19 @@ def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
 
 def workspace(workload: Workload) -> int:
     """Bytes of the packed operands; the filters begin and end at multiples of 16."""
-    p = packing(workload)
-    return -(-p.image_bytes // WIDE) * WIDE + -(-p.filter_bytes // WIDE) * WIDE
+    return image_bytes(workload) + -(-packing(workload).filter_bytes // WIDE) * WIDE
 
 
-def cost(workload: Workload, arch: Arch) -> tuple[float, float]:
-    """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2)."""
+def image_bytes(workload: Workload) -> int:
+    """Bytes from the packed image to the packed filters."""
+    return -(-packing(workload).image_bytes // WIDE) * WIDE
+
+
+def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float, float]:
+    """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2). ``always``:
+    filters do not stay where they are."""
     p = packing(workload)
-    lines = 0 if p.stay else p.groups * p.lines
+    lines = 0 if p.stay and not always else p.groups * p.lines
     written = p.image_bytes + lines * p.line
     read = p.fetched + lines * p.source
     access = min(max(p.line, p.size), WIDE)

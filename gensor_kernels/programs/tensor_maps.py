@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import mul
 
 from ..errors import BuildError
+from ..operators.conv_packed import packed_window
 from ..operators.geometry import BATCH_AXES, Geometry, Strides, Window
 from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
 
@@ -45,9 +46,10 @@ class TensorMap:
 
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
-    Hopper kernels for float32 ask for the same, says that they do).  ``window``: a convolution's operand, of which a
-    row of k is one tap's channels: of a the pixels of an image, of b the filters.  ``copied_at``: a launch in front has
-    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs.
+    Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
+    whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
+    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs; the operands of a
+    convolution with channels first are packed there (operators/conv_packed.py).
     """
 
     operand: str
@@ -55,7 +57,7 @@ class TensorMap:
     element: int
     rows: int
     rounded: bool = field(default=False, repr=False)
-    window: bool = field(default=False, repr=False)
+    window: str = field(default="", repr=False)
     copied_at: int | None = field(default=None, repr=False)
 
 
@@ -104,8 +106,10 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
-    if wanted.window and wanted.operand == "a":
-        return _checked(_image(packed, wanted), wanted)
+    if wanted.window == "image":
+        return _checked((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
+    if wanted.window and wanted.copied_at is not None:
+        return _checked(_packed_filters(packed, wanted), wanted)
     number = "abc".index(wanted.operand)
     own = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[5 * number :][:5]
     m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
@@ -125,11 +129,9 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
     """The map of a copy in the workspace, whose axes follow each other."""
-    (workspace,) = _POINTER.unpack_from(packed, WORKSPACE_OFFSET)
     whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
     strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
-    assert wanted.copied_at is not None
-    return _map(workspace + wanted.copied_at, unit, list(zip(extents, strides, strict=True)), wanted)
+    return _map(_copy_address(packed, wanted), unit, list(zip(extents, strides, strict=True)), wanted)
 
 
 def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -140,6 +142,35 @@ def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
     axes = [(width, column), (height, row), (images, window.row_strides[0])]
     return _map(address, window.ks[1] if k else 0, axes, wanted, Pixels.under(window))
+
+
+def _packed_image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of packed images whose pixels are columns of b, one to a batch entry."""
+    window, _, channels = _packed_window(packed, wanted)
+    *_, k, batch, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    plane, row, column = window.row_strides
+    axes = [(window.extent[1], column), (window.extent[0], row), (batch, plane)]
+    return _map(_copy_address(packed, wanted), channels if k else 0, axes, wanted, Pixels.under(window))
+
+
+def _packed_filters(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of packed filters, the rows of a: channel, filter, tap, group."""
+    _, taps, channels = _packed_window(packed, wanted)
+    filters, _, k, _, _, groups = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    of_filter = taps * channels
+    axes = [(filters, of_filter), (taps, channels), (groups, filters * of_filter), (1, 0)]
+    return _map(_copy_address(packed, wanted), channels if k else 0, axes, wanted)
+
+
+def _packed_window(packed: bytes | bytearray, wanted: TensorMap) -> tuple[Window, int, int]:
+    *_, k, _, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    return packed_window(Window.unpack(packed, TAIL_OFFSET), k, wanted.element)
+
+
+def _copy_address(packed: bytes | bytearray, wanted: TensorMap) -> int:
+    (workspace,) = _POINTER.unpack_from(packed, WORKSPACE_OFFSET)
+    assert wanted.copied_at is not None
+    return int(workspace) + wanted.copied_at
 
 
 def _map(

@@ -29,12 +29,13 @@ OTHER_WINDOW = {
 }
 
 
-def unreadable(workload: Workload) -> str | None:
-    """Why copies cannot walk the image of a convolution; None where they can."""
+def unreadable(workload: Workload, image: str = "a") -> str | None:
+    """Why copies cannot walk the image of a convolution, which is to be this operand; None where they can. As b it is a
+    packed one, whose groups are images of their own."""
     e, z = extents(workload), workload.size
-    if e.window != "a" or e.order != CHANNELS_LAST or e.prologue:
+    if e.window != image or e.order != CHANNELS_LAST or e.prologue:
         return f"tensor copies read no image of {workload.operator} in this layout"
-    if z["groups"] != 1:
+    if image == "a" and z["groups"] != 1:
         return "tensor copies of pixels would read channels of other groups"
     if min(z["h"], z["w"]) < 1:
         return "the image has no pixels"
@@ -77,17 +78,29 @@ def taps(workload: Workload) -> int:
 
 
 def cases(found: Sequence[Case], tile: Mapping[str, int]) -> list[Case]:
-    """Those of a product as convolutions of one group, and taps that have several steps: whole ones, and a rest."""
-    made = [replace(case, workload=_one_group(case.workload)) for case in found]
+    """Those of a product as convolutions, of one group where the image is a, and taps that have several steps: whole
+    ones, and a rest."""
+    alone = any(extents(case.workload).window == "a" for case in found)
+    made = [replace(case, workload=_one_group(case.workload)) if alone else case for case in found]
     small = next(case for case in made if case.name == SMALL)
     whole = small.workload.with_sizes(c=2 * tile["k"])
     least = granularity(small.workload)["k"]
-    rest = small.workload.with_sizes(c=tile["k"] + least, **OTHER_WINDOW)
+    rest = _under(small.workload, OTHER_WINDOW).with_sizes(c=tile["k"] + least)
     return [
         *made,
         replace(small, name="whole steps", workload=whole, schedule=(("early", 4),)),
         replace(small, name="steps and a rest", workload=rest, schedule=(("late", "reverse"),)),
     ]
+
+
+def _under(workload: Workload, window: Mapping[str, int]) -> Workload:
+    """The same outputs, which may have to be whole accesses, under another window."""
+    z, sizes = workload.size, dict(window)
+    for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
+        reach = (output_size(z, side, False) - 1) * window[f"stride_{side}"]
+        covered = reach + (window[taps] - 1) * window[f"dilation_{side}"] + 1
+        sizes[side] = covered - sum(window[f"pad_{end}"] for end in ends)
+    return workload.with_sizes(**sizes)
 
 
 def _one_group(workload: Workload) -> Workload:

@@ -1,0 +1,114 @@
+"""contraction_packed_wgmma: a convolution with channels first on Hopper's warpgroup products, behind one that packs.
+
+The kernels are cuda/contraction_packed_wgmma.cu and packed_operands.cuh: a convolution with its channels first is
+rewritten with them last, as contraction_packed does it, so that tensor copies can walk its pixels, which are columns of
+the product here.  To the main launch the workload is another one, of the packed image and filters
+(operators/conv_packed.py): coordinates, legality, terms and constants are those of contraction_wgmma there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.arch import Arch
+from ..machine.roofline import Terms
+from ..operators.conv import OPERATORS as CONVOLUTIONS
+from ..operators.conv_packed import WIDE, packed, widely_packed
+from ..operators.geometry import Geometry
+from . import packing
+from . import wgmma_stores as stores
+from . import wgmma_windows as windows
+from .cases import Case
+from .contraction_kernel import workspace_bytes
+from .contraction_wgmma import ContractionWgmma
+from .extents import extents
+from .family import Columns, Coordinate, Facts, Launch, Part
+from .packed_cases import packed_branches, packed_cases
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+
+class ContractionPackedWgmma(ContractionWgmma):
+    """Warpgroup products of filters and packed pixels."""
+
+    name = "contraction_packed_wgmma"
+    abi = 1
+    source = "contraction_packed_wgmma.cu"
+    streams = False
+    image = "b"
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """Convolutions of images with channels first, of the types in wgmma_parts.KINDS."""
+        if workload.operator not in CONVOLUTIONS or "output_padding_h" in workload.size:
+            return f"{workload.operator} is no convolution, or a transposed one"
+        if workload.layouts["x"] != "nchw" or extents(workload).window != "b":
+            return "channels of the image, or of the output, are innermost"
+        return super().serves(packed(workload), arch) or packing.too_large(workload)
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Whatever lies where: operands are packed first; what tensor copies cannot store or step over is not."""
+        return stores.writes(workload, geometry) and windows.unreadable(packed(workload), self.image) is None
+
+    # ---- those of contraction_wgmma, of the packed operands
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Those of contraction_wgmma."""
+        return super().coordinates(packed(workload), arch)
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See wgmma_parts."""
+        return super().parts(packed(workload), arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_wgmma."""
+        return super().legal(columns, packed(workload), arch)
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """See contraction_wgmma."""
+        return super().defaults(columns, packed(workload), arch)
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """See contraction_wgmma."""
+        return super().multiplies(program, packed(workload))
+
+    # ---- and what the first launch adds
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """The main launch's, what it finds in the L2, and the microseconds of the first launch."""
+        terms = super().terms(columns, packed(workload), arch, facts)
+        first, kept = packing.cost(workload, arch, always=True)
+        terms.after = terms.after + np.float32(first)
+        terms.dram_bytes = np.maximum(terms.dram_bytes - np.float32(kept), 0)
+        return terms
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_packed_wgmma.cu."""
+        return super().constants(program, packed(workload)) | {"PACKED": extents(workload).order}
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Packing, the product, and for a split the reduction."""
+        first = Launch("contraction_pack", packing.grid(workload, WIDE, WIDE), packing.PACK_THREADS, 0)
+        main, *rest = super().launches(program, packed(workload))
+        image = workspace_bytes(program, workload)
+        places = {"a": image + packing.image_bytes(workload), "b": image}
+        maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's partial sums and of the packed operands; nothing needs to be zero."""
+        return workspace_bytes(program, workload) + packing.workspace(workload), False
+
+    # ---- verification
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See packed_cases."""
+        return packed_cases(super().cases(program, widely_packed(workload), epilogue), workload, WIDE)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of the packed product, and of the first launch."""
+        return super().branches(program, widely_packed(workload)) | packed_branches(workload, stays=False)
