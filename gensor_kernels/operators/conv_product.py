@@ -59,6 +59,15 @@ class Convolution(Operator):
         """Whether this is the transposed one."""
         return self.name.startswith("conv2d_transpose")
 
+    def flops(self, workload: Workload) -> int:
+        """See Operator. Of a transposed convolution a pixel meets every tap once, cropped or not: a stride leaves most
+        taps of an output without a pixel, and no kernel needs to multiply these."""
+        if not self.transposed:
+            return super().flops(workload)
+        z = workload.size
+        each = 8 if facts(workload.accumulator).is_complex else 2
+        return each * z["n"] * z["h"] * z["w"] * z["c"] * (z["k_out"] // z["groups"]) * z["r"] * z["s"]
+
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
         return self.plain_operands(workload)
