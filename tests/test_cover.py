@@ -1,6 +1,6 @@
 import numpy as np
 
-from gensor_tuner.cover import assign, cover, portfolio, preferring, regrets, single_kernel_regret
+from gensor_tuner.cover import assign, cover, limited, portfolio, preferring, regrets, single_kernel_regret
 
 NAMES = ["c", "a", "b", "d"]
 SECONDS = np.array(
@@ -27,6 +27,18 @@ def test_the_cover_does_not_depend_on_the_order_of_rows_or_candidates():
     rows, columns = rng.permutation(30), rng.permutation(40)
     again = cover(seconds[rows][:, columns], [names[c] for c in columns])
     assert {names[columns[i]] for i in again} == first
+
+
+def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
+    """Two pairs of rows and a lone one that the pairs' candidates serve badly: its own comes before the second pair's,
+    which the first pair's serves almost as well. A cover takes candidates by how many rows are open."""
+    first, second, lone = [1.0, 1.1, 9.0], [1.1, 1.0, 9.0], [7.0, 8.0, 1.0]
+    seconds = np.array([first, first, second, second, lone])
+    assert limited(seconds, ["a", "b", "c"], 3) == cover(seconds, ["a", "b", "c"]) == [0, 1, 2]
+    assert limited(seconds, ["a", "b", "c"], 2) == [0, 2]
+    # What no candidate serves alone is served by several, most rows first.
+    holes = np.array([[1.0, np.inf, np.inf], [1.0, np.inf, 2.0], [np.inf, 1.0, np.inf]])
+    assert limited(holes, ["c", "b", "a"], 2) == portfolio(holes, ["c", "b", "a"], 2) == [0, 1]
 
 
 def test_assign_takes_the_best_chosen_and_marks_what_nothing_serves():

@@ -22,7 +22,7 @@ from gensor_kernels.programs.space import Space
 
 from .binaries import Binaries
 from .contest import Contest
-from .cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, cover, preferring
+from .cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
 from .judge import Judge, Pick
 from .measure import Timed, Timer
 from .pool import Candidate, Pool, finalists
@@ -160,7 +160,7 @@ class ClassRun:
             if attempt == ROUNDS:
                 seconds[:, ~compiled] = np.inf
             preferred = preferring(seconds, *self._preferences(pool), (compiled, WITHIN))
-            picks = assign(preferred, cover(preferred, pool.names)[: self.options.top], pool.names)
+            picks = assign(preferred, limited(preferred, pool.names, self.options.top), pool.names)
             if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
                 break
         return seconds, picks

@@ -17,6 +17,8 @@ WITHIN, PLAIN = 1.02, 1.05
 # Within 25 % it accepts one that does not spill, and within 10 % one with full-width accesses and no bank conflicts:
 # local memory traffic and half-filled sectors have costs that the potential does not model.
 SPILL_FREE, CLEAN = 1.25, 1.1
+# The regret of a row that nothing chosen serves yet: beyond any other.
+UNSERVED = 1000.0
 
 
 def regrets(seconds: np.ndarray) -> np.ndarray:
@@ -66,26 +68,38 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
     return np.where(np.isfinite(part).any(axis=1), picks, -1)
 
 
+def limited(seconds: np.ndarray, names: Sequence[str], limit: int) -> list[int]:
+    """The cover where it has at most `limit` columns; else as many that lower the mean regret most, one by one: a row
+    that is left out of a cover may be far from its best."""
+    found = cover(seconds, names)
+    return found if len(found) <= limit else _greedy(seconds, names, limit, ("mean", "worst"))
+
+
 def portfolio(seconds: np.ndarray, names: Sequence[str], limit: int = 8) -> list[int]:
     """At most `limit` columns, chosen greedily so that the worst predicted regret over all rows is least.
 
     Each round adds the candidate that lowers the worst regret most, then the mean; it stops early once no
     candidate lowers either by more than a tenth of a per cent.
     """
+    return _greedy(seconds, names, limit, ("worst", "mean"))
+
+
+def _greedy(seconds: np.ndarray, names: Sequence[str], limit: int, aims: tuple[str, str]) -> list[int]:
     best = np.min(seconds, axis=1)
     usable = np.isfinite(best)
-    ratio = seconds[usable] / best[usable, None]
+    ratio = np.minimum(seconds[usable] / best[usable, None], UNSERVED)
     if not len(ratio):
         return []
     order = np.argsort(np.asarray(names))
     chosen: list[int] = []
-    current = np.full(len(ratio), np.inf)
+    current = np.full(len(ratio), UNSERVED)
     score = (np.inf, np.inf)
     while len(chosen) < limit:
         after = np.minimum(current[:, None], ratio[:, order])
-        worst, mean = after.max(axis=0), after.mean(axis=0)
-        rank = np.lexsort((np.round(mean, 9), np.round(worst, 9)))[0]
-        new = (float(worst[rank]), float(mean[rank]))
+        reached = {"worst": after.max(axis=0), "mean": after.mean(axis=0)}
+        first, second = (reached[aim] for aim in aims)
+        rank = np.lexsort((np.round(second, 9), np.round(first, 9)))[0]
+        new = (float(first[rank]), float(second[rank]))
         if chosen and new[0] > score[0] * 0.999 and new[1] > score[1] * 0.999:
             break
         pick = int(order[rank])
