@@ -7,6 +7,7 @@ import pytest
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.conv import workload as convolution
+from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload
 from gensor_kernels.operators.quantised import workload as quantised
 from gensor_kernels.programs.families import FAMILIES
@@ -38,6 +39,7 @@ SERVED = [
     (WGMMA, "sm_90", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
     (WGMMA, "sm_90", workload(512, 512, 512, dtype="int8", trans_b=True)),
     (WGMMA, "sm_90", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
+    (WGMMA, "sm_90", gated("swiglu", 512, 1376, 1024, trans_b=True, epilogue=("add",))),
     (WGMMA, "sm_90", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
     (MMA, "sm_90", workload(300, 300, 300, dtype="float64", trans_a=True, epilogue=("bias",))),
     (MMA, "sm_80", workload(300, 300, 300, dtype="complex128", trans_b=True, epilogue=("scale", "add"))),

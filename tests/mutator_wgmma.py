@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gensor_kernels.operators.conv import workload as convolution
+from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
 from gensor_kernels.operators.workload import Workload
 
@@ -15,7 +16,7 @@ def hopper_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, all
     store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
-    tiles, pairs of blocks, warpgroups that take tiles in turn, and images read by their pixels."""
+    tiles, pairs of blocks, warpgroups that take tiles in turn, gates, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd = matmul(255, 255, 256, trans_b=True)
@@ -36,6 +37,8 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _made("compiled epilogue", fused, block_n=16, stages=2),
+        _made("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
+        _made("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
         _made("pixels", image, block_n=16, stages=2),
         _made("pixels of pairs", image, cluster=2, block_n=16, stages=2),
         _made("any epilogue, single columns", odd, block_n=16, stages=2, epilogue_fixed=0, vector_c=2),

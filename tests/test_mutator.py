@@ -99,7 +99,7 @@ def named(group: str, name: str) -> Configuration:
             "wgmma",
             (
                 *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
-                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream"),
+                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
             ),
         ),
         ("attention cp.async", ("narrow", "split", "boolean mask")),

@@ -7,7 +7,9 @@
 // families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh). With
 // CLUSTER two blocks side by side share tiles of an operand: each requests half of one, and the copy goes to both. With
 // A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
-// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one packed image (contraction_packed_wgmma.cu).
+// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one packed image (contraction_packed_wgmma.cu). With
+// GATE the columns of a product are those of the gate's tile and, behind them, of the other matrix's (gate.cuh): a
+// block computes BLOCK_M x BLOCK_N / 2 outputs.
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
 //   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
@@ -16,6 +18,8 @@
 //   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
 //   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
 //   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0, B_WINDOW 0
+//   GATE 0, or a gate: BLOCK_N % 32 == 0, with B_LAYOUT 1 % 128, SPLIT 0, STREAM 0, CLUSTER 0 or 2, A_WINDOW 0,
+//     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
@@ -25,15 +29,15 @@
 //     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2, A_LAYOUT 0, B_LAYOUT 0
-//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, BLOCK_N % 64 == 0; c and its strides are
+//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, COLUMNS % 64 == 0; c and its strides are
 //     multiples of 16 bytes
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
 //
 // Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E,
-//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0), WARP_N = BLOCK_N, or half of it
-//   above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides BLOCK_N
+//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0), WARP_N = COLUMNS, or half of
+//   them above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides COLUMNS
 //
 // Bank conflicts: none.
 #ifndef IN_TYPE
@@ -64,6 +68,12 @@
 #ifndef B_WINDOW
 #define B_WINDOW 0 // 1: the same for B, of a packed image
 #endif
+#ifndef GATE
+#define GATE 0 // the curve of a gated product, a code of epilogue.cuh; 0: a plain product
+#endif
+#ifndef GATE_BIAS
+#define GATE_BIAS 0 // 1: both products get a bias first
+#endif
 #ifndef C_UNIT
 #define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
 #endif
@@ -74,7 +84,7 @@
 #define BLOCK_M 128 // rows of C per block
 #endif
 #ifndef BLOCK_N
-#define BLOCK_N 128 // columns of C per block
+#define BLOCK_N 128 // columns of a product: of C per block, or with GATE twice as many
 #endif
 #ifndef BLOCK_K
 #define BLOCK_K 64 // extent of one step of the main loop along k
@@ -113,8 +123,9 @@
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
 // Columns that go through a warp's slab at a time; a slab beside the ring is a small one.
-constexpr int SMALL_N = BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 48 == 0 ? 48 : BLOCK_N % 32 == 0 ? 32 : 16;
-constexpr int WARP_N = PERSISTENT ? SMALL_N : BLOCK_N > 128 ? BLOCK_N / 2 : BLOCK_N, FRAGMENTS_N = WARP_N / 8;
+constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N; // of C
+constexpr int SMALL_N = COLUMNS % 64 == 0 ? 64 : COLUMNS % 48 == 0 ? 48 : COLUMNS % 32 == 0 ? 32 : 16;
+constexpr int WARP_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS, FRAGMENTS_N = WARP_N / 8;
 
 #include "wgmma_tiles.cuh"
 
@@ -137,9 +148,12 @@ static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS >
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
 static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "A stream's blocks walk shares of a plain product.");
+static_assert(!GATE || (COLUMNS % (B_LAYOUT ? 64 : 16) == 0 && !SPLIT && !STREAM && CLUSTER != 1 &&
+                        A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
+              "A gated product has whole boxes of both matrices, which no pair of blocks shares, and all of k.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
-static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && BLOCK_N % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
+static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && COLUMNS % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
               "Copies store whole rows of 64 16-bit outputs.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");

@@ -8,7 +8,7 @@
 
 constexpr int BOX_COLUMNS = 128 / (int)sizeof(OUT_TYPE), BOX_BYTES = 16 * 128;
 // Batches of a row of sums, and of a box.
-constexpr int ROW_BATCHES = BLOCK_N / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
+constexpr int ROW_BATCHES = COLUMNS / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
 static_assert(BOX_BATCHES * BATCH_FRAGMENTS * 8 == BOX_COLUMNS, "A box is whole batches.");
 
 // Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile

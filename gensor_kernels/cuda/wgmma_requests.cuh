@@ -112,6 +112,19 @@ DEVICE void first_box(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const B
     UNROLL for (int i = 0; i < 3; ++i) at[2 + i] = stride[2 - i] == 0 ? 0 : batch.index[2 - i];
 }
 
+// The same tile of the gate and of the other matrix, side by side: each one's share of every box, or its own boxes.
+DEVICE void request_both(sptr<u8> tile, const TensorMap &gate, const TensorMap &other, i32 (&at)[5], sptr<u64> full) {
+    constexpr int BOXES = TileB::K_CONTIGUOUS ? TileB::BOXES : TileB::BOXES / 2;
+    constexpr int BEHIND = TileB::K_CONTIGUOUS ? COLUMNS * 128 : BOXES * TileB::BOX_BYTES;
+    UNROLL for (int box = 0; box < BOXES; ++box) {
+        copy_tensor(tile + box * TileB::BOX_BYTES, gate, at, full);
+        copy_tensor(tile + (box * TileB::BOX_BYTES + BEHIND), other, at, full);
+        at[0] += UNIT;
+    }
+    at[0] -= BOXES * UNIT;
+    at[TileB::K_CONTIGUOUS ? 0 : 1] += BLOCK_K;
+}
+
 struct Requests {
     const MappedParams &params;
     i32 a_at[5], b_at[5];
@@ -123,7 +136,11 @@ struct Requests {
     }
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
         TileA::request(slot, params.a_map, a_at, full);
+#if GATE
+        request_both(slot + TileA::BYTES, params.b_map, params.other_map, b_at, full);
+#else
         TileB::request(slot + TileA::BYTES, params.b_map, b_at, full);
+#endif
     }
 };
 #endif

@@ -3,7 +3,7 @@
 // Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then one for each warpgroup; from
 // RING on STAGES buffers, each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or
 // N, a box per 64 elements of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns
-// of B.
+// of B. With GATE the columns of B are COLUMNS of the gate, then as many of the other matrix.
 #pragma once
 #include "contraction.cuh"
 #include "hopper.cuh"
@@ -11,11 +11,14 @@
 // Params, and what the host encodes for each launch (programs/tensor_maps.py).
 struct MappedParams : Params {
     TensorMap a_map, b_map;
+#if GATE
+    TensorMap other_map; // of the matrix behind the gate
+#endif
 #if STORE_COPIES
     TensorMap c_map;
 #endif
 };
-static_assert(sizeof(MappedParams) == 832 + 128 * (2 + STORE_COPIES), "MappedParams is Params and a map per operand.");
+static_assert(sizeof(MappedParams) == 832 + 128 * (2 + (GATE != 0) + STORE_COPIES), "MappedParams is Params and a map per operand.");
 
 constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
 constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product

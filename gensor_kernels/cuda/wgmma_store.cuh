@@ -23,7 +23,7 @@ DEVICE void leave_cluster() {
 #endif
 }
 
-constexpr int PIECES = BLOCK_N / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
+constexpr int PIECES = COLUMNS / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
 // Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums; a constant index keeps these in
 // registers.
@@ -34,6 +34,21 @@ DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
             UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[f / BATCHES][f % BATCHES * COUNT + v];
         }
     }
+}
+
+// Sums of the gate become outputs: those of the other matrix are the second half of a thread's.
+DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] const Tile &tile,
+                      [[maybe_unused]] Sums &sums) {
+#if GATE
+    constexpr int HALF = COLUMNS / 2, BATCH = 8;
+    const int column = tile.column + (thread_index() & 3) * 2;
+    UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int first = 0; first < HALF; first += BATCH) {
+        ACC_TYPE gate[BATCH], other[BATCH];
+        UNROLL for (int v = 0; v < BATCH; ++v) gate[v] = sums[i][first + v], other[v] = sums[i][HALF + first + v];
+        apply_gate(params, gate, other, [&](int v) { return column + (first + v) / 4 * 8 + (v & 1); });
+        UNROLL for (int v = 0; v < BATCH; ++v) sums[i][first + v] = gate[v];
+    }
+#endif
 }
 
 // Before a warp leaves: its shared memory must stay until copies have read it.
@@ -74,7 +89,7 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
 
 #else
 DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
-    constexpr int BATCHES = BLOCK_N / 8 / BATCH_FRAGMENTS, COUNT = BATCH_FRAGMENTS * 4;
+    constexpr int BATCHES = COLUMNS / 8 / BATCH_FRAGMENTS, COUNT = BATCH_FRAGMENTS * 4;
     row += tile.row + (thread_index() >> 5 & 3) * 16;
     ROLLED for (int i = 0; i < TILES_M * BATCHES; ++i) {
         ACC_TYPE values[COUNT];

@@ -8,11 +8,11 @@
 #include "wgmma_stream.cuh"
 
 DEVICE Tile tile_of(const Params &params, u32 number) {
-    Tile tile = decode_tile<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N>(params, BLOCK_K, number);
+    Tile tile = decode_tile<BLOCK_M * CLUSTER_M, COLUMNS * CLUSTER_N>(params, BLOCK_K, number);
     if constexpr (CLUSTER_M > 1)
         tile.row += rank_in_cluster() * BLOCK_M;
     if constexpr (CLUSTER_N > 1)
-        tile.column += rank_in_cluster() * BLOCK_N;
+        tile.column += rank_in_cluster() * COLUMNS;
     return tile;
 }
 
@@ -75,6 +75,7 @@ DEVICE void multiply_tiles(const MappedParams &params) {
         Sums sums = {};
         consume(sums, steps, row, turn);
         leave_ring();
+        gate_sums(params, tile, sums);
         finish_group(params, tile, row, sums);
     });
     leave_boxes();

@@ -34,6 +34,7 @@ class ContractionAligned(ContractionWgmma):
     abi = 3
     source = "contraction_aligned.cu"
     streams = False
+    gates = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Products of which tensor copies cannot read an operand."""

@@ -58,11 +58,15 @@ def stored_constants(e: Extents) -> dict[str, int | str]:
     return {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
 
 
+def gate_constants(e: Extents) -> dict[str, int | str]:
+    """The curve of a gated product, and whether both products get a bias."""
+    return {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
+
+
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """Those and more: the macros of families that read operands by ordinary accesses."""
     e = extents(workload)
-    gate = {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
-    own: dict[str, int | str] = {**gate, **({"RAGGED_ROWS": 1} if e.rows else {})}
+    own: dict[str, int | str] = {**gate_constants(e), **({"RAGGED_ROWS": 1} if e.rows else {})}
     if e.norm:
         own["NORM"] = CODES[e.norm]
     if e.scaled:

@@ -40,6 +40,7 @@ class ContractionPackedWgmma(ContractionWgmma):
     abi = 1
     source = "contraction_packed_wgmma.cu"
     streams = False
+    gates = False
     image = "b"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:

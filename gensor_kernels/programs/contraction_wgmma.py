@@ -21,7 +21,7 @@ from . import wgmma_stores as stores
 from . import wgmma_windows as windows
 from .cases import Case
 from .contraction import ContractionFamily
-from .contraction_kernel import class_launches, common_constants, stored_constants
+from .contraction_kernel import class_launches, common_constants, gate_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
 from .program import Program
@@ -45,6 +45,7 @@ class ContractionWgmma(ContractionFamily):
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     streams = True
+    gates = True
     image = "a"  # the operand that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
@@ -59,7 +60,7 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        if e.gate or e.rows or e.norm or e.scaled or (e.prologue and not e.window):
+        if (e.gate and not self.gates) or e.rows or e.norm or e.scaled or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
@@ -80,20 +81,21 @@ class ContractionWgmma(ContractionFamily):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
-        columns = parts.BLOCKS_N_ROWS if extents(workload).unit["b"] == "n" else parts.BLOCKS_N
-        kind = _kind(workload)
+        e, kind = extents(workload), _kind(workload)
+        columns = [n for n in (parts.BLOCKS_N_ROWS if e.unit["b"] == "n" else parts.BLOCKS_N) if n * e.matrices <= 256]
         steps = [size // kind.element for size in parts.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(workload)
+        grid = shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS_M, columns, steps),
-            clusters.coordinate(),
+            *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
+            clusters.coordinate(e),
             Coordinate("persistent", parts.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
             Coordinate("stages", parts.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", parts.CONSUMERS, 2, "tile", "warpgroups that multiply"),
-            stores.route(route, extents(workload)),
+            stores.route(route, e),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
-            *(wgmma_stream.coordinate(extents(workload)) if self.streams else ()),
+            *(wgmma_stream.coordinate(e) if self.streams else ()),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -201,7 +203,8 @@ class ContractionWgmma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
         e = extents(workload)
-        own = common_constants(program, workload) | stored_constants(e)
+        own = common_constants(program, workload) | stored_constants(e) | gate_constants(e)
+        own |= {"BLOCK_N": program["block_n"] * e.matrices}
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
@@ -219,7 +222,8 @@ class ContractionWgmma(ContractionFamily):
         memory = int(parts.shared_bytes(parts.ring_bytes(p, e), stores.slab_bytes(p), p["persistent"]))
         threads = parts.GROUP_THREADS * (p["consumers"] + 1)
         main, *rest = class_launches(program, workload, self.name, threads, memory)
-        maps = (*(_map(operand, p, workload) for operand in "ab"), *stores.maps(p, e))
+        a, b = (_map(operand, p, workload) for operand in "ab")
+        maps = (a, b, *([replace(b, other=True)] if e.gate else []), *stores.maps(p, e))
         walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
         blocks = clusters.blocks(p)
         grid = e.batch * p["split_k"] * -(-e.m // tile["m"]) * -(-e.n // tile["n"]) * blocks

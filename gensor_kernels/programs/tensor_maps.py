@@ -32,6 +32,7 @@ MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
 _STRIDES = struct.Struct("<15q")
 _SIZES = struct.Struct("<4i2i")
+_OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
 #: Where in Params the first byte behind strides and sizes lies; pointers come first, then those of other operands,
@@ -49,7 +50,8 @@ class TensorMap:
     Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
     whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
     put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs; the operands of a
-    convolution with channels first are packed there (operators/conv_packed.py).
+    convolution with channels first are packed there (operators/conv_packed.py).  ``other``: of a gated product, b is
+    the matrix behind the gate.
     """
 
     operand: str
@@ -59,6 +61,7 @@ class TensorMap:
     rounded: bool = field(default=False, repr=False)
     window: str = field(default="", repr=False)
     copied_at: int | None = field(default=None, repr=False)
+    other: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,12 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
     if wanted.copied_at is not None:
         return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
+    address = _POINTERS.unpack_from(packed)[number]
+    if wanted.other:
+        address += _OTHER.unpack_from(packed, TAIL_OFFSET)[0] * wanted.element
     step = own[4] if wanted.along_rows else own[3]
     axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
-    return _checked(_map(_POINTERS.unpack_from(packed)[number], unit, axes, wanted), wanted)
+    return _checked(_map(address, unit, axes, wanted), wanted)
 
 
 def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:

@@ -18,9 +18,10 @@ CLUSTERS = ALONE, ALONG_M, ALONG_N = (0, 1, 2)
 MEETINGS = 500.0
 
 
-def coordinate() -> Coordinate:
-    """How blocks are paired."""
-    return Coordinate("cluster", CLUSTERS, 0, "raster", "1: pairs of blocks along m; 2: along n")
+def coordinate(e: Extents) -> Coordinate:
+    """How blocks are paired: no pair shares the tiles of two matrices."""
+    values = (ALONE, ALONG_N) if e.gate else CLUSTERS
+    return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 
 
 def pair(v: Mapping[str, Any], axis: str) -> Any:
@@ -73,9 +74,9 @@ def _shares(e: Extents) -> Part:
     """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
-        a, b = v["block_m"] * e.bytes_a / pair(v, "n"), v["block_n"] * e.moved_b / pair(v, "m")
+        of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
         return {
-            "saved": 1 - (a + b) / (v["block_m"] * e.bytes_a + v["block_n"] * e.moved_b),
+            "saved": 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
             "meetings": (v["cluster"] > 0) * MEETINGS,
         }
 

@@ -91,7 +91,7 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
     """Bytes of the shared buffers."""
-    return v["stages"] * (v["block_m"] + v["block_n"]) * v["block_k"] * e.bytes_a
+    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
 
 
 def sharing(v: Mapping[str, Any]) -> Any:
@@ -122,16 +122,16 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch, taps(workload)),
         *cluster_parts(e),
-        _products(own, arch),
+        _products(own, e, arch),
         Part(("block_m", "block_n", "consumers", "persistent"), _ends),
-        _registers(own, arch),
+        _registers(own, e, arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
         Part(("stages",), stages),
         *store_parts(e),
     )
 
 
-def _products(kind: Kind, arch: Arch) -> Part:
+def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
     rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
@@ -142,12 +142,13 @@ def _products(kind: Kind, arch: Arch) -> Part:
         tiles = np.maximum(group_rows(v), 1)
         steps = v["block_k"] // depth
         count = tiles * steps
-        # A product reads its own rows of A and all columns of B; every element is written once.
-        read = count * at_once * (PRODUCT_ROWS + v["block_n"]) * PRODUCT_BYTES
-        written = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
-        math = v["block_m"] * v["block_n"] * v["block_k"] / rate
+        # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
+        columns = e.matrices * v["block_n"]
+        read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
+        written = (v["block_m"] + columns) * v["block_k"] * kind.element
+        math = v["block_m"] * columns * v["block_k"] / rate
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
-        added = kind.promoted * tiles * v["block_n"] / 2
+        added = kind.promoted * tiles * columns / 2
         waits = kind.promoted * np.maximum(added + tiles * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             "warps": 4 * groups,
@@ -178,17 +179,18 @@ def _ends(v: Values) -> dict[str, np.ndarray]:
     }
 
 
-def _registers(kind: Kind, arch: Arch) -> Part:
+def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
     """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
 
     def function(v: Values) -> dict[str, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
-        wanted = (tiles + kind.promoted) * v["block_n"] // 2
+        columns = e.matrices * v["block_n"]
+        wanted = (tiles + kind.promoted) * columns // 2
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        fits = (wanted <= most) & (v["block_n"] // 2 + PRODUCT_REGISTERS <= entry)
+        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
         return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": fits}
 
     return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged"), function)
