@@ -9,25 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..machine.arch import Arch
-from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import aligning
 from . import wgmma_stores as stores
 from .aligning import aligned
 from .contraction_wgmma import ROW_AXIS, ContractionWgmma
 from .extents import extents, is_product
-from .family import Columns, Coordinate, Facts, Launch, Part
+from .family import Launch
 from .program import Program
+from .rewritten import OfRewritten
 from .tensor_maps import operand_extents, readable
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 
-class ContractionAligned(ContractionWgmma):
+class ContractionAligned(OfRewritten, ContractionWgmma):
     """Warpgroup products of operands that are copied first."""
 
     name = "contraction_aligned"
@@ -53,37 +51,15 @@ class ContractionAligned(ContractionWgmma):
             for operand, where in (("a", geometry.a), ("b", geometry.b))
         )
 
-    # ---- those of contraction_wgmma, of the copies
+    def rewritten(self, workload: Workload) -> Workload:
+        """The product of the copies."""
+        return aligned(workload)
 
-    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Those of contraction_wgmma."""
-        return super().coordinates(aligned(workload), arch)
+    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Copying."""
+        return aligning.cost(workload, arch)
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See wgmma_parts."""
-        return super().parts(aligned(workload), arch)
-
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_wgmma."""
-        return super().legal(columns, aligned(workload), arch)
-
-    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """See contraction_wgmma."""
-        return super().defaults(columns, aligned(workload), arch)
-
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """See contraction_wgmma."""
-        return super().multiplies(program, aligned(workload))
-
-    # ---- and what the first launch adds
-
-    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """The main launch's, what it finds in the L2, and the microseconds of the first launch."""
-        terms = super().terms(columns, aligned(workload), arch, facts)
-        first, kept = aligning.cost(workload, arch)
-        terms.after = terms.after + np.float32(first)
-        terms.dram_bytes = np.maximum(terms.dram_bytes - np.float32(kept), 0)
-        return terms
+    # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_aligned.cu."""

@@ -12,26 +12,24 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..machine.arch import Arch
-from ..machine.roofline import Terms
 from ..operators.conv import OPERATORS as CONVOLUTIONS
 from ..operators.conv_packed import WIDE, filters_aligned, packed, widely_packed
 from . import mma_floats, packing
 from .cases import Case, contraction_cases
 from .contraction_mma import ContractionMma
 from .extents import extents
-from .family import Columns, Coordinate, Facts, Launch, Part
+from .family import Launch
 from .mma_instructions import kind
 from .packed_cases import packed_branches, packed_cases
 from .program import Program
+from .rewritten import OfRewritten
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 
-class ContractionPacked(ContractionMma):
+class ContractionPacked(OfRewritten, ContractionMma):
     """Tensor-core convolutions whose operands are packed first."""
 
     name = "contraction_packed"
@@ -53,45 +51,15 @@ class ContractionPacked(ContractionMma):
             return "no tensor-core products of packed operands of float32, or complex ones"
         return super().serves(packed(workload), arch) or packing.too_large(workload)
 
-    # ---- those of contraction_mma, of the packed operands
+    def rewritten(self, workload: Workload) -> Workload:
+        """The convolution of packed operands."""
+        return packed(workload)
 
-    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Those of contraction_mma; accesses are as wide as a group's padded channels allow."""
-        return super().coordinates(packed(workload), arch)
+    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Packing the image, and filters that do not stay where they are."""
+        return packing.cost(workload, arch)
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See mma_parts."""
-        return super().parts(packed(workload), arch)
-
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_mma."""
-        return super().legal(columns, packed(workload), arch)
-
-    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """See contraction_mma."""
-        return super().defaults(columns, packed(workload), arch)
-
-    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See contraction_mma."""
-        return super().registers(columns, packed(workload), arch)
-
-    def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with the widest accesses."""
-        return super().widest(program, packed(workload))
-
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Matrix instructions of an iteration."""
-        return super().multiplies(program, packed(workload))
-
-    # ---- and what the first launch adds
-
-    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """The main launch's, what it finds in the L2, and the microseconds of the first launch."""
-        terms = super().terms(columns, packed(workload), arch, facts)
-        first, kept = packing.cost(workload, arch)
-        terms.after = terms.after + np.float32(first)
-        terms.dram_bytes = np.maximum(terms.dram_bytes - np.float32(kept), 0)
-        return terms
+    # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_packed.cu."""

@@ -11,10 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..machine.arch import Arch
-from ..machine.roofline import Terms
 from ..operators.conv import OPERATORS as CONVOLUTIONS
 from ..operators.conv_packed import WIDE, packed, widely_packed
 from ..operators.geometry import Geometry
@@ -25,15 +22,16 @@ from .cases import Case
 from .contraction_kernel import workspace_bytes
 from .contraction_wgmma import ContractionWgmma
 from .extents import extents
-from .family import Columns, Coordinate, Facts, Launch, Part
+from .family import Launch
 from .packed_cases import packed_branches, packed_cases
 from .program import Program
+from .rewritten import OfRewritten
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 
-class ContractionPackedWgmma(ContractionWgmma):
+class ContractionPackedWgmma(OfRewritten, ContractionWgmma):
     """Warpgroup products of filters and packed pixels."""
 
     name = "contraction_packed_wgmma"
@@ -55,37 +53,15 @@ class ContractionPackedWgmma(ContractionWgmma):
         """Whatever lies where: operands are packed first; what tensor copies cannot store or step over is not."""
         return stores.writes(workload, geometry) and windows.unreadable(packed(workload), self.image) is None
 
-    # ---- those of contraction_wgmma, of the packed operands
+    def rewritten(self, workload: Workload) -> Workload:
+        """The convolution of packed operands."""
+        return packed(workload)
 
-    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Those of contraction_wgmma."""
-        return super().coordinates(packed(workload), arch)
+    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Packing both operands."""
+        return packing.cost(workload, arch, always=True)
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See wgmma_parts."""
-        return super().parts(packed(workload), arch)
-
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_wgmma."""
-        return super().legal(columns, packed(workload), arch)
-
-    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """See contraction_wgmma."""
-        return super().defaults(columns, packed(workload), arch)
-
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """See contraction_wgmma."""
-        return super().multiplies(program, packed(workload))
-
-    # ---- and what the first launch adds
-
-    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """The main launch's, what it finds in the L2, and the microseconds of the first launch."""
-        terms = super().terms(columns, packed(workload), arch, facts)
-        first, kept = packing.cost(workload, arch, always=True)
-        terms.after = terms.after + np.float32(first)
-        terms.dram_bytes = np.maximum(terms.dram_bytes - np.float32(kept), 0)
-        return terms
+    # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_packed_wgmma.cu."""

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import SLICE_PRODUCTS, Arch
-from ..machine.roofline import Terms
 from . import mma_parts as parts
 from . import slicing
 from .cases import USUAL, Case, contraction_cases
 from .contraction_kernel import common_constants
 from .contraction_mma import ContractionMma
 from .extents import extents, is_product
-from .family import Columns, Coordinate, Facts, Launch, Part
+from .family import Columns, Coordinate, Launch
 from .mma_instructions import instructions
 from .program import Program
+from .rewritten import OfRewritten
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -34,7 +34,7 @@ VOTES = 128
 SPREAD = 300
 
 
-class ContractionSliced(ContractionMma):
+class ContractionSliced(OfRewritten, ContractionMma):
     """float64 products by Ozaki's scheme, where a caller allows them."""
 
     name = "contraction_sliced"
@@ -54,52 +54,38 @@ class ContractionSliced(ContractionMma):
             return f"{arch.name} multiplies float64 itself faster"
         return None if is_product(workload) else "no matrix product"
 
+    def rewritten(self, workload: Workload) -> Workload:
+        """The product of slices."""
+        return slicing.sliced(workload)
+
+    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Slicing, and double arithmetic."""
+        return slicing.microseconds(workload, arch), 0.0
+
     # ---- those of contraction_mma, of slices
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Those of contraction_mma; slices are always copied 16 bytes at a time, and k is not split."""
         return tuple(
             each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each
-            for each in super().coordinates(slicing.sliced(workload), arch)
+            for each in super().coordinates(workload, arch)
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See mma_parts."""
-        return super().parts(slicing.sliced(workload), arch)
-
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_sliced.cu."""
-        return super().legal(columns, slicing.sliced(workload), arch)
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """See contraction_mma."""
         like = np.ones_like(columns["block_m"])
-        found = super().defaults(columns, slicing.sliced(workload), arch)
+        found = super().defaults(columns, workload, arch)
         return found | {name: value * like for name, value in FIXED.items() if name in found}
-
-    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See contraction_mma."""
-        return super().registers(columns, slicing.sliced(workload), arch)
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same Program with stores as wide as the class allows."""
         staged = max(1, program["epilogue_staged"])
         return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=staged)
 
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Matrix instructions of an iteration."""
-        return super().multiplies(program, slicing.sliced(workload))
-
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
         """Dynamic shared bytes of a block."""
         return ContractionMma._memory(c, warps, workload) + VOTES
-
-    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """The passes through k, and the microseconds of the launch in front and of double arithmetic."""
-        terms = super().terms(columns, slicing.sliced(workload), arch, facts)
-        terms.after = terms.after + np.float32(slicing.microseconds(workload, arch))
-        return terms
 
     # ---- one Program
 
