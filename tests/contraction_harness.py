@@ -81,8 +81,8 @@ def wgmma_launch(c: Mapping[str, int | str]) -> tuple[int, int]:
     """(threads, shared bytes) of contraction_wgmma, as the top of contraction_wgmma.cu says."""
     v = {name: value for name, value in c.items() if isinstance(value, int)}
     walks = v.get("PERSISTENT", 0)
-    columns = v["BLOCK_N"] // (2 if v["BLOCK_N"] > 128 else 1)
-    columns = next(n for n in (64, 48, 32, 16) if v["BLOCK_N"] % n == 0) if walks else columns
+    of_c = v["BLOCK_N"] // (2 if v.get("GATE") else 1)
+    columns = next(n for n in (64, 48, 32, 16) if of_c % n == 0) if walks else of_c // (2 if of_c > 128 else 1)
     slabs = v["CONSUMERS"] * (256 * columns * v["EPILOGUE_STAGED"] + 16384 * v.get("STORE_COPIES", 0))
     ring = v["STAGES"] * (v["BLOCK_M"] + v["BLOCK_N"]) * v["BLOCK_K"] * wgmma_element(c)
     return 128 * (v["CONSUMERS"] + 1), 1024 + (ring + slabs if walks else max(ring, slabs))
