@@ -75,6 +75,17 @@ _FEWER_REGISTERS = (
     "the same, spills cost time only, and tests of the machine code look for the exchange."
 )
 
+_FILTERS_BEHIND = (
+    "Behind the last packed image lie the filters: one pixel too many is read from there, and has no output. A guard "
+    "that lets all through is found out."
+)
+
+_ZERO_TAPS = (
+    "Taps behind the window's last column are zeros in shared memory, and matter only beside infinite elements, which "
+    "problems of verification have none of: test_window_infinite.py catches both."
+)
+_WHOLE_TAPS = "Both numbers are multiples of the columns that are taken at once."
+
 _SPACING = "The chunk behind the filters of an octet keeps octets in different banks: nobody reads it."
 _IMAGE_AGAIN = "Behind the last tile are tiles of other filters on the same images: their lines come for nothing."
 
@@ -119,6 +130,10 @@ EQUIVALENT = {
     "extent) -> bound + 1": _NEXT_SLICE,
     "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
     "extent) -> bound - 1": _SUMMED_PLAINLY,
+    "window_slide.cuh within(s + j, slide.window[1]) -> deleted": _ZERO_TAPS,
+    "window_slide.cuh within(s + j, slide.window[1]) -> bound + 1": _ZERO_TAPS,
+    "window_slide.cuh within(s, whole) -> bound - 1": _WHOLE_TAPS,
+    "packed: window_walk.cuh within(first_entry + e * ENTRY_PACE, extent) -> bound + 1": _FILTERS_BEHIND,
     "sliced: mma_tiles.cuh within(k, k_left) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
     "slices.cuh within(first, pitch) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
     "slices.cuh within(number, rows + (i64)params.batch * params.n) -> bound - 1": _SUMMED_PLAINLY,

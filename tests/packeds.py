@@ -44,7 +44,7 @@ def space(index: int) -> FamilySpace:
 
 def packed_configurations() -> list[Configuration]:
     """Both ways in which pixels meet filters, every order in which threads share an image and filters, transposed too,
-    copies of all widths, splits."""
+    copies of all widths, splits whose sums leave in wide stores and one by one."""
     base = {
         "block_m": 32, "block_n": 32, "block_k": 32, "warp_m": 16, "warp_n": 16, "raster": 1, "split_k": 1,
         "epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "swizzle": 1, "instruction": 0, "stages": 3,
@@ -53,7 +53,16 @@ def packed_configurations() -> list[Configuration]:
     half = {"dtype": "float16"}
     made = {
         "first": (convolution(9, 10, 10, layout="nchw", groups=2, **half), {"split_k": 2, "warp_m": 32}),
-        "last": (convolution(9, 12, 16, groups=2, **half), {}),
+        "last": (convolution(9, 12, 16, groups=2, **half), {"raster": 2}),
+        "single columns": (
+            convolution(9, 10, 10, layout="nchw", **half),
+            {"split_k": 2, "block_m": 16, "block_n": 128, "warp_n": 32, "vector_c": 2, "epilogue_staged": 0},
+        ),
+        "split, wide": (convolution(10, 10, 10, layout="nchw", **half), {"split_k": 2, "warp_m": 32, "vector_c": 16}),
+        "one channel": (
+            convolution(9, 1, 16, dtype="float32", math="tf32"),
+            {"vector_a": 4, "vector_b": 4, "instruction": 2, "block_k": 16},
+        ),
         "filters last": (convolution(9, 12, 16, weights="rsck", **half), {"stages": 2, "copy": 0}),
         "few channels": (convolution(9, 3, 16, **half), {"vector_a": 8, "vector_b": 8}),
         "filters stay": (convolution(9, 16, 16, layout="nchw", **half), {}),
