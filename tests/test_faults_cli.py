@@ -76,6 +76,39 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
             assert len(list(store.rows(Record))) >= reported
 
 
+COMPILING = """
+import sys
+from gensor_tuner import start
+start.keep_interrupts()
+from gensor_kernels.build import nvrtc
+source = "".join("struct S%d { int a; };" % number for number in range(100_000))  # seconds in the front end alone
+print("compiling", flush=True)
+try:
+    nvrtc.compile_many([(source, "sm_87")])
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_ctrl_c_is_not_taken_by_nvrtc():
+    """Its front end would end the process, with exit code 4."""
+    child = subprocess.Popen([sys.executable, "-c", COMPILING], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "compiling\n"
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored():
+    """As in what a shell runs in the background."""
+    before = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ignoring = f"{before}; from gensor_tuner import start; start.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
+    child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "1\n"
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 0
+
+
 # ---- walkers, compilers
 
 
