@@ -102,7 +102,7 @@ def test_ctrl_c_is_not_taken_by_nvrtc():
 def test_ctrl_c_that_is_ignored_stays_ignored():
     """As in what a shell runs in the background."""
     before = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    ignoring = f"{before}; from gensor_tuner import start; start.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
+    ignoring = f"{before}; import gensor_tuner.start as s; s.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
     child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "1\n"
     child.send_signal(signal.SIGINT)
