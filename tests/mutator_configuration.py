@@ -42,8 +42,7 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        families = ("aligned", "mma", "packed", "packed_wgmma", "patch", "simt", "sliced", "strip", "wgmma")
-        return f"contraction_{kind}" if kind in families else kind
+        return f"contraction_{kind}" if f"contraction_{kind}" in FAMILIES else kind
 
     @cached_property
     def candidate(self) -> Candidate:

@@ -9,8 +9,8 @@ from gensor_kernels.operators.workload import Workload
 
 
 def hopper_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
-    """Those of all three."""
-    return [*wgmma_programs(), *aligned_programs(), *packed_wgmma_programs()]
+    """Those of all four."""
+    return [*wgmma_programs(), *aligned_programs(), *packed_wgmma_programs(), *floats_programs()]
 
 
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
@@ -70,6 +70,20 @@ def packed_wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int
         _made("packed pixels, split", image, **plain, split_k=2, raster=2),
         _made("packed pixels of pairs", image, **plain, cluster=1),
         _made("packed filters of pairs, walking", image, **plain, cluster=2, persistent=1),
+    ]
+
+
+def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
+    """float32 in parts: along the lines of both operands and across, several elements at a time and one, a split,
+    pairs of blocks that share either operand, blocks that walk tiles."""
+    odd = matmul(77, 93, 405, batch=2, dtype="float32")
+    even = matmul(80, 96, 400, dtype="float32", trans_b=True)
+    plain = {"stages": 2, "group": "floats_wgmma"}
+    return [
+        _made("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),
+        _made("parts, two warpgroups", even, **plain, block_m=128, block_n=32, consumers=2, raster=2),
+        _made("parts of pairs", odd, **plain, block_n=16, cluster=1, epilogue_staged=0, vector_c=4),
+        _made("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
     ]
 
 

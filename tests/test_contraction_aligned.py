@@ -13,7 +13,7 @@ from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.operators.geometry import Geometry, Strides
-from gensor_kernels.programs import aligning, params
+from gensor_kernels.programs import aligning, operand_copies, params
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.tensor_maps import TensorMap, described, key
 from gensor_tuner.pool import candidate
@@ -100,7 +100,7 @@ def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
             32 * terms["warps"],
             terms["shared_bytes"],
         )
-        places, end = aligning.offsets(program, workload)
+        places, end = operand_copies.offsets(aligning.copies(workload), program, workload)
         assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
         assert ALIGNED.workspace(program, workload) == (end, False)
         if turn == 0:

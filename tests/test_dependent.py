@@ -28,7 +28,7 @@ from .mutator_configuration import Changed
 from .mutator_programs import Configuration, configurations
 
 #: One Program of each family with dependent launches.
-NAMES = ("packed first", "slices", "filters last, split", "odd, split", "packed pixels, split")
+NAMES = ("packed first", "slices", "filters last, split", "odd, split", "packed pixels, split", "parts, split")
 FEW = [each for each in configurations() if each.name in NAMES]
 
 
@@ -52,7 +52,7 @@ def test_a_dependent_launch_is_the_second_one_of_a_call():
     assert (
         found
         == {"contraction_sliced", "winograd"}
-        | {f"contraction_{name}" for name in ("aligned", "packed", "packed_wgmma")}
+        | {f"contraction_{name}" for name in ("aligned", "floats_wgmma", "packed", "packed_wgmma")}
         == {each.family for each in FEW}
     )
 
@@ -65,9 +65,7 @@ def test_waiting_kernels_do_so_before_anything_else():
 
 
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
-COMPILED = [
-    (each, target) for each in FEW for target in (("sm_90a",) if each.group in ("aligned", "packed_wgmma") else TARGETS)
-]
+COMPILED = [(each, target) for each in FEW for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)]
 
 
 @pytest.mark.parametrize(("each", "target"), COMPILED, ids=[f"{each.family} {target}" for each, target in COMPILED])

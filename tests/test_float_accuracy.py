@@ -1,6 +1,7 @@
-"""float32 of bfloat16 parts (contraction_mma, INSTRUCTION 5) is no less exact than float32 multiply-adds.
+"""float32 of bfloat16 parts (contraction_mma's INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32
+multiply-adds.
 
-Both kernels run on the emulator, whose tensor core cuts as the coarsest one published does, over hostile inputs; a
+All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
 BLAS, which sums in an order of its own, stands beside them. An error is measured in 2^-24 of the sum of the terms'
 magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s tests/test_float_accuracy.py` runs all
 lengths of k and prints the figures.
@@ -16,10 +17,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
-from gensor_kernels.machine.arch import LEAST_FLOAT_SUM
+from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
+from gensor_kernels.operators.matmul import workload
+from gensor_kernels.programs.families import FAMILIES
 from tests.campaigns.size import FULL
 from tests.contraction_harness import Case, Kernel, Problem, mma, simt
+from tests.emulated_store import isolate, rows
 
 ROWS, COLUMNS = 64, 64
 LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
@@ -95,13 +102,33 @@ def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
     return Error(float(np.sqrt(np.mean(error**2))), float(error.max()))
 
 
+@pytest.fixture(params=["contraction_mma", "contraction_floats_wgmma"])
+def in_parts(request, tmp_path, monkeypatch):
+    """What stores products of bfloat16 parts: a kernel of warps, or a call that reaches one of warpgroups."""
+    if request.param == "contraction_mma":
+        yield lambda a, b: product(PARTS, a, b)
+        return
+    isolate(monkeypatch, tmp_path)
+    family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 512, dtype="float32")
+    program = next(each for each in family.starters(sample, arch) if each["block_m"] == each["block_n"] == ROWS)
+    with Store.open(tmp_path / "none.db") as store:
+        store.add(*rows(program.replace(split_k=1, persistent=0, cluster=0), sample, arch, flatten(family.source)))
+
+    def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == family.name
+        return gensor_kernels.matmul(a, b)
+
+    with gensor_kernels.emulated("sm_90"):
+        yield call
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_errors_are_no_larger_than_those_of_multiply_adds(name):
+def test_errors_are_no_larger_than_those_of_multiply_adds(name, in_parts):
     for k in LENGTHS:
         rng = np.random.default_rng([k, *name.encode()])
         with np.errstate(under="ignore"):
             a, b = (x.astype(np.float32) for x in HOSTILE[name](rng, k))
-        parts, plain = (measured(product(kernel, a, b), a, b) for kernel in (PARTS, MULTIPLY_ADDS))
+        parts, plain = (measured(found, a, b) for found in (in_parts(a, b), product(MULTIPLY_ADDS, a, b)))
         blas = measured(a @ b, a, b)
         print(f"{name:32} k {k:5} " + " ".join(f"{e.typical:7.3f} {e.largest:7.2f}" for e in (parts, plain, blas)))
         assert parts.typical <= plain.typical, (k, parts, plain, blas)
@@ -125,10 +152,10 @@ def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray,
     yield "one product, the largest float", a, b
 
 
-def test_what_is_not_finite_is_what_multiply_adds_make_of_it():
+def test_what_is_not_finite_is_what_multiply_adds_make_of_it(in_parts):
     rng = np.random.default_rng(8)
     for word, a, b in special(rng, LEAST_FLOAT_SUM):
-        found, plain = product(PARTS, a, b), product(MULTIPLY_ADDS, a, b)
+        found, plain = in_parts(a, b), product(MULTIPLY_ADDS, a, b)
         assert np.array_equal(np.isnan(found), np.isnan(plain)), word
         assert np.array_equal(np.isinf(found), np.isinf(plain)), word
         assert np.array_equal(found[np.isinf(found)], plain[np.isinf(plain)]), word

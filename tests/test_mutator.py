@@ -60,6 +60,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
     known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
     known["contraction_aligned.cu"] = known["contraction_wgmma.cu"] | DEPENDENT
     known["contraction_packed_wgmma.cu"] = known["contraction_wgmma.cu"] | DEPENDENT
+    known["contraction_floats_wgmma.cu"] = known["contraction_wgmma.cu"] | DEPENDENT
     known["winograd.cu"] = ALL - {"warp_barrier"} | DEPENDENT
     known["contraction_packed.cu"] = ALL | FLAGS | DEPENDENT
     known["contraction_sliced.cu"] = ALL | DEPENDENT

@@ -9,7 +9,8 @@
 // A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
 // (wgmma_requests.cuh); with B_WINDOW columns of B are those of one packed image (contraction_packed_wgmma.cu). With
 // GATE the columns of a product are those of the gate's tile and, behind them, of the other matrix's (gate.cuh): a
-// block computes BLOCK_M x BLOCK_N / 2 outputs.
+// block computes BLOCK_M x BLOCK_N / 2 outputs. With PARTS 3 operands are float ones in bfloat16 parts
+// (wgmma_floats.cuh).
 //
 // Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
 //   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
@@ -20,12 +21,14 @@
 //   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0, B_WINDOW 0
 //   GATE 0, or a gate: BLOCK_N % 32 == 0, with B_LAYOUT 1 % 128, SPLIT 0, STREAM 0, CLUSTER 0 or 2, A_WINDOW 0,
 //     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
+//   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0,
+//     A_WINDOW 0, B_WINDOW 0
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
 //   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
 //     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
-//     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats (TILES_M + 1) * BLOCK_N / 2, are at
+//     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats or PARTS 3 (TILES_M + 1) * BLOCK_N / 2, are at
 //     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2, A_LAYOUT 0, B_LAYOUT 0
@@ -35,7 +38,7 @@
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
 //
-// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E,
+// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E * PARTS,
 //   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0), WARP_N = COLUMNS, or half of
 //   them above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides COLUMNS
 //
@@ -67,6 +70,9 @@
 #endif
 #ifndef B_WINDOW
 #define B_WINDOW 0 // 1: the same for B, of a packed image
+#endif
+#ifndef PARTS
+#define PARTS 1 // 3: each element of A and B is the sum of so many
 #endif
 #ifndef GATE
 #define GATE 0 // the curve of a gated product, a code of epilogue.cuh; 0: a plain product
@@ -151,6 +157,10 @@ static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == W
 static_assert(!GATE || (COLUMNS % (B_LAYOUT ? 64 : 16) == 0 && !SPLIT && !STREAM && CLUSTER != 1 &&
                         A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "A gated product has whole boxes of both matrices, which no pair of blocks shares, and all of k.");
+static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> &&
+                             TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE &&
+                             A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
+              "Parts of floats are bfloat16, a box of each to a step.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && COLUMNS % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
@@ -167,7 +177,7 @@ static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert((TILES_M + PROMOTED) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) <=
+static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) <=
                   (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 

@@ -135,11 +135,13 @@ struct Requests {
         a_at[1] += TileA::fetched(), b_at[1] += TileB::fetched();
     }
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
-        TileA::request(slot, params.a_map, a_at, full);
+        // The parts of an operand lie one behind the other along k, each padded to whole steps.
+        const i32 apart = PARTS > 1 ? divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT;
+        TileA::request(slot, params.a_map, a_at, full, apart);
 #if GATE
         request_both(slot + TileA::BYTES, params.b_map, params.other_map, b_at, full);
 #else
-        TileB::request(slot + TileA::BYTES, params.b_map, b_at, full);
+        TileB::request(slot + TileA::BYTES, params.b_map, b_at, full, apart);
 #endif
     }
 };

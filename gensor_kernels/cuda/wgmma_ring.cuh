@@ -3,7 +3,8 @@
 // Shared memory: at 0 the mbarriers, full and empty ones in turns for each buffer, then one for each warpgroup; from
 // RING on STAGES buffers, each a tile of A and behind it one of B. A tile is boxes of 128 bytes to a row: rows of M or
 // N, a box per 64 elements of k, where the operand is K-contiguous; else rows of k, a box per 64 rows of A or columns
-// of B. With GATE the columns of B are COLUMNS of the gate, then as many of the other matrix.
+// of B. With GATE the columns of B are COLUMNS of the gate, then as many of the other matrix. With PARTS 3 a tile has a
+// box for each part of its elements.
 #pragma once
 #include "contraction.cuh"
 #include "hopper.cuh"
@@ -18,13 +19,14 @@ struct MappedParams : Params {
     TensorMap c_map;
 #endif
 };
-static_assert(sizeof(MappedParams) == 832 + 128 * (2 + (GATE != 0) + STORE_COPIES), "MappedParams is Params and a map per operand.");
+static_assert(sizeof(MappedParams) == 832 + 128 * (2 + (GATE != 0) + STORE_COPIES),
+              "MappedParams is Params and a map per operand.");
 
 constexpr int ELEMENT = (int)sizeof(A_STORED), UNIT = 128 / ELEMENT; // elements to a row of a box
 constexpr int K_STEP = 32 / ELEMENT;                                 // of k in one product
 constexpr int ATOM = 1024;                                           // bytes of eight rows: the swizzle repeats
-// Sums of 8-bit floats, which have 14 bits, are added to float ones after every step.
-constexpr bool PROMOTED = is_eight_bit_float<A_STORED>;
+// Sums of 8-bit floats, which have 14 bits, are added to float ones after every step; those of parts more often.
+constexpr bool PROMOTED = is_eight_bit_float<A_STORED>, SHORT_SUMS = PROMOTED || PARTS > 1;
 
 // Blocks of a cluster, side by side along m or n, and those a copy for all of them goes to.
 constexpr int CLUSTER_M = CLUSTER == 1 ? 2 : 1, CLUSTER_N = CLUSTER == 2 ? 2 : 1, PEERS = CLUSTER_M * CLUSTER_N;
@@ -39,7 +41,7 @@ template <int EXTENT, int LAYOUT, int FETCHERS>
 struct BoxedTile {
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
-    static constexpr int BOXES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) / UNIT;
+    static constexpr int BOXES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) / UNIT * PARTS;
     static constexpr int BOX_BYTES = ROWS * 128, BYTES = BOXES * BOX_BYTES;
 
     // Of the rows of M or N from `first` on, and the bytes from there to k elements of k further on.
@@ -57,17 +59,18 @@ struct BoxedTile {
     // The first row that this block fetches.
     static MEMBER int fetched() { return FETCHERS > 1 ? rank_in_cluster() * (ROWS / FETCHERS) : 0; }
 
-    // `at` is (first, k) and the batch entry, in the order of the map's axes, of this block's share.
-    static MEMBER void request(sptr<u8> tile, const TensorMap &map, i32 (&at)[5], sptr<u64> full) {
+    // `at` is (first, k) and the batch entry, in the order of the map's axes, of this block's share; from box to box it
+    // is `apart` further.
+    static MEMBER void request(sptr<u8> tile, const TensorMap &map, i32 (&at)[5], sptr<u64> full, i32 apart = UNIT) {
         tile = tile + fetched() * 128;
         UNROLL for (int box = 0; box < BOXES; ++box) {
             if constexpr (FETCHERS > 1)
                 copy_tensor(tile + box * BOX_BYTES, map, at, full, ALL_PEERS);
             else
                 copy_tensor(tile + box * BOX_BYTES, map, at, full);
-            at[0] += UNIT;
+            at[0] += apart;
         }
-        at[0] -= BOXES * UNIT;
+        at[0] -= BOXES * apart;
         at[K_CONTIGUOUS ? 0 : 1] += BLOCK_K;
     }
 };
@@ -150,19 +153,30 @@ DEVICE void multiply_step(Sums &sums, u64 a, u64 b) {
     wgmma_commit();
 }
 
-// A step's products, tile by tile in short sums of their own. The other warpgroups multiply while this one adds.
+// Short sums of a tile of 64 rows: begin() issues the products, which are waited for and added. The other
+// warpgroups multiply meanwhile.
+template <class Begin>
+DEVICE void add_short_sums(TileSums &sums, TileSums &products, Begin begin) {
+    wgmma_hold(products);
+    wgmma_fence();
+    begin();
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(products);
+    UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[v] = sums[v] + products[v];
+}
+
+// A step's products, tile by tile in a short sum of each.
 DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b) {
-    UNROLL for (int i = 0; i < TILES_M; ++i) {
-        wgmma_hold(products);
-        wgmma_fence();
+    UNROLL for (int i = 0; i < TILES_M; ++i) add_short_sums(sums[i], products, [&] {
         multiply<0>(products, a, b, i, 0);
         UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(products);
-        UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) sums[i][v] = sums[i][v] + products[v];
-    }
+    });
 }
+
+#if PARTS > 1
+#include "wgmma_floats.cuh"
+#endif
 
 // One lane of each warp gives a buffer back, to each block of the cluster another one.
 DEVICE void release(int slot) {
@@ -202,8 +216,12 @@ DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
             cover("drain");
         mbarrier_wait(full(turn.slot), turn.parity);
         const u64 here = further(a, turn.slot * SLOT_BYTES), there = further(b, turn.slot * SLOT_BYTES);
-        if constexpr (PROMOTED) {
+        if constexpr (SHORT_SUMS) {
+#if PARTS > 1
+            multiply_parts(sums, products, here, there);
+#else
             multiply_promoted(sums, products, here, there);
+#endif
             release(turn.slot);
         } else {
             multiply_step(sums, here, there);
@@ -216,7 +234,7 @@ DEVICE void consume(Sums &sums, int steps, int row, Turn &turn) {
         turn.next();
     } while (within(++step, steps));
     pass_turn();
-    if constexpr (!PROMOTED) {
+    if constexpr (!SHORT_SUMS) {
         wgmma_wait<0>();
         hold(sums);
         if constexpr (PERSISTENT)

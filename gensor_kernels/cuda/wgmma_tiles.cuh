@@ -74,6 +74,9 @@ DEVICE void multiply_tiles(const MappedParams &params) {
             mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
         Sums sums = {};
         consume(sums, steps, row, turn);
+#if PARTS > 1
+        settle_parts(params, tile, row, sums);
+#endif
         leave_ring();
         gate_sums(params, tile, sums);
         finish_group(params, tile, row, sums);

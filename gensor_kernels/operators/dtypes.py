@@ -20,7 +20,8 @@ class DType(NamedTuple):
     integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
     finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
     8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance.py), and never stored.
+    (quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance.py), and never stored;
+    "bfloat16x3" is a float32 as three bfloat16 numbers (programs/dividing.py), in workspaces only.
     A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
     """
 
@@ -61,6 +62,7 @@ DTYPES: dict[str, DType] = {
     "int8": DType(1, 0, 0, 127.0),
     "float22": DType(4, 14, -126, (2 - 2.0**-13) * 2.0**127),
     "uint4x2": DType(1, 0, 0, 255.0),
+    "bfloat16x3": DType(6, 24, -126, float(np.finfo(np.float32).max)),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),
     "complex64": DType(8, 24, -126, float(np.finfo(np.float32).max), "float32"),

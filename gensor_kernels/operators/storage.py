@@ -17,6 +17,8 @@ from .dtypes import ACCUMULATORS, DType, facts
 EIGHT_BIT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 #: What is widened beside a wider operand, and what that may be.
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
+#: A float32 in three parts, each of which is multiplied.
+PARTS, PART = "bfloat16x3", "bfloat16"
 #: Bytes of the elements that a byte holds several of.
 PACKED = {"uint4x2": 0.5}
 
@@ -32,6 +34,8 @@ def product_type(a: str, b: str) -> str:
         return a
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return "float16"
+    if a == b == PARTS:
+        return PART
     wide, narrow = (a, b) if a in WIDE else (b, a)
     if wide in WIDE and (narrow in WIDENED or (narrow in PACKED and wide != "float32")):
         return wide

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..machine.arch import Arch
 from ..operators.geometry import Geometry
-from . import aligning
+from . import aligning, operand_copies
 from . import wgmma_stores as stores
 from .aligning import aligned
 from .contraction_wgmma import ROW_AXIS, ContractionWgmma
@@ -40,7 +40,7 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
             return f"{workload.operator} is no product of matrices"
         if not aligning.copies(workload):
             return "tensor copies read its operands where they are"
-        return super().serves(aligned(workload), arch) or aligning.too_large(workload)
+        return super().serves(aligned(workload), arch) or operand_copies.too_large(aligning.copies(workload), workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Copies can be made of any operand; what is not copied is read as in contraction_wgmma."""
@@ -57,26 +57,27 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
 
     def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Copying."""
-        return aligning.cost(workload, arch)
+        return operand_copies.cost(aligning.copies(workload), workload, arch)
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_aligned.cu."""
-        return super().constants(program, aligned(workload)) | aligning.constants(workload)
+        return super().constants(program, aligned(workload)) | operand_copies.constants(aligning.copies(workload))
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Copies, the product, and for a split the reduction."""
         main, *rest = super().launches(program, aligned(workload))
-        places, _ = aligning.offsets(program, workload)
+        copies = aligning.copies(workload)
+        places, _ = operand_copies.offsets(copies, program, workload)
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
-        return (aligning.launch(workload), replace(main, maps=maps, dependent=True), *rest)
+        first = operand_copies.launch("contraction_align", copies, workload)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of the copies; nothing needs to be zero."""
-        return aligning.offsets(program, workload)[1], False
+        return operand_copies.offsets(aligning.copies(workload), program, workload)[1], False
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of contraction_wgmma, and of the first launch."""
-        own = {f"aligned_{copy.operand}" for copy in aligning.copies(workload)}
-        return super().branches(program, workload) | own | {"nothing_to_align"}
+        return super().branches(program, workload) | operand_copies.branches(aligning.copies(workload))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..operators.epilogue import OPERATIONS
+from ..operators.storage import PARTS
 from . import inlining, stream_k
 from .extents import Extents, extents
 from .family import Launch, macro_token
@@ -55,7 +56,7 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
 
 def stored_constants(e: Extents) -> dict[str, int | str]:
     """Types of operands that are stored in another than products are said to be in."""
-    return {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] != e.multiplied}
+    return {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] not in (e.multiplied, PARTS)}
 
 
 def gate_constants(e: Extents) -> dict[str, int | str]:

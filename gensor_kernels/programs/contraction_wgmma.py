@@ -185,7 +185,8 @@ class ContractionWgmma(ContractionFamily):
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
         kind, tiles = _kind(workload), int(parts.group_rows(dict(program.values)))
-        return frozenset({kind.opcode}), tiles * program["block_k"] * kind.element // parts.PRODUCT_BYTES
+        steps = program["block_k"] * kind.element // parts.PRODUCT_BYTES
+        return frozenset({kind.opcode}), tiles * steps * kind.products
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Those of every contraction, summed as the hardware does."""
@@ -198,7 +199,8 @@ class ContractionWgmma(ContractionFamily):
 
     def summed(self, workload: Workload) -> Workload:
         """8-bit floats have sums of their own (operators/tolerance.py)."""
-        return replace(workload, accumulator="float22") if _kind(workload).promoted else workload
+        own = parts.kind(workload)
+        return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_wgmma.cu."""
@@ -250,4 +252,5 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     window = ("image" if operand == e.window else "filters") if e.window else ""
-    return TensorMap(operand, along_rows, e.bytes_a, rows, rounded, window)
+    kind = _kind(workload)
+    return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .attention import Attention
 from .contraction_aligned import ContractionAligned
+from .contraction_floats_wgmma import ContractionFloatsWgmma
 from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
 from .contraction_packed_wgmma import ContractionPackedWgmma
@@ -30,6 +31,7 @@ FAMILIES: dict[str, Family] = {
         ContractionWgmma(),
         ContractionAligned(),
         ContractionPackedWgmma(),
+        ContractionFloatsWgmma(),
         Gemv(),
         RowsFamily(),
         Window(),

@@ -49,9 +49,9 @@ class TensorMap:
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
     Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
     whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
-    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs; the operands of a
-    convolution with channels first are packed there (operators/conv_packed.py).  ``other``: of a gated product, b is
-    the matrix behind the gate.
+    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many ``parts``
+    of the operand, each of whole ROW_BYTES; the operands of a convolution with channels first are packed there
+    (operators/conv_packed.py).  ``other``: of a gated product, b is the matrix behind the gate.
     """
 
     operand: str
@@ -62,6 +62,7 @@ class TensorMap:
     window: str = field(default="", repr=False)
     copied_at: int | None = field(default=None, repr=False)
     other: bool = field(default=False, repr=False)
+    parts: int = field(default=1, repr=False)
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,9 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
     """The map of a copy in the workspace, whose axes follow each other."""
     whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
+    if wanted.parts > 1:
+        row = ROW_BYTES // wanted.element
+        unit = wanted.parts * -(-unit // row) * row
     strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
     return _map(_copy_address(packed, wanted), unit, list(zip(extents, strides, strict=True)), wanted)
 

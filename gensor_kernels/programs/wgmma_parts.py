@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..machine.arch import Arch
-from ..operators.storage import EIGHT_BIT_FLOATS
+from ..machine.arch import BFLOAT16_PRODUCTS, Arch
+from ..operators.storage import EIGHT_BIT_FLOATS, PARTS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Kind(NamedTuple):
     """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
 
-    ``promoted``: sums have few bits and are added to float32 ones after every step.
+    ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
+    PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
     """
 
     element: int
@@ -31,6 +32,9 @@ class Kind(NamedTuple):
     opcode: str
     outputs: tuple[str, ...] = ("float16", "bfloat16", "float32")
     promoted: bool = False
+    summed: str = ""
+    parts: int = 1
+    products: int = 1
 
     @property
     def k_contiguous(self) -> bool:
@@ -44,7 +48,8 @@ KINDS = {
     "bfloat16": Kind(2, "peak_f16", "HGMMA"),
     "tf32": Kind(4, "peak_tf32", "HGMMA"),
     "int8": Kind(1, "peak_s8", "IGMMA", INTEGERS),
-    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True),
+    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True, summed="float22"),
+    PARTS: Kind(2, "peak_f16", "HGMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
 }
 
 
@@ -141,15 +146,16 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         share = at_once / groups
         tiles = np.maximum(group_rows(v), 1)
         steps = v["block_k"] // depth
-        count = tiles * steps
+        count = tiles * steps * kind.products
         # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
         columns = e.matrices * v["block_n"]
         read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
-        written = (v["block_m"] + columns) * v["block_k"] * kind.element
-        math = v["block_m"] * columns * v["block_k"] / rate
+        written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
+        math = v["block_m"] * columns * v["block_k"] * kind.products / rate
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
-        added = kind.promoted * tiles * columns / 2
-        waits = kind.promoted * np.maximum(added + tiles * TURN - math * (1 - 1 / v["consumers"]), 0)
+        waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
+        added = waited * columns / 2
+        waits = kind.promoted * np.maximum(added + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
         return {
             "warps": 4 * groups,
             "math": math / groups,

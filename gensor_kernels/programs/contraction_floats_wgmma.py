@@ -1,0 +1,96 @@
+"""contraction_floats_wgmma: float32 on Hopper's bfloat16 warpgroup products, behind a launch that divides the operands.
+
+The kernels are cuda/contraction_floats_wgmma.cu. To the main launch the workload is another one, of operands in three
+bfloat16 parts (dividing.py): coordinates, legality, terms and constants are those of contraction_wgmma there. Which
+products are served, and how exact they are: mma_floats.py, docs/float32.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..machine.arch import Arch
+from ..operators.geometry import Geometry
+from . import dividing, mma_floats, operand_copies
+from . import wgmma_stores as stores
+from .cases import Case
+from .contraction_wgmma import ContractionWgmma
+from .dividing import divided
+from .extents import extents, is_product
+from .family import Launch
+from .program import Program
+from .rewritten import OfRewritten
+
+if TYPE_CHECKING:
+    from ..operators.workload import Workload
+
+#: Macros that have one value here.
+FIXED = ("IN_TYPE", "OUT_TYPE", "A_LAYOUT", "B_LAYOUT")
+
+
+class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
+    """Warpgroup products of the parts of float32 operands."""
+
+    name = "contraction_floats_wgmma"
+    abi = 1
+    source = "contraction_floats_wgmma.cu"
+    streams = False
+    gates = False
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """Long products of float32 matrices, where a caller does not allow coarser ones."""
+        if not is_product(workload) or extents(workload).window:
+            return f"{workload.operator} is no product of matrices"
+        e = extents(workload)
+        if {e.dtype["a"], e.dtype["b"]} != {"float32"} or workload.math != "ieee":
+            return f"no product of float32 parts stands for {e.dtype['a']} and {e.dtype['b']} with {workload.math}"
+        copies = dividing.copies(workload)
+        return (
+            mma_floats.refusal(e)
+            or super().serves(divided(workload), arch)
+            or operand_copies.too_large(copies, workload)
+        )
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Operands are read wherever they lie; results that copies cannot store are not."""
+        return stores.writes(workload, geometry)
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """The product of the parts."""
+        return divided(workload)
+
+    def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Dividing."""
+        return operand_copies.cost(dividing.copies(workload), workload, arch)
+
+    # ---- one Program
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_floats_wgmma.cu."""
+        common = super().constants(program, divided(workload))
+        own = {name: value for name, value in common.items() if name not in FIXED}
+        return own | operand_copies.constants(dividing.copies(workload))
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Parts, the product, and for a split the reduction."""
+        main, *rest = super().launches(program, divided(workload))
+        copies = dividing.copies(workload)
+        places, _ = operand_copies.offsets(copies, program, workload)
+        maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
+        first = operand_copies.launch("contraction_divide", copies, workload)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's partial sums and of the parts; nothing needs to be zero."""
+        return operand_copies.offsets(dividing.copies(workload), program, workload)[1], False
+
+    # ---- verification
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Those of every contraction, and sums that have to be formed again."""
+        return mma_floats.with_lost_sums(super().cases(program, workload, epilogue))
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of contraction_wgmma, of the first launch, and of sums that are not finite."""
+        return super().branches(program, workload) | operand_copies.branches(dividing.copies(workload)) | {"again"}
