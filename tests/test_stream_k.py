@@ -58,6 +58,32 @@ def test_any_number_of_blocks_computes_every_tile_once(blocks):
         run(each, blocks, "late", m=m, n=n, k=k, batch=batch)
 
 
+@pytest.mark.parametrize(
+    ("arch_name", "dtype", "math"),
+    [
+        ("sm_80", "float64", "ieee"), ("sm_90", "float64", "ieee"),
+        ("sm_80", "complex128", "ieee"), ("sm_90", "complex128", "3m"),
+    ],
+)  # fmt: skip
+def test_doubles_are_streamed_too(arch_name, dtype, math):
+    """Of doubles a block keeps twice as many words, of complex ones four times as many."""
+    arch, problem = lookup(arch_name), matmul(256, 256, 256, dtype=dtype, math=math)
+    own = {"block_k": 16, "stages": 2, "instruction": 8, "stream": 8}
+    each = candidate(FAMILY, FAMILY.starters(problem, arch)[0].replace(**TILE | own), problem)
+    space = FamilySpace(FAMILY, problem, arch)
+    assert space.legal(space.point(each.program)[None])[0]
+    found = set()
+    for order, copies in (("forward", "late"), ("reverse", "early"), (3, "late")):
+        call = Problem(Case("any", problem.with_sizes(m=72, n=40, k=100)), 7)
+        counters = call.run(each, build(each.source()), copies=copies, order=order)
+        call.check()
+        assert counters.branches["stream_join"] and counters.branches["stream_leave"]
+        found.add(call.out.view().tobytes())
+    assert len(found) == 1
+    binary = nvrtc.compile_cubin(each.source(), arch.target)
+    assert binary.error is None and not binary.spill_bytes
+
+
 def test_no_more_blocks_are_launched_than_run_at_once():
     """What is known of the device is read when the kernel is loaded: a slice of one has fewer multiprocessors."""
     [launch] = FAMILY.launches(streamed(16, min_blocks=2).program, HALF)

@@ -24,7 +24,7 @@ from .mma_operands import k_contiguous
 from .norm_parts import norm_legal, tile_bytes
 from .program import Program
 from .tables import once
-from .traffic import settled, sized
+from .traffic import register_limit, settled, sized
 from .widening import by_fragment
 from .windowed import MASKED, masked_coordinate
 
@@ -89,7 +89,7 @@ class ContractionMma(ContractionFamily):
             *shared.epilogue_coordinates(workload),
             *inlining.inline_coordinate(e),
             *masked_coordinate(workload),
-            *(stream_k.coordinate(e) if self.streams and parts.words(e) == 1 else ()),
+            *(stream_k.coordinate(e) if self.streams else ()),
             *product_forms.coordinate(workload),
         )
 
@@ -127,7 +127,7 @@ class ContractionMma(ContractionFamily):
             _, passes, pieces = mma_loop.copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload))
+        ok &= norm_legal(c, extents(workload)) & (c["least_registers"] <= register_limit(c, warps, arch))
         if extents(workload).prologue:
             ok &= (c["inlined"] == 0) | (c["copy"] == 0)
         return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
@@ -168,7 +168,11 @@ class ContractionMma(ContractionFamily):
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """See mma_loop."""
-        return mma_loop.registers(columns, workload, arch, self.stream_registers)
+        return mma_loop.registers(columns, workload, arch, self._of_stream(workload))
+
+    def _of_stream(self, workload: Workload) -> float:
+        """Registers that a stream takes."""
+        return self.stream_registers if parts.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
@@ -176,7 +180,7 @@ class ContractionMma(ContractionFamily):
 
         def known() -> dict[str, Any]:
             memory = self._memory(c, c["down"] * c["across"], workload)
-            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self.stream_registers))
+            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)

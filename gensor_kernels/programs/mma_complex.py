@@ -9,7 +9,7 @@ import numpy as np
 from ..machine.arch import Arch
 from .extents import extents
 from .family import Part, Values
-from .mma_instructions import MMA_LATENCY, instructions, kind, waits
+from .mma_instructions import MMA_LATENCY, instructions, kind, least_registers, waits
 from .product_forms import GAUSS, NAME
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def multiply(workload: Workload, arch: Arch) -> Part:
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated for 85 Programs of
             # both forms, asynchronous copies: median error 12 registers.
             "double_needs": held / 32 + 2 * fragments + 48,
+            "least_registers": least_registers(count),
             "base_registers": held / 32 + 0.8 * fragments + 0.2 * fragments * steps / of_k + 16,
             "second_fragments": 0 * fragments,
             "outputs": outputs,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 
 
+#: Registers of a thread without which ptxas does not compile the products of doubles that need less than one to a step.
+LEAST_DOUBLE_REGISTERS = 64
+
+
 class Instruction(NamedTuple):
     """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
     its products stand for one."""
@@ -74,6 +78,11 @@ def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> 
     element = e.element // (2 if e.is_complex else 1)
     fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
     return np.select(fits, [i.code for i in choices], choices[-1].code)
+
+
+def least_registers(count: np.ndarray) -> np.ndarray:
+    """Registers that ptxas asks for, where so many instructions make a step."""
+    return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 
 def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[str, np.ndarray]:

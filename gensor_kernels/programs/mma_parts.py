@@ -13,7 +13,7 @@ from .contraction_parts import shared_parts, tiles_part
 from .extents import Extents, extents, power_of_two_in
 from .family import Part, Values
 from .inlining import inline_parts
-from .mma_instructions import MMA_LATENCY, instructions, kind, waits
+from .mma_instructions import MMA_LATENCY, instructions, kind, least_registers, waits
 from .mma_operands import copies, read
 from .norm_parts import norm_parts, partial
 from .widening import held, scale_parts, spread
@@ -150,6 +150,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             "step_issue": reads + 9,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
             "double_needs": held / 32 + 2 * fragments + 48,
+            "least_registers": least_registers(count),
             "base_registers": held / 32 + 0.5 * fragments + 36 + beside + widened,
             "second_fragments": 0.7 * fragments,
             "outputs": outputs,

@@ -37,6 +37,8 @@ FLAG_TRIPS = 3.0
 MARK = (secrets.randbits(31), secrets.randbits(31))
 #: Registers of a thread beside those of its tiles: where the block is, and how far. SASS of 40 Programs has 0 to 30.
 STREAM_REGISTERS = 14.0
+#: The same where sums are doubles: 12 to 36 in the SASS of 32 Programs.
+DOUBLE_STREAM_REGISTERS = 30.0
 #: The kernel counts the steps of two waves of tiles in 32 bits.
 MOST_STEPS = 2.0**31
 #: Coverage names of a stream's kernel.
