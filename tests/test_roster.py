@@ -8,7 +8,9 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.conv import workload as conv
 from gensor_kernels.operators.matmul import workload
 from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.roster import Roster
+from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.tables import Listed
 
 from .lattices import IDS, SERVED, SIMT, random_legal, space
@@ -50,6 +52,21 @@ def test_a_roster_says_of_every_workload_what_a_fresh_one_says(index):
             assert np.array_equal(places, alone) and len(places)
             for field, column in vars(terms).items():
                 assert np.array_equal(column, getattr(expected, field)), field
+
+
+def test_a_program_made_before_its_class_had_streams_has_none():
+    """Stored kernels of float64 do not name the coordinate."""
+    family, arch, wanted = FAMILIES["contraction_mma"], lookup("sm_80"), workload(500, 300, 700, dtype="float64")
+    new = family.starters(wanted, arch)[0]
+    old = Program(new.family, tuple(pair for pair in new.values if pair[0] != "stream"))
+    assert new["stream"] == 0 and old != new and old == Program.from_json(old.to_json())
+    lattice = FamilySpace(family, wanted, arch)
+    assert np.array_equal(lattice.point(old), lattice.point(new))
+    places, terms = Roster(family, [old, new]).terms(wanted, arch)
+    assert places.tolist() == [0, 1] and terms is not None and len(set(terms.blocks)) == 1
+    for strange in (old.values[1:], (*new.values, ("warps", 4))):
+        with pytest.raises(ValueError, match="not a contraction_mma program"):
+            lattice.point(Program(new.family, strange))
 
 
 def test_a_library_keeps_what_it_predicts_together_and_not_for_ever():

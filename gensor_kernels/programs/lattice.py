@@ -75,9 +75,9 @@ class Lattice:
 
     def point(self, program: Program) -> np.ndarray:
         """The complete point (d,) of a Program; ValueError where it is not on this lattice."""
-        wanted = dict(program.values)
-        if program.family != self.family.name or set(wanted) != set(self.names):
+        if program.family != self.family.name:
             raise ValueError(f"not a {self.family.name} program: {program}")
+        wanted = dict(zip(self.names, program.along(self.names), strict=True))
         try:
             return np.array([self._places[name][wanted[name]] for name in self.names], dtype=np.int64)
         except KeyError:

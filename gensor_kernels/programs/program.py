@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 #: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones;
 #: and families that have them always.
@@ -27,10 +26,14 @@ class Program:
         pairs = self.values.items() if isinstance(self.values, Mapping) else self.values
         object.__setattr__(self, "values", tuple((str(name), int(value)) for name, value in pairs))
 
-    @cached_property
-    def numbers(self) -> tuple[int, ...]:
-        """The values alone, in the family's order."""
-        return tuple(value for _, value in self.values)
+    def along(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The values of a lattice's coordinates, in its order. A Program that was made before its class had one of
+        the OPTIONAL is one with 0 there; ValueError where it lacks another, or has one that the lattice has not."""
+        own = dict(self.values)
+        lacking = set(names) - set(own)
+        if not lacking.issubset(OPTIONAL) or not set(own).issubset(names):
+            raise ValueError(f"not a {self.family} program of the coordinates {', '.join(names)}: {self}")
+        return tuple(own.get(name, 0) for name in names)
 
     def __getitem__(self, name: str) -> int:
         for key, value in self.values:

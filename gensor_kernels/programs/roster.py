@@ -37,7 +37,7 @@ class Roster:
 
     def __init__(self, family: Family, programs: Sequence[Program]):
         self.family = family
-        self._values = np.array([program.numbers for program in programs], dtype=np.int64)
+        self._programs = programs
         self._known: _Known | None = None
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
@@ -62,8 +62,10 @@ class Roster:
             return known
         coordinates = self.family.coordinates(workload, arch)
         if known is None or not same or known.coordinates != coordinates:
-            places = on_lattice(self._values, coordinates)
-            columns = Listed(coordinates, [part for part in parts if part.fixed], self._values[places])
+            names = [coordinate.name for coordinate in coordinates]
+            values = np.array([program.along(names) for program in self._programs], dtype=np.int64)
+            places = on_lattice(values, coordinates)
+            columns = Listed(coordinates, [part for part in parts if part.fixed], values[places])
             known = self._known = _Known(of, coordinates, places, columns)
         return known
 
