@@ -24,7 +24,7 @@ from gensor_kernels.programs.cases import Case, generic_epilogue
 from .pool import Candidate
 from .problem import Failure, Problem
 
-VERSION = 4  # of cases and schedules: part of every verdict's identity
+VERSION = 5  # of cases and schedules: part of every verdict's identity
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
             for copies, order in case.schedule:
                 found = problem.run(candidate, library, copies=copies, order=order)
                 worst = max(worst, problem.check())
+                _expected(case, found)
                 total.add(found)
                 runs += 1
     except Failure as failure:
@@ -111,6 +112,13 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
         detail = f"branches never taken: {', '.join(missing)}"
         return Verdict("failed", detail, worst, sizes, counters, branches, runs)
     return Verdict("ok", "", worst, sizes, counters, branches, runs)
+
+
+def _expected(case: Case, found: Counters) -> None:
+    """Failure where a run went a way that it had no cause for."""
+    taken = sorted(name for name in case.needless if found.branches.get(name))
+    if taken:
+        raise Failure("failed", f"branches taken without cause: {', '.join(taken)}")
 
 
 def told(case: Case) -> dict[str, int | str]:

@@ -33,7 +33,8 @@ class Case:
     ``schedule`` has one run per entry: whether asynchronous copies arrive late or early, and the order of warps
     (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
     element times a power of two of its own up to ``spread``, or its inverse.  With ``dense`` the first input lies
-    without gaps, at an address of an alignment of so many bytes and no more.
+    without gaps, at an address of an alignment of so many bytes and no more.  ``needless`` are branches that these
+    inputs give no cause for: a slow way to the same result would hide what is wrong with the fast one.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Case:
     magnitude: int = 0
     spread: int = 0
     dense: int = 0
+    needless: frozenset[str] = frozenset()
 
 
 def granularity(workload: Workload) -> dict[str, int]:

@@ -19,6 +19,7 @@ from .contraction_kernel import common_constants
 from .contraction_mma import ContractionMma
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Launch
+from .mma_floats import AGAIN
 from .mma_instructions import instructions
 from .program import Program
 from .rewritten import OfRewritten
@@ -114,11 +115,12 @@ class ContractionSliced(OfRewritten, ContractionMma):
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Those of contractions, of few k-iterations, since passes follow each other; and a tile once more with
-        exponents so far apart that slices do not suffice."""
+        exponents so far apart that slices do not suffice, as they do in the others."""
         found = contraction_cases(workload, self.tile(program) | {"stages": -1}, epilogue)
         corner = next(case for case in found if case.name == "corner")
-        return [*found, replace(corner, name="wide exponents", spread=SPREAD, schedule=USUAL)]
+        suffice = [replace(case, needless=frozenset({AGAIN})) for case in found]
+        return [*suffice, replace(corner, name="wide exponents", spread=SPREAD, schedule=USUAL)]
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of contractions, of the launch in front, and of tiles whose slices do not suffice."""
-        return super().branches(program, workload) - {"steady", "drain"} | {"slice", "again"}
+        return super().branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}

@@ -20,6 +20,8 @@ from .family import Values
 KIND = "f32"
 #: Outputs of a warp; more of them spill, under any launch bounds.
 MOST_WARP_OUTPUTS = 2560
+#: The branch of sums that are formed again.
+AGAIN = "again"
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.
 LOST = 52
 #: Instructions of splitting one element (conversions, shifts, masks and float ones), and of adding a 16 x 8 tile to the
@@ -67,6 +69,8 @@ def registers(v: Values) -> np.ndarray:
 
 
 def with_lost_sums(cases: Sequence[Case]) -> list[Case]:
-    """The cases, and the corner once more with inputs whose sums have to be formed again."""
+    """The cases, and the corner once more with inputs whose sums have to be formed again, which those of others have
+    not."""
     corner = next(case for case in cases if case.name == "corner")
-    return [*cases, replace(corner, name="lost sums", magnitude=LOST, schedule=USUAL)]
+    finite = [replace(case, needless=frozenset({AGAIN})) for case in cases]
+    return [*finite, replace(corner, name="lost sums", magnitude=LOST, schedule=USUAL)]
