@@ -93,4 +93,5 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of contraction_wgmma, of the first launch, and of sums that are not finite."""
-        return super().branches(program, workload) | operand_copies.branches(dividing.copies(workload)) | {mma_floats.AGAIN}
+        own = operand_copies.branches(dividing.copies(workload)) | {mma_floats.AGAIN}
+        return super().branches(program, workload) | own

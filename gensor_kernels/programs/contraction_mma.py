@@ -194,7 +194,8 @@ class ContractionMma(ContractionFamily):
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of contractions; sums formed again."""
-        return super().branches(program, workload) | (frozenset({mma_floats.AGAIN}) if program["instruction"] == 5 else set())
+        own = frozenset({mma_floats.AGAIN} if program["instruction"] == 5 else ())
+        return super().branches(program, workload) | own
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
