@@ -5,6 +5,7 @@ from __future__ import annotations
 from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.ragged import workload as ragged
 from gensor_kernels.operators.workload import Workload
 
 
@@ -39,6 +40,8 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("compiled epilogue", fused, block_n=16, stages=2),
         _made("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
         _made("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
+        _made("rows of groups", ragged(8, 256, 128, 256), block_n=64, stages=2, raster=2),
+        _made("rows of groups, walking", ragged(8, 256, 128, 256), block_n=64, stages=2, cluster=2, persistent=1),
         _made("pixels", image, block_n=16, stages=2),
         _made("pixels of pairs", image, cluster=2, block_n=16, stages=2),
         _made("any epilogue, single columns", odd, block_n=16, stages=2, epilogue_fixed=0, vector_c=2),

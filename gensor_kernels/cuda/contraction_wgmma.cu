@@ -23,6 +23,8 @@
 //     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
 //   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0,
 //     A_WINDOW 0, B_WINDOW 0
+//   RAGGED_ROWS 0, or 1 (ragged.cuh): CLUSTER 0 or 2, STORE_COPIES 0, SPLIT 0, STREAM 0, GATE 0, PARTS 1, A_WINDOW 0,
+//     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
@@ -161,6 +163,9 @@ static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && sam
                              TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE &&
                              A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "Parts of floats are bfloat16, a box of each to a step.");
+static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
+                               A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
+              "Tiles of groups have matrices of their own, and end where the next group begins.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && COLUMNS % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
@@ -191,7 +196,7 @@ DEVICE void compute_tiles(const MappedParams &params) {
     if (thread_index() < 128) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
-        if (thread_index() == 0)
+        if (thread_index() < FINDING_THREADS)
             produce_tiles(params);
         leave_ring();
         leave_cluster();

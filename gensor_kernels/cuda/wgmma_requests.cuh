@@ -101,6 +101,8 @@ struct Requests {
 
 #else
 DEVICE Steps steps_of(const Params &, const Tile &tile) {
+    if (RAGGED_ROWS && tile.row == tile.end)
+        return Steps{0, 0}; // a spare tile
     return Steps{tile.k_begin / BLOCK_K, divide_up(at_least_none(tile.k_end - tile.k_begin), BLOCK_K)};
 }
 
@@ -147,8 +149,13 @@ struct Requests {
 };
 #endif
 
-// One thread requests every step's tiles as buffers become free.
+// One thread requests every step's tiles as buffers become free. Where groups have different rows, the others of its
+// warp are there to find the tile's group.
+constexpr int FINDING_THREADS = RAGGED_ROWS ? 32 : 1;
+
 DEVICE void produce(const MappedParams &params, const Tile &tile, Turn &turn) {
+    if (FINDING_THREADS > 1 && thread_index() > 0)
+        return;
     const Steps steps = steps_of(params, tile);
     Requests requests(params, tile, steps.first);
     for (int step = 0; within(step, steps.count); ++step) {

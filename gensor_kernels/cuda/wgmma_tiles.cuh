@@ -21,7 +21,7 @@ template <class Act>
 DEVICE void walk_tiles(const Params &params, Act act) {
     const u32 first = (u32)block_index() / PEERS;
 #if PERSISTENT
-    const u32 count = tile_count(params);
+    const u32 count = RAGGED_ROWS ? (u32)params.tiles_m * (u32)params.tiles_n : tile_count(params);
     int before = 0;
     ROLLED for (u32 number = first; within(number, count); number += (u32)grid_size() / PEERS) {
         if (before)
@@ -52,7 +52,7 @@ DEVICE void multiply_tiles(const MappedParams &params) {
 }
 
 #else
-// One thread requests the steps of all tiles.
+// One thread requests the steps of all tiles; FINDING_THREADS are here.
 DEVICE void produce_tiles(const MappedParams &params) {
     Turn turn;
     walk_tiles(params, [&](const Tile &tile, int) { produce(params, tile, turn); });

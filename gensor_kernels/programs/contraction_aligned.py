@@ -33,6 +33,7 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
     source = "contraction_aligned.cu"
     streams = False
     gates = False
+    ragged = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Products of which tensor copies cannot read an operand."""

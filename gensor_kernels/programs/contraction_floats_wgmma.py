@@ -37,6 +37,7 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     source = "contraction_floats_wgmma.cu"
     streams = False
     gates = False
+    ragged = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Long products of float32 matrices, where a caller does not allow coarser ones."""

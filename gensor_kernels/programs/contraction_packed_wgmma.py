@@ -39,6 +39,7 @@ class ContractionPackedWgmma(OfRewritten, ContractionWgmma):
     source = "contraction_packed_wgmma.cu"
     streams = False
     gates = False
+    ragged = False
     image = "b"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:

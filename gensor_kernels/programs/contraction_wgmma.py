@@ -24,9 +24,10 @@ from .contraction import ContractionFamily
 from .contraction_kernel import class_launches, common_constants, gate_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .params import ragged_tiles
 from .program import Program
 from .tensor_maps import TensorMap, operand_extents, readable
-from .traffic import Loop, assemble
+from .traffic import Loop, assemble, searching
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -46,6 +47,7 @@ class ContractionWgmma(ContractionFamily):
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     streams = True
     gates = True
+    ragged = True  # groups of different rows
     image = "a"  # the operand that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
@@ -60,7 +62,8 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        if (e.gate and not self.gates) or e.rows or e.norm or e.scaled or (e.prologue and not e.window):
+        refused = (e.gate and not self.gates) or (e.rows and not self.ragged) or e.norm or e.scaled
+        if refused or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
@@ -153,6 +156,8 @@ class ContractionWgmma(ContractionFamily):
         )
         e = extents(workload)
         terms = clusters.clustered(assemble(c, e, arch, facts, loop), c)
+        if e.rows:  # a warp that walks finds every tile's group
+            terms.epilogue = terms.epilogue + (c["persistent"] > 0) * np.float32(searching(e))
         return stream_k.streamed(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
 
     # ---- one Program
@@ -190,11 +195,11 @@ class ContractionWgmma(ContractionFamily):
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Those of every contraction, summed as the hardware does."""
-        found = super().cases(program, workload, epilogue)
-        if extents(workload).window:
+        found, e = super().cases(program, workload, epilogue), extents(workload)
+        if e.window:
             found = windows.cases(found, self.tile(program))
         elif program["persistent"] == parts.IN_TURNS:
-            found += [_empty_turns(case) for case in found if case.name == EMPTY]
+            found += [_empty_turns(case, e.rows > 0) for case in found if case.name == EMPTY]
         return [replace(case, workload=self.summed(case.workload)) for case in found]
 
     def summed(self, workload: Workload) -> Workload:
@@ -211,6 +216,7 @@ class ContractionWgmma(ContractionFamily):
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         own |= stores.constants(dict(program.values)) | stream_k.constants(program)
+        own |= {"RAGGED_ROWS": 1} if e.rows else {}
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
@@ -228,14 +234,16 @@ class ContractionWgmma(ContractionFamily):
         maps = (a, b, *([replace(b, other=True)] if e.gate else []), *stores.maps(p, e))
         walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
         blocks = clusters.blocks(p)
-        grid = e.batch * p["split_k"] * -(-e.m // tile["m"]) * -(-e.n // tile["n"]) * blocks
-        grid = stream_k.blocks_of(program) or grid
+        down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
+        grid = stream_k.blocks_of(program) or down * -(-e.n // tile["n"]) * blocks
         return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
 
 
-def _empty_turns(case: Case) -> Case:
+def _empty_turns(case: Case, ragged: bool) -> Case:
     """Many tiles without a step, in an order that lets lanes of a warp fall behind by turns."""
-    return replace(case, name="empty turns", workload=case.workload.with_sizes(batch=12), schedule=(("late", 5),))
+    own = case.workload
+    many = own.with_sizes(m=12 * own.size["m"]) if ragged else own.with_sizes(batch=12)
+    return replace(case, name="empty turns", workload=many, schedule=(("late", 5),))
 
 
 def _kind(workload: Workload) -> parts.Kind:

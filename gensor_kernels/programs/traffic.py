@@ -147,10 +147,15 @@ def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
         l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
         # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
-        prologue=BLOCK_START + (SEARCH * (e.batch // 32 + 1) if e.rows else 0.0),
+        prologue=BLOCK_START + searching(e),
         epilogue_bytes=c["written"] - among,
         after=c["after"] + c.get("before", 0.0),
     )
+
+
+def searching(e: Extents) -> float:
+    """Clocks in which a warp finds the group of a tile; 0 where groups do not differ in their rows."""
+    return SEARCH * (e.batch // 32 + 1) if e.rows else 0.0
 
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:

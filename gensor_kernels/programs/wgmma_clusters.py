@@ -19,8 +19,8 @@ MEETINGS = 500.0
 
 
 def coordinate(e: Extents) -> Coordinate:
-    """How blocks are paired: no pair shares the tiles of two matrices."""
-    values = (ALONE, ALONG_N) if e.gate else CLUSTERS
+    """How blocks are paired: no pair shares the tiles of two matrices, a gate's or those of different groups."""
+    values = (ALONE, ALONG_N) if e.gate or e.rows else CLUSTERS
     return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 
 

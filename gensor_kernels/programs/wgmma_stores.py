@@ -64,7 +64,7 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 def stores_copies(e: Extents) -> bool:
     """Whether results can leave by tensor copies: 16-bit ones in rows of whole 16 bytes."""
-    return e.bytes_c == 2 and e.unit["c"] == "n" and e.align["c"] >= 16
+    return e.bytes_c == 2 and e.unit["c"] == "n" and e.align["c"] >= 16 and not e.rows
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
