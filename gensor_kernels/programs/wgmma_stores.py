@@ -10,14 +10,14 @@ import numpy as np
 from ..operators.geometry import Geometry
 from .extents import Extents, extents
 from .family import Coordinate, Part, Values
-from .tensor_maps import TensorMap, operand_extents, readable
+from .tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of BOX_COLUMNS.
+#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
 DIRECT, STAGED, COPIED = (0, 1, 3)
-BOX_COLUMNS, BOX_ROWS, BOX_BYTES = 64, 16, 2048
+BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
 
 
 def route(given: Coordinate, e: Extents) -> Coordinate:
@@ -63,8 +63,8 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: 16-bit ones in rows of whole 16 bytes."""
-    return e.bytes_c == 2 and e.unit["c"] == "n" and e.align["c"] >= 16
+    """Whether results can leave by tensor copies: those in rows of whole 16 bytes."""
+    return e.unit["c"] == "n" and e.align["c"] >= 16
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
@@ -76,15 +76,16 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         columns = slab_columns(v["block_n"], v["persistent"])
-        box = ~split & (v["vector_c"] == 16) & (v["block_n"] % BOX_COLUMNS == 0)
+        box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
         lines = np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
-        # A slab is written and read once, in words; a box is written by stores of pairs, and read by a copy.
-        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * 2 / 128, 0.0))
+        # A slab is written and read once, in words; a box is written by stores of pairs, those of bytes half as wide as
+        # the banks, and read by a copy.
+        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {
             "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
             # Those of pairs need neither predicates nor addresses: a quarter of the instructions.
             "stores": np.where(copied, 1 / 256, size / (width * 32.0)),
-            "store_lines": np.where(copied, 4.0, lines),
+            "store_lines": np.where(copied, 2.0 * size, lines),
             "staging_clocks": v["block_n"] * staging,
         }
 
