@@ -103,7 +103,7 @@ def wgmma_maps(kernel: Kernel) -> tuple[TensorMap, ...]:
         fetched = kernel.value("BLOCK_K" if across else rows) // pair(kernel, {"a": "n", "b": "m"}[operand])
         found.append(TensorMap(operand, along_rows, element, fetched, element == 4))
     if kernel.constants.get("STORE_COPIES"):
-        found.append(TensorMap("c", False, 2, 16))
+        found.append(TensorMap("c", False, facts(kernel.dtype("OUT_TYPE")).itemsize, 16))
     return tuple(found)
 
 

@@ -20,7 +20,8 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     tiles, pairs of blocks, warpgroups that take tiles in turn, gates, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
-    odd = matmul(255, 255, 256, trans_b=True)
+    odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
+    narrow = matmul(255, 272, 256, trans_b=True, dtype="int8", out="int8")
     fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
     eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
     image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
@@ -34,6 +35,8 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("pair along m", nt, cluster=1, block_n=16, stages=2),
         _made("pair along n, walking", nt, cluster=2, persistent=1, block_n=16, stages=2),
         _made("stored by copies", nt, persistent=1, block_n=192, stages=2, epilogue_staged=3),
+        _made("stored by copies, 32 bits", wide, block_n=96, stages=2, epilogue_staged=3),
+        _made("stored by copies, 8 bits", narrow, block_n=128, block_k=128, stages=2, epilogue_staged=3),
         _made("stream", tn, persistent=1, stages=2, stream=8),
         _made("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _made("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),

@@ -34,8 +34,8 @@
 //     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
 //   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2, A_LAYOUT 0, B_LAYOUT 0
-//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, O == 2, COLUMNS % 64 == 0; c and its strides are
-//     multiples of 16 bytes
+//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, COLUMNS * O % 128 == 0; c and its strides are multiples
+//     of 16 bytes
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
 //   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
 //   0
@@ -130,10 +130,12 @@
 
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
-// Columns that go through a warp's slab at a time; a slab beside the ring is a small one.
+// Columns that go through a warp's slab at a time; a slab beside the ring is a small one. Boxes of copies are whole
+// batches of four fragments.
 constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N; // of C
 constexpr int SMALL_N = COLUMNS % 64 == 0 ? 64 : COLUMNS % 48 == 0 ? 48 : COLUMNS % 32 == 0 ? 32 : 16;
-constexpr int WARP_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS, FRAGMENTS_N = WARP_N / 8;
+constexpr int SLAB_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
+constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 
 #include "wgmma_tiles.cuh"
 
@@ -168,8 +170,8 @@ static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREA
               "Tiles of groups have matrices of their own, and end where the next group begins.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
-static_assert(!STORE_COPIES || (sizeof(OUT_TYPE) == 2 && COLUMNS % 64 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
-              "Copies store whole rows of 64 16-bit outputs.");
+static_assert(!STORE_COPIES || (COLUMNS * sizeof(OUT_TYPE) % 128 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
+              "Copies store whole rows of 128 bytes.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 static_assert(PROMOTED ? same_type<IN_TYPE, half_t> && is_eight_bit_float<B_STORED>

@@ -6,10 +6,14 @@
 #include "warp_outputs.cuh"
 #include "wgmma_ring.cuh"
 
-constexpr int BOX_COLUMNS = 128 / (int)sizeof(OUT_TYPE), BOX_BYTES = 16 * 128;
+constexpr int OUT_BYTES = (int)sizeof(OUT_TYPE), BOX_COLUMNS = 128 / OUT_BYTES, BOX_BYTES = 16 * 128;
 // Batches of a row of sums, and of a box.
 constexpr int ROW_BATCHES = COLUMNS / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
 static_assert(BOX_BATCHES * BATCH_FRAGMENTS * 8 == BOX_COLUMNS, "A box is whole batches.");
+// Pairs of 8 bytes are stored by half a warp at a time, whose four rows lie in two pairs of chunks: even and odd rows
+// would meet in the same banks. So odd ones store fragments two places apart in each other's turn.
+constexpr int TURNED = OUT_BYTES == 4 ? 2 : 0;
+static_assert(!TURNED || BATCH_FRAGMENTS == 4, "Fragments change places within a batch.");
 
 // Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile
 // none is.
@@ -26,13 +30,17 @@ DEVICE void free_box(bool first) {
 // Fragments from number `first` of a box on, of 8 columns each.
 template <int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
-    const int lane = thread_index() & 31;
+    const int lane = thread_index() & 31, row = lane >> 2, turn = row & 1 ? TURNED : 0;
+    const sptr<u8> line = box + row * 128;
     UNROLL for (int j = 0; j < COUNT / 4; ++j) UNROLL for (int half = 0; half < 2; ++half) {
-        const int row = (lane >> 2) + 8 * half;
-        Vec<4> pair;
-        pair.set(0, finished<OUT_TYPE>(params, values[4 * j + 2 * half]));
-        pair.set(1, finished<OUT_TYPE>(params, values[4 * j + 2 * half + 1]));
-        store_shared(box + (row * 128 + ((first + j) ^ (row & 7)) * 16 + (lane & 3) * 4), pair);
+        Vec<2 * OUT_BYTES> pair = Vec<2 * OUT_BYTES>::zero();
+        UNROLL for (int i = 0; i < 2; ++i) {
+            const int v = 2 * half + i;
+            const ACC_TYPE own = values[4 * j + v], other = values[4 * (j ^ TURNED) + v];
+            pair.set(i, finished<OUT_TYPE>(params, turn ? other : own));
+        }
+        const int byte = ((first + j) ^ turn) * 8 * OUT_BYTES + (lane & 3) * 2 * OUT_BYTES;
+        store_shared(line + (half * 1024 + (byte ^ row * 16)), pair);
     }
 }
 

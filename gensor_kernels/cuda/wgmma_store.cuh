@@ -26,13 +26,16 @@ DEVICE void leave_cluster() {
 constexpr int PIECES = COLUMNS / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
 
 // Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums; a constant index keeps these in
-// registers.
-template <int BATCHES, int COUNT>
+// registers. Halves are branches: asked one after the other, every batch would be a select per value.
+template <int BATCHES, int FIRST = 0, int LAST = TILES_M * BATCHES, int COUNT>
 DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
-    UNROLL for (int f = 0; f < TILES_M * BATCHES; ++f) {
-        if (f == i) {
-            UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[f / BATCHES][f % BATCHES * COUNT + v];
-        }
+    constexpr int MIDDLE = (FIRST + LAST) / 2;
+    if constexpr (LAST - FIRST == 1) {
+        UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[FIRST / BATCHES][FIRST % BATCHES * COUNT + v];
+    } else if (i < MIDDLE) {
+        take_batch<BATCHES, FIRST, MIDDLE>(sums, i, values);
+    } else {
+        take_batch<BATCHES, MIDDLE, LAST>(sums, i, values);
     }
 }
 

@@ -10,14 +10,18 @@ import numpy as np
 from ..operators.geometry import Geometry
 from .extents import Extents, extents
 from .family import Coordinate, Part, Values
-from .tensor_maps import TensorMap, operand_extents, readable
+from .tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
-#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of BOX_COLUMNS.
+#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
 DIRECT, STAGED, COPIED = (0, 1, 3)
-BOX_COLUMNS, BOX_ROWS, BOX_BYTES = 64, 16, 2048
+BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
+#: Outputs of a warp that leave together, and instructions beside two for each lane's output, counted in the SASS of
+#: thirty Programs: of a store as traffic.py has them, of one straight from registers with its predicate and address;
+#: of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to be freed and sent.
+BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
 
 
 def route(given: Coordinate, e: Extents) -> Coordinate:
@@ -63,8 +67,8 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: 16-bit ones in rows of whole 16 bytes."""
-    return e.bytes_c == 2 and e.unit["c"] == "n" and e.align["c"] >= 16 and not e.rows
+    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group."""
+    return e.unit["c"] == "n" and e.align["c"] >= 16 and not e.rows
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
@@ -76,15 +80,20 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         columns = slab_columns(v["block_n"], v["persistent"])
-        box = ~split & (v["vector_c"] == 16) & (v["block_n"] % BOX_COLUMNS == 0)
-        lines = np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
-        # A slab is written and read once, in words; a box is written by stores of pairs, and read by a copy.
-        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * 2 / 128, 0.0))
+        box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
+        # Of an output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
+        each = size / (width * 32.0)
+        lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
+        lines = np.where(copied, size / ROW_BYTES, lines)
+        counted = np.where(copied, (FILLED + SENT * size) / BATCH, each * STORED)
+        counted = np.where(staged, each * STORE + WRITTEN / BATCH, counted)
+        # A slab is written and read once, in words; a box is written by stores of pairs, those of bytes half as wide as
+        # the banks, and read by a copy.
+        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {
             "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
-            # Those of pairs need neither predicates nor addresses: a quarter of the instructions.
-            "stores": np.where(copied, 1 / 256, size / (width * 32.0)),
-            "store_lines": np.where(copied, 4.0, lines),
+            "stores": counted / STORE,
+            "store_lines": lines * STORE / counted,
             "staging_clocks": v["block_n"] * staging,
         }
 
