@@ -41,10 +41,6 @@ _EMPTY_GROUPS = (
     "Groups past the rest begin and end at m: they have no tiles. Counting 32 of them more changes nothing, and reads "
     "nothing."
 )
-_SUMMED_PLAINLY = (
-    "Sums of leading bits are then too small, and the block sums by multiply-adds: right, and slower. That it does not "
-    "where slices suffice is asserted in test_sliced_products.py."
-)
 _NEXT_SLICE = (
     "Behind the last row of a slice lies the next slice, and exponents behind the last one. What is read of them goes "
     "into outputs past the edge, which are not stored, and whose sums nobody looks at."
@@ -128,15 +124,12 @@ EQUIVALENT = {
     },
     "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
     "extent) -> bound + 1": _NEXT_SLICE,
-    "sliced: mma_tiles.cuh within(start + i * (Shape::K_CONTIGUOUS ? Shape::LINES : Shape::PACE), "
-    "extent) -> bound - 1": _SUMMED_PLAINLY,
     "window_slide.cuh within(s + j, slide.window[1]) -> deleted": _ZERO_TAPS,
     "window_slide.cuh within(s + j, slide.window[1]) -> bound + 1": _ZERO_TAPS,
     "window_slide.cuh within(s, whole) -> bound - 1": _WHOLE_TAPS,
     "packed: window_walk.cuh within(first_entry + e * ENTRY_PACE, extent) -> bound + 1": _FILTERS_BEHIND,
     "sliced: mma_tiles.cuh within(k, k_left) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
     "slices.cuh within(first, pitch) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
-    "slices.cuh within(number, rows + (i64)params.batch * params.n) -> bound - 1": _SUMMED_PLAINLY,
     "ragged.cuh within(first, params.batch + 1) -> bound + 1": _EMPTY_GROUPS,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,
