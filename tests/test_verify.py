@@ -64,6 +64,15 @@ def test_right_kernels_pass_with_every_branch_taken(family, workload, arch):
     assert verdict.runs >= 7
 
 
+@pytest.mark.parametrize("out", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("epilogue", [("bias",), ("relu", "add"), ("mul", "relu")])
+def test_integer_sums_take_operands_of_a_float_result(out, epilogue):
+    """The steps in front of the first float operand are exact."""
+    workload = matmul.workload(64, 64, 64, dtype="int8", out=out, epilogue=epilogue)
+    for family in ("contraction_simt", "contraction_mma"):
+        assert verify(smallest(family, workload, epilogue_fixed=1), workload).outcome == "ok"
+
+
 BUGS = {
     "a wait that is too short": ("copy_async_wait<STAGES - 2>", "copy_async_wait<STAGES - 1>", "contraction_mma"),
     "a bound that is off by one": ("within(at.row, params.m)", "within(at.row, params.m + 1)", "contraction_mma"),

@@ -112,7 +112,6 @@ class Problem:
         self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
-        # Operands of an int32 result's leading exact steps are int32 too.
         self.integer_steps = self._integer_steps()
         self._expected: tolerance.Expected | None = None
 
@@ -141,9 +140,14 @@ class Problem:
         return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
 
     def _integer_steps(self) -> int:
+        """How many leading steps are exact: of integer sums, with operands, which are of C's type, that are integers."""
         if self.workload.accumulator != "int32":
             return 0
-        exact = [name in INTEGER_OPERATIONS for name in self.workload.epilogue]
+        whole = facts(self.out.dtype).is_integer
+        exact = [
+            name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
+            for name in self.workload.epilogue
+        ]
         return exact.index(False) if False in exact else len(exact)
 
     @property
