@@ -89,9 +89,8 @@ def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),
         _made("parts, two warpgroups", even, **plain, block_m=128, block_n=32, consumers=2, raster=2),
         _made("parts of pairs", odd, **plain, block_n=16, cluster=1, epilogue_staged=0, vector_c=4),
-        _made(
-            "parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1, split_k=2, epilogue_staged=0
-        ),
+        _made("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
+        _made("parts, split, pairs of columns", even, **plain, block_n=16, split_k=2, epilogue_staged=0),
     ]
 
 
