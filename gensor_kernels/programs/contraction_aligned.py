@@ -6,7 +6,6 @@ The kernels are cuda/contraction_aligned.cu. To the main launch the workload is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..machine.arch import Arch
@@ -14,12 +13,13 @@ from ..operators.geometry import Geometry
 from . import aligning, operand_copies
 from . import wgmma_stores as stores
 from .aligning import aligned
-from .contraction_wgmma import ROW_AXIS, ContractionWgmma
+from .contraction_wgmma import ContractionWgmma
 from .extents import extents, is_product
 from .family import Launch
 from .program import Program
 from .rewritten import OfRewritten
 from .tensor_maps import operand_extents, readable
+from .wgmma_launches import ROW_AXIS
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
@@ -68,12 +68,8 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Copies, the product, and for a split the reduction."""
-        main, *rest = super().launches(program, aligned(workload))
-        copies = aligning.copies(workload)
-        places, _ = operand_copies.offsets(copies, program, workload)
-        maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
-        first = operand_copies.launch("contraction_align", copies, workload)
-        return (first, replace(main, maps=maps, dependent=True), *rest)
+        product, copies = super().launches(program, aligned(workload)), aligning.copies(workload)
+        return operand_copies.in_front("contraction_align", copies, program, workload, product)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of the copies; nothing needs to be zero."""

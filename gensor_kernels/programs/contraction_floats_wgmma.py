@@ -7,7 +7,6 @@ products are served, and how exact they are: mma_floats.py, docs/float32.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..machine.arch import Arch
@@ -75,12 +74,8 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Parts, the product, and for a split the reduction."""
-        main, *rest = super().launches(program, divided(workload))
-        copies = dividing.copies(workload)
-        places, _ = operand_copies.offsets(copies, program, workload)
-        maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
-        first = operand_copies.launch("contraction_divide", copies, workload)
-        return (first, replace(main, maps=maps, dependent=True), *rest)
+        product, copies = super().launches(program, divided(workload)), dividing.copies(workload)
+        return operand_copies.in_front("contraction_divide", copies, program, workload, product)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Bytes of a split's partial sums and of the parts; nothing needs to be zero."""

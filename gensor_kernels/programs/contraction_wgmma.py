@@ -14,28 +14,26 @@ from ..machine.arch import Arch
 from ..machine.roofline import Terms
 from ..operators.geometry import Geometry
 from . import contraction as shared
-from . import stream_k, wgmma_stream
+from . import stream_k, wgmma_launches, wgmma_stream
 from . import wgmma_clusters as clusters
 from . import wgmma_parts as parts
 from . import wgmma_stores as stores
 from . import wgmma_windows as windows
 from .cases import Case
 from .contraction import ContractionFamily
-from .contraction_kernel import class_launches, common_constants, gate_constants, stored_constants
+from .contraction_kernel import common_constants, gate_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
-from .params import ragged_tiles
 from .program import Program
-from .tensor_maps import TensorMap, operand_extents, readable
+from .tensor_maps import operand_extents, readable
 from .traffic import Loop, assemble, searching
+from .wgmma_launches import ROW_AXIS
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
 
 #: The case of contraction_cases without any k.
 EMPTY = "empty k"
-#: Which axis of an operand is that of its rows.
-ROW_AXIS = {"a": "m", "b": "k"}
 
 
 class ContractionWgmma(ContractionFamily):
@@ -226,17 +224,7 @@ class ContractionWgmma(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
-        p, e = dict(program.values), extents(workload)
-        memory = int(parts.shared_bytes(parts.ring_bytes(p, e), stores.slab_bytes(p), p["persistent"]))
-        threads = parts.GROUP_THREADS * (p["consumers"] + 1)
-        main, *rest = class_launches(program, workload, self.name, threads, memory)
-        a, b = (_map(operand, p, workload) for operand in "ab")
-        maps = (a, b, *([replace(b, other=True)] if e.gate else []), *stores.maps(p, e))
-        walking, tile = p["min_blocks"] if p["persistent"] else 0, self.tile(program)
-        blocks = clusters.blocks(p)
-        down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
-        grid = stream_k.blocks_of(program) or down * -(-e.n // tile["n"]) * blocks
-        return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
+        return wgmma_launches.launches(program, workload, self.name, self.tile(program))
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:
@@ -251,14 +239,3 @@ def _kind(workload: Workload) -> parts.Kind:
     kind = parts.kind(workload)
     assert kind is not None
     return kind
-
-
-def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
-    """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
-    e, axis = extents(workload), {"a": "m", "b": "n"}[operand]
-    rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
-    along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
-    window = ("image" if operand == e.window else "filters") if e.window else ""
-    kind = _kind(workload)
-    return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..machine.arch import Arch
@@ -101,6 +102,16 @@ def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tup
         found[copy.operand] = end
         end += copy.bytes(e)
     return found, end
+
+
+def in_front(
+    entry: str, copies: Sequence[Copy], program: Program, workload: Workload, launches: Sequence[Launch]
+) -> tuple[Launch, ...]:
+    """The launches of a product that reads copies, behind the one that makes them."""
+    main, *rest = launches
+    places, _ = offsets(copies, program, workload)
+    maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
+    return (launch(entry, copies, workload), replace(main, maps=maps, dependent=True), *rest)
 
 
 def cost(copies: Sequence[Copy], workload: Workload, arch: Arch) -> tuple[float, float]:
