@@ -63,6 +63,7 @@ def aligned_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("turned", turned, **plain, block_k=128, group="aligned"),
         _made("one of two", even, **plain, group="aligned"),
         _made("boxes side by side", odd, block_n=128, stages=2, epilogue_staged=0, vector_c=2, group="aligned"),
+        _made("widened", matmul(77, 93, 75, dtype_b="int8"), **plain, vector_c=2, group="aligned"),
         _made("narrow tiles", rows, block_m=128, block_n=16, stages=2, raster=2, vector_c=2, group="aligned"),
     ]
 

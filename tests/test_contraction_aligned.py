@@ -46,8 +46,18 @@ def made(workload, **values):
             matmul.workload(512, 516, 588, dtype="float8_e4m3fn", dtype_b="float8_e5m2"),
             {"block_k": 128, "vector_c": 16},
         ),
+        (matmul.workload(512, 512, 528, dtype_b="int8", trans_b=True, epilogue=("mul",)), {"vector_c": 16}),
+        (matmul.workload(512, 513, 531, dtype="bfloat16", dtype_b="float8_e4m3fn"), {"split_k": 2}),
+        (matmul.workload(512, 512, 528, dtype="float8_e5m2", dtype_b="float16", trans_a=True), {"vector_c": 16}),
     ],
-    ids=["both, split", "one of two, walking", "int8 turned", "tf32 turned", "8-bit floats"],
+    ids=[
+        "both, split",
+        "one of two, walking",
+        "int8 turned",
+        "tf32 turned",
+        "8-bit floats",
+        *(f"widened {x}" for x in "abc"),
+    ],
 )
 def test_products_match_float64(workload, values):
     verdict = verify(made(workload, **values), workload, use_cache=False)
@@ -67,6 +77,10 @@ def test_what_is_copied_and_how():
     assert told(512, 512, 512, dtype="int8") == {"b": ("k", 1, True)}
     assert told(510, 512, 512, dtype="float32", math="tf32", trans_a=True, trans_b=True) == {"a": ("k", 4, True)}
     assert told(512, 511, 587, dtype="float32") == {}
+    # What is narrower than the other operand is widened, however it lies.
+    assert told(512, 512, 512, dtype_b="int8", trans_b=True) == {"b": ("k", 8, False)}
+    assert told(512, 512, 513, dtype="float8_e5m2", dtype_b="bfloat16") == {"a": ("k", 1, False)}
+    assert told(512, 512, 512, dtype="float32", dtype_b="int8") == {}
 
 
 def test_families_share_the_workloads():
@@ -79,11 +93,12 @@ def test_families_share_the_workloads():
 
 
 def test_large_products_repay_the_copies_and_small_ones_do_not():
-    def best(family, *sizes):
-        space = FamilySpace(family, matmul.workload(*sizes), ARCH)
+    def best(family, *sizes, **keywords):
+        space = FamilySpace(family, matmul.workload(*sizes, **keywords), ARCH)
         return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
 
     assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
+    assert best(ALIGNED, 4096, 4096, 4096, dtype_b="int8") < 0.8 * best(MMA, 4096, 4096, 4096, dtype_b="int8")
     assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
 
 

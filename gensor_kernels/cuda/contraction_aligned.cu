@@ -1,7 +1,7 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on Hopper's warpgroup products (contraction_wgmma.cu) where
 // tensor copies cannot read an operand as it lies: its rows are not a multiple of 16 bytes apart, no axis of it is
-// contiguous, or not the one that its type is multiplied along. Such operands are copied first, by a launch of their
-// own: contraction_align.
+// contiguous, or not the one that its type is multiplied along; or where it is stored in a narrower type than the other
+// one. Such operands are copied first, by a launch of their own: contraction_align.
 //
 // That launch writes them into the workspace (operand_copies.cuh). It moves the operand once more each way, which a
 // small product does not repay: the potential says when.
@@ -24,6 +24,13 @@
 #define B_TURNED 0 // the same for B
 #endif
 
+#ifndef A_SOURCE
+#define A_SOURCE A_STORED // elements of A itself: i8, e4m3_t, e5m2_t where those of the copy are half_t or bfloat16_t
+#endif
+#ifndef B_SOURCE
+#define B_SOURCE B_STORED // the same for B
+#endif
+
 #define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"
 #include "dependent.cuh"
@@ -32,18 +39,23 @@
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");
 static_assert(A_WINDOW == 0 && B_WINDOW == 0, "Images are read by copies of their own.");
 
-struct AsItIs {
-    template <class T>
-    static MEMBER void write(gptr<T> to, const T (&elements)[CHUNK], i64, bool mine) {
-        Vec<16> packed = Vec<16>::zero();
+// The same numbers, in the type that is multiplied.
+struct Widened {
+    template <class T, class To>
+    static MEMBER void write(gptr<To> to, const T (&elements)[CHUNK], i64, bool mine) {
+        constexpr int BYTES = CHUNK * (int)sizeof(T);
+        Vec<BYTES> packed = Vec<BYTES>::zero();
         UNROLL for (i32 i = 0; i < CHUNK; ++i) packed.set(i, elements[i]);
-        store_global(to, packed, mine);
+        if constexpr (same_type<T, To>)
+            store_global(to, packed, mine);
+        else
+            store_global(to, widened<16, T, To>(packed, 0), mine);
     }
 };
 
 KERNEL(contraction_align, Params, COPY_THREADS, 0) {
     launch_dependents();
-    copy_operands<AsItIs, A_STORED, B_STORED>(params);
+    copy_operands<Widened, A_SOURCE, B_SOURCE>(params);
 }
 
 WGMMA_KERNEL(contraction_aligned) {

@@ -45,7 +45,7 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Copies can be made of any operand; what is not copied is read as in contraction_wgmma."""
-        e, sizes = extents(workload), operand_extents(geometry)
+        e, sizes = extents(aligned(workload)), operand_extents(geometry)
         copied = {copy.operand for copy in aligning.copies(workload)}
         return stores.writes(workload, geometry) and all(
             operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
@@ -64,7 +64,8 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of contraction_aligned.cu."""
-        return super().constants(program, aligned(workload)) | operand_copies.constants(aligning.copies(workload))
+        own = operand_copies.constants(aligning.copies(workload)) | aligning.sources(workload)
+        return super().constants(program, aligned(workload)) | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Copies, the product, and for a split the reduction."""

@@ -54,9 +54,9 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
     }
 
 
-def stored_constants(e: Extents) -> dict[str, int | str]:
+def stored_constants(e: Extents, name: str = "STORED") -> dict[str, int | str]:
     """Types of operands that are stored in another than products are said to be in."""
-    return {f"{x.upper()}_STORED": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] not in (e.multiplied, PARTS)}
+    return {f"{x.upper()}_{name}": macro_token(e.dtype[x]) for x in "ab" if e.dtype[x] not in (e.multiplied, PARTS)}
 
 
 def gate_constants(e: Extents) -> dict[str, int | str]:
