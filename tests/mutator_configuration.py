@@ -42,8 +42,8 @@ class Configuration:
     @property
     def family(self) -> str:
         kind = self.group.split()[0]
-        families = ("aligned", "mma", "packed", "packed_wgmma", "patch", "simt", "sliced", "strip", "wgmma")
-        return f"contraction_{kind}" if kind in families else kind
+        names = "aligned mma packed packed_wgmma patch phased phased_mma simt sliced strip wgmma"
+        return f"contraction_{kind}" if kind in names.split() else kind
 
     @cached_property
     def candidate(self) -> Candidate:
