@@ -20,8 +20,8 @@ from .mutator_convolutions import convolution_configurations
 from .mutator_gemv import gemv_programs
 from .mutator_wgmma import hopper_programs
 from .packeds import packed_configurations
-from .phaseds import phased_configurations
 from .patches import patch_configurations
+from .phaseds import phased_configurations
 from .strips import strip_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED

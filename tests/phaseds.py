@@ -1,4 +1,4 @@
-"""Transposed convolutions that tests of the families by phases share, and the small Programs their mutants are tried on."""
+"""Transposed convolutions that tests of families by phases share, and small Programs their mutants are tried on."""
 
 from gensor_kernels.operators import conv
 from gensor_kernels.operators.workload import Workload

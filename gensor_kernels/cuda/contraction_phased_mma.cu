@@ -37,7 +37,7 @@ static_assert(WARP_M * WARP_N <= (DOUBLES ? MOST_DOUBLES : 5120), "The accumulat
 static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
 static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
 static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
-static_assert(ASYNC || B_LAYOUT == 0, "Through registers, lines behind a step are read that may lie behind all filters.");
+static_assert(ASYNC || B_LAYOUT == 0, "Through registers, lines behind a step are read, which may lie nowhere.");
 static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 static_assert(SPLIT && A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT,

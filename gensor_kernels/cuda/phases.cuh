@@ -127,8 +127,8 @@ DEVICE Params params_of_phase(const Params &params, const Phases &phases, i32 h,
     return own;
 }
 
-// The phase of a block, and its number among those of the phase. Grid: phases outermost, then as contraction.cuh has it,
-// with `down` rows of tiles for the largest phase.
+// The phase of a block, and its number among the blocks of that. Grid: phases outermost, then as contraction.cuh has
+// it, with `down` rows of tiles for the largest phase.
 struct PhaseOfBlock {
     i32 phase, h, w;
     u32 down, block;

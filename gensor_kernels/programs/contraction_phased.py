@@ -1,7 +1,7 @@
 """contraction_phased: transposed convolutions with a stride on the CUDA cores, phase by phase.
 
-The kernels are cuda/contraction_phased.cu and phases.cuh; what is said of them is contraction_simt's, of the convolution
-that all phases are together (phased.py).
+The kernels are cuda/contraction_phased.cu and phases.cuh; what is said of them is contraction_simt's, of the
+convolution that all phases are together (phased.py).
 """
 
 from __future__ import annotations

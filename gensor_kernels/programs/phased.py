@@ -17,7 +17,7 @@ import numpy as np
 from ..machine.arch import Arch
 from ..operators.conv_phased import NAME, axis, phased, phases
 from .cases import Case
-from .contraction import GRID_NAMES
+from .contraction import GRID_NAMES, ContractionFamily
 from .contraction_kernel import WORKSPACE_GROUP, reduce_launch
 from .contraction_parts import reduction
 from .extents import extents
@@ -37,7 +37,7 @@ STEPS = GRID_NAMES.index("block_k")
 REGISTERS = 10.0
 
 
-class OfPhases(OfRewritten):
+class OfPhases(OfRewritten, ContractionFamily):
     """Transposed convolutions of channels that are last, phase by phase, by the family behind this class."""
 
     #: steps of k, which are of one tap each

@@ -21,7 +21,7 @@ SMALL = "batch"
 #: has taps but no output.
 ONES = {name: 1 for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")}
 NONE = {f"pad_{end}": 0 for end in ("top", "bottom", "left", "right")} | {"output_padding_h": 0, "output_padding_w": 0}
-FURTHER: Mapping[str, Mapping[str, int]] = {
+FURTHER: dict[str, dict[str, int]] = {
     "taps apart": {"stride_h": 3, "stride_w": 3, "r": 2, "s": 2, "h": 2, "w": 3},
     "dilated": {
         **{"stride_h": 3, "dilation_h": 2, "r": 5, "h": 3, "pad_top": 4, "pad_bottom": 1, "output_padding_h": 1},
@@ -43,7 +43,10 @@ def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[st
     small = next(case for case in made if case.name == SMALL)
     channels = _step(workload, tile["k"]) * small.workload.size["groups"]
     # Phases of one output per image, and a row more of them than a tile has.
-    further = {**FURTHER, "one output": {"n": tile["m"] + 1, "h": 1, "w": 1, "r": 2, "s": 2, "stride_h": 2, "stride_w": 2}}
+    further = {
+        **FURTHER,
+        "one output": {"n": tile["m"] + 1, "h": 1, "w": 1, "r": 2, "s": 2, "stride_h": 2, "stride_w": 2},
+    }
     for name, sizes in further.items():
         own = small.workload.with_sizes(**ONES | NONE | {"c": channels} | sizes)
         made.append(replace(small, name=name, workload=own.with_epilogue(epilogue)))
