@@ -31,6 +31,7 @@ ARCHS = ("sm_75", "sm_87", "sm_90")
 TABLE = Path(__file__).resolve().parent.parent / "docs" / "static-figures.md"
 _IMAGE = {"n": 16, "h": 56, "w": 56, "c": 64, "pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1}
 _WINDOW = {**_IMAGE, "r": 3, "s": 3}
+_DOUBLED = {"h": 28, "w": 28, "c": 128, "r": 4, "s": 4, "stride_h": 2, "stride_w": 2}
 _STEM = {"n": 16, "h": 224, "w": 224, "c": 3, "r": 7, "s": 7, "stride_h": 2, "stride_w": 2} | dict.fromkeys(
     ("pad_top", "pad_bottom", "pad_left", "pad_right"), 3
 )
@@ -61,6 +62,8 @@ SAMPLE: dict[str, Workload] = {
     "conv2d fp32 nchw": conv.workload(**_WINDOW, k_out=64, dtype="float32", layout="nchw"),
     "conv2d fp32 nchw, winograd": conv.workload(**_WINDOW, k_out=64, layout="nchw", math="winograd"),
     "conv2d fp32 nhwc, winograd": conv.workload(**_WINDOW, k_out=64, math="winograd"),
+    "conv2d_transpose fp16 nhwc": conv.workload(**_WINDOW | _DOUBLED, k_out=64, dtype="float16", transposed=True),
+    "conv2d_transpose fp32 nhwc": conv.workload(**_WINDOW | _DOUBLED, k_out=64, dtype="float32", transposed=True),
     "depthwise fp16 nhwc": depthwise.workload(**_WINDOW, dtype="float16"),
     "max_pool2d fp32 nchw": pooling.workload("max_pool2d", **_WINDOW, dtype="float32", layout="nchw"),
     "reduce_sum fp32": rows("reduce_sum", (65536, 1024), (1,), "float32"),

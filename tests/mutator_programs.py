@@ -21,6 +21,7 @@ from .mutator_gemv import gemv_programs
 from .mutator_wgmma import hopper_programs
 from .packeds import packed_configurations
 from .patches import patch_configurations
+from .phaseds import phased_configurations
 from .strips import strip_configurations
 from .windows import average, convolution, padded, pool
 from .winograds import MUTATED
@@ -67,6 +68,7 @@ def configurations() -> list[Configuration]:
         *_mma_configurations("registers"),
         *convolution_configurations(),
         *packed_configurations(),
+        *phased_configurations(),
         *patch_configurations(),
         *strip_configurations(),
         *_rows_configurations(),

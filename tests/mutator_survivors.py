@@ -46,6 +46,10 @@ _NEXT_SLICE = (
     "into outputs past the edge, which are not stored, and whose sums nobody looks at."
 )
 _WHOLE_ROWS_OF_SLICES = "Rows of slices are multiples of 16 bytes: no access begins at the last byte."
+_BEHIND_ROWS = (
+    "Tensor copies bring zeros behind row m, and stores ask for it. An end behind m lengthens its group's tiles; groups "
+    "that follow begin behind it and have none, so that those of rows before m are counted alike."
+)
 _ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
 
 _NO_COLUMN = (
@@ -85,6 +89,13 @@ _WHOLE_TAPS = "Both numbers are multiples of the columns that are taken at once.
 _SPACING = "The chunk behind the filters of an octet keeps octets in different banks: nobody reads it."
 _IMAGE_AGAIN = "Behind the last tile are tiles of other filters on the same images: their lines come for nothing."
 
+_ONE_PLACE = (
+    "Threads without an output have no place, and know so before; the columns of C are a multiple of those that a "
+    "thread stores, or it stores one."
+)
+_WHOLE_STEPS = "A phase's k, and what a part has of it, is a multiple of a step."
+_NO_ROWS = "A tile that begins behind a phase's last row has no output: nothing of it is stored."
+
 #: name of the mutant, behind its group where the reason holds there only -> why it cannot matter
 EQUIVALENT = {
     "strip_filters.cuh within(chunk, FILTER_BYTES / 16) -> bound - 1": _SPACING,
@@ -109,6 +120,20 @@ EQUIVALENT = {
     "wgmma_ring.cuh matrix_descriptor(tile + first * 128, 16, ATOM) -> leading * 2": _UNUSED_STRIDE,
     "wgmma_requests.cuh within(pixel[0], window.ks[1]) -> bound - 1": _WHOLE_CHANNELS,
     "contraction_wgmma.cu take_registers<ENTRY, TAKEN>() -> deleted": _FEWER_REGISTERS,
+    "contraction_phased.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
+    "contraction_phased.cu within(k, tile.k_end) -> bound - 1": _WHOLE_STEPS,
+    "contraction_phased_mma.cu within(step, steps) -> bound + 1": _EXTRA_STEP,
+    "contraction_phased_mma.cu within(step, steps) #2 -> bound + 1": _EXTRA_STEP,
+    "phases.cuh within(tile.row, own.m) -> bound + 1": _NO_ROWS,
+    **{
+        f"{group}: {file}.cuh within({what}) -> {how}": _ONE_PLACE
+        for group in ("phased", "phased_mma")
+        for file, what in (
+            *(("epilogue", "at.row, params.m"), ("epilogue", "column, (i64)params.n")),
+            *(("epilogue_operand", "at.row, params.m"), ("epilogue_operand", "at.column, params.n")),
+        )
+        for how in ("deleted", "bound + 1")
+    },
     "winograd.cu within(k, tile.k_end) -> bound + 1": _EXTRA_STEP,
     "winograd_tile.cuh within(entry() + e * ENTRY_PACE, EXTENT) -> bound + 1": _PADDED_ROW,
     "epilogue.cuh within(s, params.steps) -> bound + 1": _NO_STEP,
@@ -130,6 +155,7 @@ EQUIVALENT = {
     "packed: window_walk.cuh within(first_entry + e * ENTRY_PACE, extent) -> bound + 1": _FILTERS_BEHIND,
     "sliced: mma_tiles.cuh within(k, k_left) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
     "slices.cuh within(first, pitch) -> bound - 1": _WHOLE_ROWS_OF_SLICES,
+    "wgmma: ragged.cuh minimum(end, params.m) -> first alone": _BEHIND_ROWS,
     "ragged.cuh within(first, params.batch + 1) -> bound + 1": _EMPTY_GROUPS,
     "attention.cu within(work.seen, key + BLOCK_K) -> bound + 1": _NOTHING_RESTRICTED,
     "attention cp.async: epilogue.cuh within(s, params.steps) -> bound + 1": _NO_OPERATION,

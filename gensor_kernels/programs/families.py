@@ -9,6 +9,8 @@ from .contraction_mma import ContractionMma
 from .contraction_packed import ContractionPacked
 from .contraction_packed_wgmma import ContractionPackedWgmma
 from .contraction_patch import ContractionPatch
+from .contraction_phased import ContractionPhased
+from .contraction_phased_mma import ContractionPhasedMma
 from .contraction_simt import ContractionSimt
 from .contraction_sliced import ContractionSliced
 from .contraction_strip import ContractionStrip
@@ -25,6 +27,8 @@ FAMILIES: dict[str, Family] = {
         ContractionMma(),
         ContractionPacked(),
         ContractionPatch(),
+        ContractionPhased(),
+        ContractionPhasedMma(),
         ContractionSimt(),
         ContractionSliced(),
         ContractionStrip(),

@@ -1,0 +1,89 @@
+// A transposed convolution with a stride on the CUDA cores, phase by phase: y[pixel, filter] = epilogue(sum over the
+// taps of the pixel's phase and the channels). C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) is
+// contraction_simt.cu for each phase, of its pixels and its taps alone (phases.cuh).
+//
+// Two launches: the main one leaves the sums of every phase in the workspace, in as many parts as k is split into;
+// contraction_interleave adds the parts of an output's sum, finishes it and stores it where it belongs, between those
+// of other phases.
+//
+// Legal Programs: those of contraction_simt.cu with A_WINDOW 1, A_LAYOUT 0, A_UNIT 1, B_WINDOW 0, B_UNIT 1, SPLIT 1 (of
+// one part, too), EPILOGUE_STAGED 0 and without GATE, RAGGED_ROWS, NORM, STREAM and a prologue; X_STORED is IN_TYPE.
+// A group's channels are a multiple of BLOCK_K. k_per_split and tiles_m of Params are not read.
+//   MASKED 1: rows and columns of the filter that a phase has are 31 or fewer together
+// Shared bytes, bank conflicts: as there. contraction_interleave has none.
+//
+// Global accesses: as there.
+#ifndef SPLIT
+#define SPLIT 1 // sums always go through the workspace
+#endif
+#ifndef A_WINDOW
+#define A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
+#endif
+#ifndef A_LAYOUT
+#define A_LAYOUT 0 // channels are innermost
+#endif
+
+#include "simt_options.cuh"
+
+constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
+static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
+static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0,
+              "Virtual threads must share a thread's outputs evenly.");
+static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
+static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must divide the 32 lanes of a warp.");
+static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
+static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
+static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
+static_assert(SPLIT && !EPILOGUE_STAGED, "Sums leave through the workspace.");
+static_assert(A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT, "Pixels are rows, their channels adjacent.");
+
+#include "phases.cuh"
+#include "simt_store.cuh"
+
+static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
+              "A step's unrolled multiply-adds must stay in instruction caches.");
+static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
+
+// As multiply_tile in contraction_simt.cu, with jumps between taps.
+DEVICE void multiply_phase(const Params &params, const Tile &tile, TapWalk taps, const ThreadPlace &place,
+                           Sum (&sums)[MATRICES][THREAD_M * THREAD_N]) {
+    TileLoader<ShapeA> a(params, tile, entry_of_a(params, tile), tile.row, tile.end, params.a_m, 1);
+    TileLoader<ShapeB> b(params, tile, entry_of_b(params, tile), tile.column, params.n, B_LAYOUT ? 1 : params.b_n,
+                         B_LAYOUT ? params.b_k : 1);
+    sptr<TileWord> current = shared_base().as<TileWord>(), next = current + (STAGES - 1) * TILE_WORDS;
+    a.load_step(params);
+    b.load_step(params);
+    store_step(a, current);
+    store_step(b, current + ShapeA::WORDS);
+    barrier();
+    for (int k = tile.k_begin; within(k, tile.k_end);) {
+        k += BLOCK_K;
+        if (k < tile.k_end)
+            cover("steady");
+        else
+            cover("drain");
+        b.pieces.source = b.pieces.source + taps.step();
+        a.load_step(params);
+        b.load_step(params);
+        multiply_step(sums, current, current + ShapeA::WORDS, place);
+        if (STAGES == 1)
+            barrier();
+        store_step(a, next);
+        store_step(b, next + ShapeA::WORDS);
+        barrier();
+        const sptr<TileWord> read = current;
+        current = next;
+        next = read;
+    }
+}
+
+KERNEL(contraction_phased, Params, THREADS, MIN_BLOCKS) {
+    tile_of_phase(params, [&](const Params &own, const Tile &tile) {
+        const ThreadPlace place = thread_place();
+        Sum sums[MATRICES][THREAD_M * THREAD_N] = {};
+        multiply_phase(own, tile, taps_of_block(params, tile), place, sums);
+        ACC_TYPE outputs[THREAD_M * THREAD_N];
+        resolve_sums(sums[0], outputs);
+        store_sums_as_partials(own, tile, place, outputs);
+    });
+}

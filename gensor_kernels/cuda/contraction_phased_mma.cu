@@ -1,0 +1,103 @@
+// A transposed convolution with a stride on the tensor cores, phase by phase: y[pixel, filter] = epilogue(sum over the
+// taps of the pixel's phase and the channels). C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) is
+// contraction_mma.cu for each phase, of its pixels and its taps alone (phases.cuh).
+//
+// Two launches. The main one leaves the sums of every phase in the workspace, in as many parts as k is split into;
+// contraction_interleave adds the parts of an output's sum, finishes it and stores it where it belongs, between those
+// of other phases.
+//
+// Legal Programs: those of contraction_mma.cu with A_WINDOW 1, A_LAYOUT 0, A_UNIT 1, B_WINDOW 0, B_UNIT 1, SPLIT 1 (of
+// one part, too) and without GATE, RAGGED_ROWS, NORM, SCALED, STREAM and a prologue; X_STORED is IN_TYPE. A group's
+// channels are a multiple of BLOCK_K. ASYNC 0 needs B_LAYOUT 0. k_per_split and tiles_m of Params are not read.
+//   MASKED 1: rows and columns of the filter that a phase has are 31 or fewer together
+// Shared bytes, bank conflicts: as there. contraction_interleave has none.
+//
+// Global accesses: as there.
+#ifndef SPLIT
+#define SPLIT 1 // sums always go through the workspace
+#endif
+#ifndef A_WINDOW
+#define A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
+#endif
+#ifndef A_LAYOUT
+#define A_LAYOUT 0 // channels are innermost
+#endif
+
+#include "mma_options.cuh"
+
+constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;
+
+#include "mma_floats.cuh"
+#include "mma_epilogue.cuh"
+#include "phases.cuh"
+
+static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
+static_assert(WARP_M * WARP_N <= (DOUBLES ? MOST_DOUBLES : 5120), "The accumulators do not fit the registers.");
+static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
+static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
+static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
+static_assert(ASYNC || B_LAYOUT == 0, "Through registers, lines behind a step are read, which may lie nowhere.");
+static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
+static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(SPLIT && A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT,
+              "Pixels are rows, their channels adjacent; sums leave through the workspace.");
+
+// Asks for the next step, and jumps where the one behind it is of another tap.
+DEVICE void request(const Params &params, Pipeline &pipeline, TapWalk &taps) {
+    pipeline.request(params);
+    pipeline.b.pieces.source = pipeline.b.pieces.source + taps.step();
+}
+
+#if INSTRUCTION == 5
+// As FloatMath::finish, with jumps between taps.
+DEVICE void finish_sums(const Params &params, const Tile &tile, TapWalk taps, Math &math, int steps) {
+    if (!math.any_lost())
+        return math.for_each_sum([](float &sum) { sum = sum * LOWER; });
+    cover("again");
+    math.for_each_sum([](float &sum) { sum = 0.0f; });
+    Pipeline pipeline(params, tile);
+    math.read = 0;
+    ROLLED for (int s = 0; s < AHEAD; ++s) request(params, pipeline, taps);
+    pipeline.receive();
+    ROLLED for (int step = 0; within(step, steps); ++step) {
+        request(params, pipeline, taps);
+        math.add_plainly(math.accumulators[0], math.tile_b(0));
+        pipeline.receive();
+        math.read = Pipeline::next_stage(math.read);
+    }
+}
+#else
+DEVICE void finish_sums(const Params &params, const Tile &tile, const TapWalk &, Math &math, int steps) {
+    math.finish(params, tile, steps);
+}
+#endif
+
+// As compute_tile in contraction_mma.cu, with jumps between taps.
+DEVICE void compute_phase(const Params &params, const Params &own, const Tile &tile) {
+    const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
+    const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
+    TapWalk taps = taps_of_block(params, tile);
+    Pipeline pipeline(own, tile);
+    Math math(own, tile, row, column);
+    ROLLED for (int s = 0; s < AHEAD; ++s) request(own, pipeline, taps);
+    pipeline.receive();
+    math.begin();
+    for (int step = 0; within(step, steps); ++step) {
+        if (step + AHEAD < steps)
+            cover("steady");
+        else
+            cover("drain");
+        request(own, pipeline, taps);
+        math.compute(pipeline);
+    }
+    finish_sums(own, tile, taps_of_block(params, tile), math, steps);
+#if EPILOGUE_STAGED // the slabs lie where the tiles were
+    Pipeline::finish();
+#endif
+    finish_warp(own, tile, tile.row + row, tile.column + column, math.accumulators[0]);
+}
+
+KERNEL(contraction_phased_mma, Params, THREADS, MIN_BLOCKS) {
+    tile_of_phase(params, [&](const Params &own, const Tile &tile) { compute_phase(params, own, tile); });
+}
