@@ -47,8 +47,8 @@ _NEXT_SLICE = (
 )
 _WHOLE_ROWS_OF_SLICES = "Rows of slices are multiples of 16 bytes: no access begins at the last byte."
 _BEHIND_ROWS = (
-    "Tensor copies bring zeros behind row m, and stores ask for it. An end behind m lengthens its group's tiles; groups "
-    "that follow begin behind it and have none, so that those of rows before m are counted alike."
+    "Tensor copies bring zeros behind row m, and stores ask for it. An end behind m lengthens its group's tiles; those "
+    "of groups that follow begin behind it and have none, so that tiles of rows before m are counted alike."
 )
 _ONE_TILE_ROW = "gemv walks one row of tiles at a time: both arguments are 1 or more, and the first is 1."
 

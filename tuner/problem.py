@@ -140,7 +140,7 @@ class Problem:
         return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
 
     def _integer_steps(self) -> int:
-        """How many leading steps are exact: of integer sums, with operands, which are of C's type, that are integers."""
+        """How many leading steps are exact: those of integer sums whose operands, of the type of C, are integers."""
         if self.workload.accumulator != "int32":
             return 0
         whole = facts(self.out.dtype).is_integer
