@@ -101,6 +101,21 @@ def test_the_convolution_of_all_phases_has_the_taps_that_are_walked():
     assert phases(transposed(dilation_h=2, dilation_w=2)) == 1
 
 
+@pytest.mark.parametrize("pad", range(5))
+@pytest.mark.parametrize("taps", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 3])
+def test_padding_may_cut_outputs_off(pad, taps, stride):
+    """Then no phase meets every pixel. ``pad`` at each end, of an image of six pixels across."""
+    pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), pad)
+    problem = transposed(h=6, w=6, r=taps, s=taps, stride_h=stride, stride_w=stride, **pads)
+    other, z = phased(problem), problem.size
+    assert [output_size(other.size, side, False) for side in "hw"] == [axis(z, side).outputs for side in "hw"]
+    assert SIMT.serves(problem, lookup("sm_87")) is None
+    lattice = Space(problem, lookup("sm_87")).family(SIMT.name)
+    starters = SIMT.starters(problem, lookup("sm_87"))
+    assert starters and np.isfinite(lattice.potential(np.stack([lattice.point(each) for each in starters]))).all()
+
+
 def test_they_say_what_they_serve():
     def reason(family=SIMT, arch="sm_87", **sizes):
         return family.serves(transposed(**sizes), lookup(arch))
@@ -138,8 +153,9 @@ def test_the_walk_chooses_them_where_most_taps_meet_nothing(arch, dtype):
         {"stride": (3, 2), "padding": (0, 2), "output_padding": (2, 1)},
         {"stride": 5, "dilation": (1, 2)},
         {"stride": 2, "dilation": 2, "padding": 3, "activation": "relu"},
+        {"stride": 2, "padding": 5},
     ],
-    ids=["usual", "uneven", "stride above the filter", "dilated"],
+    ids=["usual", "uneven", "stride above the filter", "dilated", "most outputs cut off"],
 )
 @pytest.mark.parametrize("flip", [1, -1])
 def test_calls_match_torch(how, flip, tmp_path, monkeypatch):

@@ -51,12 +51,14 @@ def phased(workload: Workload) -> Workload:
 
     Each has as many outputs as the largest phase and, in a row, as many taps as a phase has on the average, rounded up:
     where blocks of all phases run side by side, that is between what they take one after the other and the longest.
+    Where padding cuts outputs off, pixels that only they meet are left out.
     """
     z, (down, across) = workload.size, (axis(workload.size, side) for side in "hw")
     count = down.phases * across.phases
     taps = -(-z["r"] * z["s"] // count)
     ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
-    around = {"pad_bottom": down.outputs - z["h"], "pad_right": across.outputs - z["w"] + taps - 1}
+    h, w = min(z["h"], down.outputs), min(z["w"], across.outputs + taps - 1)
+    around = {"h": h, "w": w, "pad_bottom": down.outputs - h, "pad_right": across.outputs - w + taps - 1}
     sizes = {"r": 1, "s": taps, "pad_top": 0, "pad_left": 0, **ones, **around}
     sizes |= {name: z[name] * count for name in ("c", "k_out", "groups")}
     kept = {name: z[name] for name in z if not name.startswith("output_padding")}
