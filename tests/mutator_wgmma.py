@@ -83,8 +83,8 @@ def packed_wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int
 def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """float32 in parts: along the lines of both operands and across, several elements at a time and one, a split,
     pairs of blocks that share either operand, blocks that walk tiles."""
-    odd = matmul(77, 93, 405, batch=2, dtype="float32")
-    even = matmul(80, 96, 400, dtype="float32", trans_b=True)
+    odd = matmul(77, 93, 1005, batch=2, dtype="float32")
+    even = matmul(80, 96, 1000, dtype="float32", trans_b=True)
     plain = {"stages": 2, "group": "floats_wgmma"}
     return [
         _made("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),

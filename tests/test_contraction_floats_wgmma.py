@@ -9,11 +9,12 @@ import gensor_kernels
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
+from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
 from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.programs import dividing, operand_copies
+from gensor_kernels.programs.contraction_floats_wgmma import LEAST_SUM
 from gensor_kernels.programs.extents import extents
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
@@ -31,7 +32,7 @@ PLAIN = {
 }  # fmt: skip
 
 
-def workload(m=512, n=511, k=587, **keywords):
+def workload(m=512, n=511, k=1003, **keywords):
     return matmul.workload(m, n, k, dtype="float32", **keywords)
 
 
@@ -43,10 +44,10 @@ def made(problem, **values):
     ("problem", "values"),
     [
         (workload(), {"split_k": 2}),
-        (workload(512, 516, 588, trans_a=True, trans_b=True), {"persistent": 1, "vector_c": 16}),
-        (workload(512, 512, 512, epilogue=("bias", "gelu")), {"block_m": 128, "consumers": 2, "epilogue_fixed": 1}),
+        (workload(512, 516, 1004, trans_a=True, trans_b=True), {"persistent": 1, "vector_c": 16}),
+        (workload(512, 512, 1024, epilogue=("bias", "gelu")), {"block_m": 128, "consumers": 2, "epilogue_fixed": 1}),
         (workload(batch=3), {"persistent": 2, "consumers": 2, "cluster": 2, "epilogue_staged": 0}),
-        (workload(512, 512, 512, trans_b=True), {"block_n": 32, "cluster": 1, "stages": 4}),
+        (workload(512, 512, 1024, trans_b=True), {"block_n": 32, "cluster": 1, "stages": 4}),
     ],
     ids=["split", "walking", "epilogue", "in turns of pairs", "pairs along m"],
 )
@@ -58,7 +59,7 @@ def test_products_match_float64(problem, values):
 def test_long_products_of_float32_matrices_are_served():
     assert FAMILY.serves(workload(), ARCH) is None
     assert "no warpgroup products" in FAMILY.serves(workload(), lookup("sm_89"))
-    assert "more exact than multiply-adds from" in FAMILY.serves(workload(k=LEAST_FLOAT_SUM - 1), ARCH)
+    assert "no less exact than multiply-adds from" in FAMILY.serves(workload(k=LEAST_SUM - 1), ARCH)
     refused = [
         workload(math="tf32"),
         matmul.workload(512, 512, 512),
@@ -88,10 +89,10 @@ def test_it_is_preferred_where_products_repay_the_parts():
         return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
 
     assert best(FAMILY, 4096, 4096, 4096) < 0.8 * best(MMA, 4096, 4096, 4096)
-    assert best(FAMILY, 256, 256, 400) > best(MMA, 256, 256, 400)
+    assert best(FAMILY, 16, 4096, 1000) > best(MMA, 16, 4096, 1000)
 
 
-@pytest.mark.parametrize("sizes", [(1000, 1001, 517), (512, 512, 512)])
+@pytest.mark.parametrize("sizes", [(1000, 1001, 1017), (512, 512, 1024)])
 def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
     problem = workload(*sizes, epilogue=("bias", "gelu"))
     lattice = FamilySpace(FAMILY, problem, ARCH)
@@ -145,11 +146,11 @@ def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch)
         for each in (problem, strided):
             store.add(*rows(made(each).program, each, ARCH, flatten(FAMILY.source)))
     rng = np.random.default_rng(2)
-    a = rng.standard_normal((3, 1, 70, 401)).astype(np.float32)
-    b = rng.standard_normal((4, 401, 90)).astype(np.float32)
+    a = rng.standard_normal((3, 1, 70, 1001)).astype(np.float32)
+    b = rng.standard_normal((4, 1001, 90)).astype(np.float32)
     with gensor_kernels.emulated("sm_90"):
         for left, right in ((a, b[:, :, :45]), (a[:, :, ::-1], b[..., ::2]), (a[0, 0], b[0, :, 1:])):
             assert gensor_kernels.explain(gensor_kernels.matmul, left, right).family == FAMILY.name
             wanted = left.astype(float) @ right.astype(float)
             found = gensor_kernels.matmul(left, right)
-            assert np.abs(found - wanted).max() < 2e-5
+            assert np.abs(found - wanted).max() < 5e-5

@@ -23,6 +23,7 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.matmul import workload
+from gensor_kernels.programs.contraction_floats_wgmma import LEAST_SUM
 from gensor_kernels.programs.families import FAMILIES
 from tests.campaigns.size import FULL
 from tests.contraction_harness import Case, Kernel, Problem, mma, simt
@@ -30,6 +31,7 @@ from tests.emulated_store import isolate, rows
 
 ROWS, COLUMNS = 64, 64
 LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
+GROUP_LENGTHS = (LEAST_SUM, 1500, 2048, 4096) if FULL else (LEAST_SUM,)
 PARTS = mma("float32", INSTRUCTION=5, BLOCK_K=32, EPILOGUE_CODES=31)
 MULTIPLY_ADDS = simt("float32", EPILOGUE_CODES=31)
 Pair = tuple[np.ndarray, np.ndarray]
@@ -102,14 +104,21 @@ def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
     return Error(float(np.sqrt(np.mean(error**2))), float(error.max()))
 
 
+class InParts(NamedTuple):
+    """Products of bfloat16 parts, and the lengths of k they are measured at."""
+
+    product: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    lengths: tuple[int, ...]
+
+
 @pytest.fixture(params=["contraction_mma", "contraction_floats_wgmma"])
 def in_parts(request, tmp_path, monkeypatch):
     """What stores products of bfloat16 parts: a kernel of warps, or a call that reaches one of warpgroups."""
     if request.param == "contraction_mma":
-        yield lambda a, b: product(PARTS, a, b)
+        yield InParts(lambda a, b: product(PARTS, a, b), LENGTHS)
         return
     isolate(monkeypatch, tmp_path)
-    family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 512, dtype="float32")
+    family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 1024, dtype="float32")
     program = next(each for each in family.starters(sample, arch) if each["block_m"] == each["block_n"] == ROWS)
     with Store.open(tmp_path / "none.db") as store:
         store.add(*rows(program.replace(split_k=1, persistent=0, cluster=0), sample, arch, flatten(family.source)))
@@ -119,16 +128,16 @@ def in_parts(request, tmp_path, monkeypatch):
         return gensor_kernels.matmul(a, b)
 
     with gensor_kernels.emulated("sm_90"):
-        yield call
+        yield InParts(call, GROUP_LENGTHS)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_errors_are_no_larger_than_those_of_multiply_adds(name, in_parts):
-    for k in LENGTHS:
+    for k in in_parts.lengths:
         rng = np.random.default_rng([k, *name.encode()])
         with np.errstate(under="ignore"):
             a, b = (x.astype(np.float32) for x in HOSTILE[name](rng, k))
-        parts, plain = (measured(found, a, b) for found in (in_parts(a, b), product(MULTIPLY_ADDS, a, b)))
+        parts, plain = (measured(found, a, b) for found in (in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)))
         blas = measured(a @ b, a, b)
         print(f"{name:32} k {k:5} " + " ".join(f"{e.typical:7.3f} {e.largest:7.2f}" for e in (parts, plain, blas)))
         assert parts.typical <= plain.typical, (k, parts, plain, blas)
@@ -154,8 +163,8 @@ def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray,
 
 def test_what_is_not_finite_is_what_multiply_adds_make_of_it(in_parts):
     rng = np.random.default_rng(8)
-    for word, a, b in special(rng, LEAST_FLOAT_SUM):
-        found, plain = in_parts(a, b), product(MULTIPLY_ADDS, a, b)
+    for word, a, b in special(rng, in_parts.lengths[0]):
+        found, plain = in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)
         assert np.array_equal(np.isnan(found), np.isnan(plain)), word
         assert np.array_equal(np.isinf(found), np.isinf(plain)), word
         assert np.array_equal(found[np.isinf(found)], plain[np.isinf(plain)]), word
