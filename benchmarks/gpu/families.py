@@ -51,7 +51,7 @@ REHEARSED = (
     ("contraction_patch", "conv2d bfloat16 nchw "),
     ("contraction_strip", "conv2d float16 nhwc "),
     ("contraction_simt", "float32>float32 kn 16/16/16"),
-    ("contraction_floats_wgmma", "float32>float32 kn 16/16/16"),
+    ("contraction_floats_wgmma", "matmul float32 k n "),
     ("gemv", "matmul bfloat16 k k "),
     ("winograd", "conv2d float32 winograd nchw "),
     ("rows", "softmax float16 k "),
