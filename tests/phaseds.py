@@ -18,12 +18,12 @@ def phased_configurations() -> list[Configuration]:
     access; on tensor cores both ways of copies and sums that are formed again."""
     simt = {
         "block_m": 16, "block_n": 16, "block_k": 8, "thread_m": 2, "thread_n": 4, "vthread_m": 1, "vthread_n": 1,
-        "lanes_m": 8, "raster": 1, "split_k": 1, "stages": 2, "pad": 1, "epilogue_fixed": 0, "min_blocks": 0,
+        "lanes_m": 8, "raster": 1, "split_k": 1, "stages": 2, "pad": 1, "epilogue_fixed": 0, "min_blocks": 1,
         "masked": 1,
     }  # fmt: skip
     mma = {
         "block_m": 32, "block_n": 32, "block_k": 32, "warp_m": 16, "warp_n": 16, "raster": 1, "split_k": 1,
-        "epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "swizzle": 1, "instruction": 0, "stages": 3,
+        "epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 1, "swizzle": 1, "instruction": 0, "stages": 3,
         "copy": 1, "masked": 1,
     }  # fmt: skip
     half, floats = {"dtype": "float16"}, {"c": 128, "dtype": "float32"}
@@ -43,7 +43,7 @@ def phased_configurations() -> list[Configuration]:
                 transposed(k_out=5, **half),
                 {"split_k": 3, "copy": 0, "stages": 2, "vector_a": 2, "vector_c": 2},
             ),
-            "phases, floats": (transposed(**floats), {"instruction": 5, "min_blocks": 1}),
+            "phases, floats": (transposed(**floats), {"instruction": 5}),
         },
     }
     return [

@@ -55,7 +55,7 @@ def test_what_is_legal_compiles_is_what_it_says_and_matches_float64(family, arch
         )
         if turn > 0:
             continue
-        made = candidate(family, program.replace(min_blocks=min(program["min_blocks"], 1)), problem)
+        made = candidate(family, program.replace(min_blocks=1), problem)
         binary = compile_cubin(made.source(), lookup(arch).target)
         assert binary.error is None and {family.name, "contraction_interleave"} <= binary.entries.keys()
         verdict = verify(made, problem, use_cache=False)

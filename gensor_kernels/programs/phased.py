@@ -21,7 +21,7 @@ from .contraction import GRID_NAMES, ContractionFamily
 from .contraction_kernel import WORKSPACE_GROUP, reduce_launch
 from .contraction_parts import reduction
 from .extents import extents
-from .family import Coordinate, Launch, Part, Values
+from .family import Columns, Coordinate, Launch, Part, Values
 from .phased_cases import phased_branches, phased_cases
 from .program import Program
 from .rewritten import OfRewritten
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 STEPS = GRID_NAMES.index("block_k")
 #: Registers of a thread for its phase and for where it is in the filter: of the SASS of 32 Programs, -30 to 40.
 REGISTERS = 10.0
+#: Most that a starter is estimated to need: beyond, the estimate is too close to what a thread can have.
+STARTER_REGISTERS = 240.0
 
 
 class OfPhases(OfRewritten, ContractionFamily):
@@ -70,6 +72,8 @@ class OfPhases(OfRewritten, ContractionFamily):
             values = (self.fixed[each.name],) if each.name in self.fixed else each.values
             if each.name == "block_k":
                 values = tuple(value for value in values if channels % value == 0)
+            if each.name == "min_blocks":  # left alone, the compiler aims at several, and spills for them
+                values = tuple(value for value in values if value)
             if each.name == MASKED:
                 values = (0, 1) if few else (0,)
             found.append(each._replace(values=values))
@@ -86,6 +90,19 @@ class OfPhases(OfRewritten, ContractionFamily):
 
         found = (_of_phase(part) for part in super().parts(workload, arch) if part.names != ("split_k",))
         return (*found, Part(("split_k",), splits))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Those of the main launch, of one block promised."""
+        return super().defaults(columns, workload, arch) | {"min_blocks": np.ones_like(columns["block_m"])}
+
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Programs that do not spill."""
+        fits = self.registers(columns, workload, arch) <= STARTER_REGISTERS
+        return super().starts(columns, self.rewritten(workload), arch) & fits
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue, and one block promised."""
+        return program.replace(epilogue_fixed=0, min_blocks=1)
 
     def front(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """No launch is in front; every phase reads the image, and finds it in the L2 behind the first one."""

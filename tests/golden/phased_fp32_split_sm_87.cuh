@@ -25,7 +25,7 @@
 #define LANES_M 8
 #define MASKED 1
 #define MATH_TF32 0
-#define MIN_BLOCKS 0
+#define MIN_BLOCKS 1
 #define OUT_TYPE float
 #define PAD 0
 #define SPLIT 1

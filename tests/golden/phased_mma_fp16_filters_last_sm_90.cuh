@@ -23,7 +23,7 @@
 #define IN_TYPE half_t
 #define MASKED 1
 #define MATH_TF32 0
-#define MIN_BLOCKS 0
+#define MIN_BLOCKS 1
 #define OUT_TYPE half_t
 #define SPLIT 1
 #define STAGES 3
