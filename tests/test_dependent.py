@@ -15,10 +15,12 @@ from gensor_kernels.devices.emulator import KernelFault
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.machine.roofline import RAMP_US
 from gensor_kernels.programs import packing, slicing
+from gensor_kernels.programs.contraction_parts import reduction
 from gensor_kernels.programs.contraction_wgmma import ContractionWgmma
+from gensor_kernels.programs.extents import extents
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.family import Launch
-from gensor_kernels.programs.front import HIDDEN_US, cost_of_front
+from gensor_kernels.programs.front import HIDDEN_US, ramp_us
 from gensor_tuner.verify import verify
 
 from . import mutations
@@ -27,9 +29,15 @@ from .mutations import DEPENDENT
 from .mutator_configuration import Changed
 from .mutator_programs import Configuration, configurations
 
-#: One Program of each family with dependent launches.
-NAMES = ("packed first", "slices", "filters last, split", "odd, split", "packed pixels, split", "parts, split")
-FEW = [each for each in configurations() if each.name in NAMES]
+#: What waits where a launch is in front: the products behind a launch that prepares operands, and what finishes.
+PRODUCTS = (
+    *("winograd", "contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
+    *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
+)
+FINISHING = (
+    *("contraction_reduce", "contraction_normalise", "contraction_interleave"),
+    *("attention_combine", "rows_reduce"),
+)
 
 
 def launches_of(each: Configuration) -> tuple[Launch, ...]:
@@ -37,35 +45,41 @@ def launches_of(each: Configuration) -> tuple[Launch, ...]:
     return made.family.launches(made.program, each.workload)
 
 
+#: For each of them a Program that has it behind another.
+FEW = {launch.entry: each for each in reversed(configurations()) for launch in launches_of(each)[1:]}
+BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
+
+
 # ---- which launches, and that their kernels wait
 
 
-def test_a_dependent_launch_is_the_second_one_of_a_call():
-    found = set()
+def test_all_launches_of_a_call_but_the_first_are_dependent():
     for each in configurations():
         first, *rest = launches_of(each)
         assert not first.dependent  # it overwrites a workspace that the call before may still read
-        for place, launch in enumerate(rest):
-            if launch.dependent:
-                assert place == 0 and launch.entry == each.family
-                found.add(each.family)
-    assert (
-        found
-        == {"contraction_sliced", "winograd"}
-        | {f"contraction_{name}" for name in ("aligned", "floats_wgmma", "packed", "packed_wgmma")}
-        == {each.family for each in FEW}
-    )
+        assert all(launch.dependent for launch in rest)
+    assert FEW.keys() == {*PRODUCTS, *FINISHING}
+
+
+def kernels(text: str) -> dict[str, str]:
+    """Entry -> its body, of a flattened source."""
+    _, *parts = re.split(r"^\w*KERNEL\((\w+)\b.*\{$", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def test_waiting_kernels_do_so_before_anything_else():
-    for name, family in FAMILIES.items():
-        text = flatten(family.source)
-        begin = re.search(rf"KERNEL\({name}\b.*\{{\n(#if PREPARED\n)?    (.*)", text)
-        assert ((begin or "")[2] == "grid_dependency_wait();") == (name in {each.family for each in FEW})
+    for family in FAMILIES.values():
+        for entry, body in kernels(flatten(family.source)).items():
+            waits = re.match(r"\n(#if (PREPARED|MATERIALISED)\n)?    grid_dependency_wait\(\);", body)
+            assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
 
 
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
-COMPILED = [(each, target) for each in FEW for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)]
+COMPILED = [
+    (each, target)
+    for each in dict.fromkeys(FEW.values())
+    for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)
+]
 
 
 @pytest.mark.parametrize(("each", "target"), COMPILED, ids=[f"{each.family} {target}" for each, target in COMPILED])
@@ -91,11 +105,16 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tm
             assert "ACQBULK" not in names
 
 
-@pytest.mark.parametrize("each", FEW, ids=lambda each: each.family)
-def test_a_missing_wait_is_caught(each):
+@pytest.mark.parametrize(("entry", "each"), BEHIND)
+def test_a_missing_wait_is_caught(entry, each):
     assert each.verify(lambda text: text + "\n").outcome == "ok"
-    (site,) = [site for site in mutations.sites(flatten(each.candidate.family.source)) if site.function in DEPENDENT]
-    (mutant,) = mutations.mutants(site)
+    text = flatten(each.candidate.family.source)
+    waits = {
+        re.findall(r"^\w*KERNEL\((\w+)\b.*\{$", text[: site.begin], re.MULTILINE)[-1]: site
+        for site in mutations.sites(text)
+        if site.function in DEPENDENT
+    }
+    (mutant,) = mutations.mutants(waits[entry])
     verdict = each.verify(mutant.apply)
     assert verdict.outcome == "failed" and "does not wait for the launch in front" in verdict.detail
 
@@ -186,15 +205,15 @@ def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     for arch in archs():
         able = dependent.FEATURE in arch.features
         assert able == (arch.capability >= (9, 0))
-        plain, kept = cost_of_front(1e6, 1e6, 0.0, arch)
-        shorter, same = cost_of_front(1e6, 1e6, 0.0, arch, dependent=True)
-        assert kept == same and plain - shorter == pytest.approx(HIDDEN_US if able else 0.0)
+        assert RAMP_US - ramp_us(arch) == pytest.approx(HIDDEN_US if able else 0.0)
     assert 0 < HIDDEN_US < RAMP_US
-    able, packed, sliced = lookup("h200"), *(next(x for x in FEW if x.name == name) for name in NAMES[:2])
+    able, packed, sliced = lookup("h200"), FEW["contraction_packed"], FEW["contraction_sliced"]
     unable = replace(able, features=able.features - {dependent.FEATURE})
     of_packing = [packing.cost(packed.workload, arch)[0] for arch in (unable, able)]
     of_slicing = [slicing.microseconds(sliced.workload, arch) for arch in (unable, able)]
-    for without, saved in (of_packing, of_slicing):
+    e, split = extents(packed.workload), np.array([4])
+    of_reduction = [reduction(split, e, arch)[1][0] for arch in (unable, able)]
+    for without, saved in (of_packing, of_slicing, of_reduction):
         assert without - saved == pytest.approx(HIDDEN_US)
 
 

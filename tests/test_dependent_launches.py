@@ -66,18 +66,23 @@ def expected():
     return [(each.entry, (each.grid,), (each.block,), each.shared_bytes) for each in made_launches()]
 
 
-def test_the_second_launch_alone_is_dependent_and_all_are_made_in_order(driver, streams):
+def dependent_ones(stream=0):
+    """What the driver library is asked by one call."""
+    return [("contraction_packed", stream), ("contraction_reduce", stream)]
+
+
+def test_all_launches_but_the_first_are_dependent_and_made_in_order(driver, streams):
     device, streams.stream = DeviceWithoutGpu(), 77
     buffer, _ = device.local.arguments
     buffer[:4] = b"abcd"
     launch = loaded(device)
     launch(device.local.arguments, (), (), None)
     assert called() == expected() and len(called()) == 3
-    assert driver.asked == [("contraction_packed", 77)]
+    assert driver.asked == dependent_ones(77)
     assert {call[4][:4] for call in FakeFunction.calls} == {b"abcd"} and len(set(FakeFunction.addresses)) == 1
     streams.stream = 78  # whatever stream is current when it is called
     launch(device.local.arguments, (), (), None)
-    assert driver.asked[1:] == [("contraction_packed", 78)] and called() == 2 * expected()
+    assert driver.asked[2:] == dependent_ones(78) and called() == 2 * expected()
 
 
 def test_params_of_a_plans_own_arrive_too(driver):
@@ -104,14 +109,14 @@ def test_threads_launch_on_their_own_streams(driver, streams):
         each.start()
     for each in threads:
         each.join()
-    assert sorted(driver.asked) == sorted(("contraction_packed", 1 + i) for i in range(8) for _ in range(50))
+    assert sorted(driver.asked) == sorted(50 * [each for i in range(8) for each in dependent_ones(1 + i)])
 
 
 def test_a_refused_launch_is_made_by_cupy(driver):
     driver.status = 801  # CUDA_ERROR_NOT_SUPPORTED
     device = DeviceWithoutGpu()
     loaded(device)(device.local.arguments, (), (), None)
-    assert called() == expected() and driver.asked == [("contraction_packed", 0)]
+    assert called() == expected() and driver.asked == dependent_ones()
 
 
 @pytest.mark.parametrize("lacking", ["driver", "function", "library", "arch", "part"])
@@ -172,4 +177,4 @@ def test_each_device_launches_its_own_functions(driver, monkeypatch):
     first, second = (loaded(each) for each in (one, other))
     first(one.local.arguments, (), (), None)
     second(other.local.arguments, (), (), None)
-    assert called() == 2 * expected() and len(driver.asked) == 2
+    assert called() == 2 * expected() and driver.asked == 2 * dependent_ones()

@@ -98,8 +98,8 @@ def test_both_bodies_have_the_same_intrinsics():
 
 def test_both_bodies_of_dependent_launches_have_the_same_functions():
     texts = [(FOLDER / "gensor_emulator_dependent.h").read_text(), (CUDA / "dependent.cuh").read_text()]
-    host, gpu = (re.findall(r"^DEVICE void (\w+)\(", text, re.MULTILINE) for text in texts)
-    assert host == gpu == ["grid_dependency_wait", "launch_dependents"]
+    host, gpu = (re.findall(r"^DEVICE \S+ (\w+)\(", text, re.MULTILINE) for text in texts)
+    assert host == gpu == ["grid_dependency_wait", "launch_dependents", "load_finished"]
 
 
 @pytest.mark.parametrize("mode", [1, 2, 4, 8, 16])

@@ -132,6 +132,8 @@ static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VE
               "The mask is read one element or two at a time.");
 
 KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
     const Work work = decode_work(params);
     const int steps = divide_up(work.key_end - work.key_begin, BLOCK_K);
     const int warp_row = (thread_index() >> 5) * WARP_Q, row = work.row + warp_row;

@@ -5,6 +5,7 @@
 // behind them (largest score, total weight) as [part, entry, row].
 #pragma once
 #include "attention_math.cuh"
+#include "dependent.cuh"
 #include "mma_slab.cuh"
 
 struct OnePlace {
@@ -112,7 +113,7 @@ constexpr int COMBINE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 DEVICE void add_share(float (&sum)[COMBINE_WIDTH], float kept, gptr<float> from, float share, bool inside) {
     constexpr int BYTES = minimum(16, COMBINE_WIDTH * 4), EACH = BYTES / 4;
     UNROLL for (int v = 0; v < COMBINE_WIDTH / EACH; ++v) {
-        const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
+        const Vec<BYTES> packed = load_finished<BYTES>(from + v * EACH, inside);
         UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] =
             fma_(sum[v * EACH + i], kept, packed.template get<float>(i) * share);
     }
@@ -121,6 +122,7 @@ DEVICE void add_share(float (&sum)[COMBINE_WIDTH], float kept, gptr<float> from,
 // Combines the parts in order (the same bits on every run), divides, then the epilogue.
 // Grid: ceil(batch * m * ceil(n / COMBINE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
+    grid_dependency_wait();
     const i32 group = params.batch_inner[1], rows = params.m * group, columns = divide_up(params.n, COMBINE_WIDTH);
     const i64 index = (i64)block_index() * COMBINE_THREADS + thread_index();
     const bool inside = within(index / columns, (i64)params.batch * params.m);
@@ -129,7 +131,7 @@ KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
     const float unit = score_unit(params);
     float largest = minus_infinity(), total = 0, sum[COMBINE_WIDTH] = {};
     UNROLL_BY_4 for (i32 part = 0; within(part, params.split); ++part) {
-        const Vec<8> both = load_global<8>(workspace_totals(params, part, line), inside);
+        const Vec<8> both = load_finished<8>(workspace_totals(params, part, line), inside);
         const float before = largest;
         largest = maximum_(largest, both.get<float>(0));
         const float base = largest == minus_infinity() ? 0.0f : largest; // as in WarpMath::weigh

@@ -21,6 +21,7 @@
 #ifndef STREAM
 #define STREAM 0
 #endif
+#include "dependent.cuh"
 #include "gate.cuh"
 #include "packed.cuh"
 #include "ragged.cuh"
@@ -144,7 +145,7 @@ template <int WIDTH>
 DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool inside) {
     constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(ACC_TYPE)), EACH = BYTES / (int)sizeof(ACC_TYPE);
     UNROLL for (int v = 0; v < WIDTH / EACH; ++v) {
-        const Vec<BYTES> packed = load_global<BYTES>(from + v * EACH, inside);
+        const Vec<BYTES> packed = load_finished<BYTES>(from + v * EACH, inside);
         UNROLL for (int i = 0; i < EACH; ++i) sum[v * EACH + i] = sum[v * EACH + i] + packed.template get<ACC_TYPE>(i);
     }
 }
@@ -169,6 +170,7 @@ struct OnePlace {
 // Second launch of split-K: adds the parts in order (the same bits on every run), then the epilogue.
 // Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
+    grid_dependency_wait();
     const i64 groups = ((i64)params.n + REDUCE_WIDTH - 1) / REDUCE_WIDTH;
     const i64 group = (i64)block_index() * REDUCE_THREADS + thread_index();
     const i64 line = group / groups; // batch entry * m + row

@@ -33,7 +33,6 @@
 
 #define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"
-#include "dependent.cuh"
 #include "operand_copies.cuh"
 
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");

@@ -29,7 +29,6 @@
 #define B_LAYOUT 0
 #define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"
-#include "dependent.cuh"
 #include "operand_copies.cuh"
 
 struct InParts {

@@ -121,6 +121,8 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare
 }
 
 DEVICE void compute_tiles(const Params &params) {
+    if constexpr (SPLIT)
+        launch_dependents();
     each_tile(params, [&](const Tile &tile, const TileShare &share) {
         compute_tile(params, tile, share);
         if constexpr (STREAM)
@@ -130,6 +132,9 @@ DEVICE void compute_tiles(const Params &params) {
 
 #if !PACKED
 KERNEL(contraction_mma, Params, THREADS, MIN_BLOCKS) {
+#if MATERIALISED
+    grid_dependency_wait();
+#endif
     compute_tiles(params);
 }
 #endif

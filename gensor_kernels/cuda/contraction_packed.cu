@@ -28,7 +28,6 @@
 #endif
 
 #include "contraction_mma.cu"
-#include "dependent.cuh"
 
 static_assert((A_WINDOW == WINDOW_NONE) != (B_WINDOW == WINDOW_NONE), "One operand is an image.");
 static_assert(A_LAYOUT == 0 && B_LAYOUT == 0 && A_UNIT && B_UNIT, "Packed operands are K-contiguous.");

@@ -22,7 +22,6 @@
 #define BEHIND_ANOTHER // launch, for which the main one waits
 
 #include "contraction_wgmma.cu"
-#include "dependent.cuh"
 #include "packed_operands.cuh"
 
 static_assert(PACKED == WINDOW_CHANNELS_FIRST && B_WINDOW != WINDOW_NONE, "Columns are pixels of packed images.");

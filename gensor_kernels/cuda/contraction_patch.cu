@@ -205,6 +205,8 @@ DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTi
 }
 
 KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
     const Patch patch(params);
     each_tile(
         params,

@@ -78,6 +78,7 @@ DEVICE void multiply_phase(const Params &params, const Tile &tile, TapWalk taps,
 }
 
 KERNEL(contraction_phased, Params, THREADS, MIN_BLOCKS) {
+    launch_dependents();
     tile_of_phase(params, [&](const Params &own, const Tile &tile) {
         const ThreadPlace place = thread_place();
         Sum sums[MATRICES][THREAD_M * THREAD_N] = {};

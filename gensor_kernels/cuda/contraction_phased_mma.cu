@@ -99,5 +99,6 @@ DEVICE void compute_phase(const Params &params, const Params &own, const Tile &t
 }
 
 KERNEL(contraction_phased_mma, Params, THREADS, MIN_BLOCKS) {
+    launch_dependents();
     tile_of_phase(params, [&](const Params &own, const Tile &tile) { compute_phase(params, own, tile); });
 }

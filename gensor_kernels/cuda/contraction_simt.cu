@@ -154,6 +154,11 @@ DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare
 }
 
 KERNEL(contraction_simt, Params, THREADS, MIN_BLOCKS) {
+#if MATERIALISED
+    grid_dependency_wait();
+#endif
+    if constexpr (SPLIT)
+        launch_dependents();
     each_tile(params, [&](const Tile &tile, const TileShare &share) {
         compute_tile(params, tile, share);
         if constexpr (STREAM)

@@ -189,6 +189,8 @@ static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES
               "The sums do not fit the registers.");
 
 DEVICE void compute_tiles(const MappedParams &params) {
+    if constexpr (SPLIT)
+        launch_dependents();
     if (thread_index() == 0)
         make_ring();
     if constexpr (CLUSTER)

@@ -121,6 +121,8 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const Spot &sp
 }
 
 KERNEL(gemv, Params, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, STEP);
     const Spot spot = find_spot(params, tile);
     ACC_TYPE sums[COUNT] = {};

@@ -92,6 +92,7 @@ struct PartsOfRow {
 
 // Second launch. Grid: ceil(batch * m / 8) blocks of 256 threads, no shared memory.
 KERNEL(contraction_normalise, Params, REDUCE_THREADS, 0) {
+    grid_dependency_wait();
     const i64 line = (i64)block_index() * (REDUCE_THREADS / 32) + thread_index() / 32;
     if (!within(line, (i64)params.batch * params.m))
         return;

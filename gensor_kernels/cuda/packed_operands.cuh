@@ -153,6 +153,7 @@ DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block
 // ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group, though its
 // filters may stay where they are: whether they do is the kernel's class's to say, not the call's. No shared memory.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
+    launch_dependents();
     const Packed packed(params);
     if (packed.channels == 0) {
         cover("no_channels");

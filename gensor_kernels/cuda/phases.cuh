@@ -176,6 +176,7 @@ DEVICE void tile_of_phase(const Params &params, const Compute &compute) {
 // The last launch: adds the parts of every output's sum in order (the same bits on every run), then the epilogue.
 // Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads.
 KERNEL(contraction_interleave, Params, REDUCE_THREADS, 0) {
+    grid_dependency_wait();
     const Phases phases(params);
     const i64 groups = ((i64)params.n + REDUCE_WIDTH - 1) / REDUCE_WIDTH;
     const i64 group = (i64)block_index() * REDUCE_THREADS + thread_index();

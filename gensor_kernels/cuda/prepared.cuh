@@ -39,6 +39,7 @@ DEVICE FirstOperand first_operand(const Params &params, const Tile &tile) {
 
 // The launch in front. Grid: ceil(batch * lines * ceil(run / PREPARE_WIDTH) / 256) blocks of 256 threads.
 KERNEL(contraction_prepare, Params, PREPARE_THREADS, 0) {
+    launch_dependents();
     const i32 lines = A_LAYOUT ? params.k : params.m, run = A_LAYOUT ? params.m : params.k;
     const i64 groups = ((i64)run + PREPARE_WIDTH - 1) / PREPARE_WIDTH;
     const i64 group = (i64)block_index() * PREPARE_THREADS + thread_index();

@@ -124,6 +124,8 @@ DEVICE void second_pass(const Params &params, const Spot &spot, Chunk &chunk, To
 }
 
 KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
+    if constexpr (SPLIT)
+        launch_dependents();
     const Spot spot = find_spot(params);
     Chunk chunk;
     if constexpr (OPERATION == COPY) {
@@ -149,6 +151,7 @@ KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
 #if SPLIT
 // Second launch of a split: joins the parts in order, then as many blocks as before for a map, else one per tile.
 KERNEL(rows_reduce, Params, THREADS, 0) {
+    grid_dependency_wait();
     const Spot spot = find_spot(params);
     State<FIRST_FOLD> states[WIDTH];
     UNROLL for (int c = 0; c < WIDTH; ++c) states[c] = neutral<FIRST_FOLD>();

@@ -1,5 +1,6 @@
 // States across the threads of a row, and across the blocks of a split.
 #pragma once
+#include "dependent.cuh"
 #include "rows_absorb.cuh"
 
 // The state of the lane `mask` away. The lower lane's comes first on both sides, so that all lanes agree to the bit.
@@ -114,7 +115,7 @@ DEVICE void load_parts(const Params &params, const Spot &spot, State<FOLD> (&sta
         UNROLL for (int c = 0; c < WIDTH; ++c) {
             State<FOLD> state;
             UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) state.word[w] =
-                load_global<WORD>(part_state<FOLD>(params, spot, part, w, c), spot.inside).template get<ACC_TYPE>(0);
+                load_finished<WORD>(part_state<FOLD>(params, spot, part, w, c), spot.inside).template get<ACC_TYPE>(0);
             states[c] = join(states[c], state);
         }
     }

@@ -6,7 +6,6 @@
 // [pitch], those of B's columns behind those of A's rows, with zeros behind k up to whole vectors; then come all e.
 #pragma once
 #include "contraction.cuh"
-#include "dependent.cuh"
 
 constexpr int SLICES = 9, WRITTEN_SLICES = SLICES + 1; // leading bits are the last
 constexpr int SLICE_BITS = 7, FRACTION_BITS = 62, LEADING_SHIFT = FRACTION_BITS - SLICE_BITS;

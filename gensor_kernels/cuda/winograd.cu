@@ -145,6 +145,8 @@ KERNEL(winograd, Params, THREADS, MIN_BLOCKS) {
 #if PREPARED
     grid_dependency_wait();
 #endif
+    if constexpr (SPLIT)
+        launch_dependents();
     const Positions positions(params);
     const Tile tile = tile_of(params, positions);
     const ThreadPlace place = thread_place();

@@ -2,7 +2,6 @@
 // transformed, into a shared tile [component][channel][ROW].
 #pragma once
 #include "contraction.cuh"
-#include "dependent.cuh"
 
 constexpr int COMPONENTS = 16;
 constexpr int LANES_M = BLOCK_M / THREAD_M, LANES_N = BLOCK_N / THREAD_N, LANES = LANES_M * LANES_N;

@@ -77,7 +77,7 @@ def launches(program: Program, workload: Workload) -> tuple[Launch, ...]:
     if split > 1:
         width = p["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
         groups = e.batch * e.m * -(-e.n // width)
-        found.append(Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0))
+        found.append(Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0, dependent=True))
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.epilogue import OPERATIONS
@@ -99,10 +100,12 @@ def class_launches(
     if e.rows:
         down = ragged_tiles(e.rows, e.batch, program["block_m"])
         return (Launch(entry, down * -(-e.n // program["block_n"]), threads, shared_bytes),)
+    front = inlining.launches(program, e)
     main = stream_k.launch(Launch(entry, e.batch * split * tiles, threads, shared_bytes), program)
-    launches = [*inlining.launches(program, e), main]
+    launches = [*front, replace(main, dependent=bool(front))]
     if e.norm and in_workspace(program, e):
-        launches.append(Launch("contraction_normalise", -(-e.batch * e.m // NORM_ROWS), REDUCE_THREADS, 0))
+        rows = e.batch * e.m
+        launches.append(Launch("contraction_normalise", -(-rows // NORM_ROWS), REDUCE_THREADS, 0, dependent=True))
     elif split > 1:
         launches.append(reduce_launch(e, program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1))
     return tuple(launches)
@@ -111,7 +114,7 @@ def class_launches(
 def reduce_launch(e: Extents, width: int) -> Launch:
     """The second launch of split-K, of ``width`` columns per thread."""
     groups = e.batch * e.m * -(-e.n // width)
-    return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0)
+    return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0, dependent=True)
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:

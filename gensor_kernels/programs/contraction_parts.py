@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
+from ..machine.roofline import DRAM_EFFICIENCY
 from .extents import Extents
 from .family import Part, Values
+from .front import fixed_us
 
 
 def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
@@ -79,5 +80,5 @@ def reduction(
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     spilled = np.clip(partial / (arch.l2_mb * 2**20) - 0.5, 0, 1)
     moved = passes * partial * (spilled / dram + (1 - spilled) / l2) + plain / dram
-    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
-    return np.where(through, partial * spilled, plain), np.where(through, moved + fixed, 0)
+    after = moved + fixed_us(arch)
+    return np.where(through, partial * spilled, plain), np.where(through, after, 0)

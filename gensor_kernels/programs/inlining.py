@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US
+from ..machine.roofline import DRAM_EFFICIENCY
 from ..operators.dtypes import facts
 from ..operators.epilogue import OPERATIONS
 from ..operators.lowered import Prologue
 from .extents import Extents, extents
 from .family import Columns, Coordinate, Launch, Part, Values, macro_token
+from .front import fixed_us
 from .program import Program
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def microseconds(e: Extents, arch: Arch) -> float:
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     spilled = float(np.clip(moved / (arch.l2_mb * 2**20) - 0.5, 0, 1))
-    fixed = RAMP_US + arch.dram_latency * 2e-3 / arch.clock_ghz
-    return moved / dram + moved * (spilled / dram + (1 - spilled) / l2) + fixed
+    return moved / dram + moved * (spilled / dram + (1 - spilled) / l2) + fixed_us(arch)
 
 
 # ---- one Program

@@ -119,7 +119,7 @@ def cost(copies: Sequence[Copy], workload: Workload, arch: Arch) -> tuple[float,
     e = extents(workload)
     written = float(sum(copy.bytes(e) for copy in copies))
     issue = sum(each.warp_issue(e) for each in copies)
-    return cost_of_front(sum(each.dram_bytes(e) for each in copies), written, issue, arch, dependent=True)
+    return cost_of_front(sum(each.dram_bytes(e) for each in copies), written, issue, arch)
 
 
 def branches(copies: Sequence[Copy]) -> frozenset[str]:

@@ -118,4 +118,4 @@ def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float
     read = p.fetched + lines * p.source
     access = min(max(p.line, p.size), WIDE)
     issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
-    return cost_of_front(read, written, issue, arch, dependent=True)
+    return cost_of_front(read, written, issue, arch)

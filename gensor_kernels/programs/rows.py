@@ -168,7 +168,7 @@ class RowsFamily(Family):
         memory = int(shared_bytes(c, e, s)[0])
         found = [Launch(self.name, tiles * parts, threads, memory)]
         if program["split_k"] > 1:
-            found.append(Launch("rows_reduce", tiles * (parts if e.maps else 1), threads, memory))
+            found.append(Launch("rows_reduce", tiles * (parts if e.maps else 1), threads, memory, dependent=True))
         return tuple(found)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..machine.arch import Arch
-from ..machine.roofline import DRAM_EFFICIENCY, RAMP_US, Terms, residency
+from ..machine.roofline import DRAM_EFFICIENCY, Terms, residency
 from .family import Columns, Facts
+from .front import ramp_us
 from .rows_view import COPY, TWO_FORMS, View
 from .traffic import BLOCK_START, L2_USABLE
 
@@ -155,7 +156,7 @@ def _after(c: Columns, e: View, s: Shape, arch: Arch) -> np.ndarray:
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
     again = np.where(whole < arch.l2_mb * 2**20 * L2_USABLE, whole / l2, whole / dram) if e.maps else 0.0
     moved = states / l2 + again + (e.outputs * e.bytes_c + e.extra) / dram
-    fixed = RAMP_US + (arch.dram_latency + BLOCK_START) * 1e-3 / arch.clock_ghz
+    fixed = ramp_us(arch) + (arch.dram_latency + BLOCK_START) * 1e-3 / arch.clock_ghz
     return np.where((c["split_k"] > 1) & (e.form != COPY), moved + fixed + serial, 0.0)
 
 

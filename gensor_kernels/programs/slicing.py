@@ -72,4 +72,4 @@ def microseconds(workload: Workload, arch: Arch) -> float:
     clocks = arch.sms * arch.clock_ghz * 1e3
     issue = elements / 32 * SLICE_ISSUE / (SUBCORES * clocks)
     doubles = float(z["batch"]) * z["m"] * z["n"] * DOUBLES_PER_OUTPUT / (arch.rate("fma_f64") * clocks)
-    return float(np.maximum(moved, issue)) + doubles + fixed_us(arch, dependent=True)
+    return float(np.maximum(moved, issue)) + doubles + fixed_us(arch)

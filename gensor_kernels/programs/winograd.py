@@ -18,7 +18,7 @@ from . import winograd_parts
 from . import winograd_shape as shapes
 from .cases import Case
 from .contraction import RASTERS, SPLITS, common_legal
-from .contraction_kernel import REDUCE_THREADS, epilogue_codes, workspace_bytes
+from .contraction_kernel import epilogue_codes, reduce_launch, workspace_bytes
 from .extents import extents
 from .family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
 from .params import Tiling
@@ -175,8 +175,7 @@ class Winograd(Family):
             items = call.e.k * int(shapes.prepared_filters(dict(program.values), call))
             launches.insert(0, Launch("winograd_filters", -(-items // PREPARE_THREADS), PREPARE_THREADS, 0))
         if split > 1:
-            groups = e.batch * e.m * -(-e.n // (program["vector_c"] // e.bytes_c))
-            launches.append(Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0))
+            launches.append(reduce_launch(e, program["vector_c"] // e.bytes_c))
         return tuple(launches)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

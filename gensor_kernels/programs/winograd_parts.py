@@ -86,7 +86,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def preparing(v: Values) -> dict[str, np.ndarray]:
         """Microseconds of the first launch: it reads 9 words of a filter's channel and writes 16."""
         moved = float(call.filters) * e.k * (9 + COMPONENTS) * WORD
-        fixed = fixed_us(arch, dependent=True)
+        fixed = fixed_us(arch)
         return {"first": v["prepared"] * (moved / (arch.dram_gb_s * DRAM_EFFICIENCY * 1e3) + fixed)}
 
     def bounds(v: Values) -> dict[str, np.ndarray]:

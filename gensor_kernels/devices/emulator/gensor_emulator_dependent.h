@@ -6,3 +6,7 @@ DEVICE void grid_dependency_wait() {
     emulator::grid_dependency_wait();
 }
 DEVICE void launch_dependents() {} // launches run one after the other
+template <int BYTES, class T>
+DEVICE Vec<BYTES> load_finished(gptr<T> p, bool predicate, CALLER) {
+    return load_global<BYTES>(p, predicate, file, line);
+}
