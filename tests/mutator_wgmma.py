@@ -82,9 +82,10 @@ def packed_wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int
 
 def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """float32 in parts: along the lines of both operands and across, several elements at a time and one, a split,
-    pairs of blocks that share either operand, blocks that walk tiles."""
+    pairs of blocks that share either operand, blocks that walk tiles; the same of pixels."""
     odd = matmul(77, 93, 1005, batch=2, dtype="float32")
     even = matmul(80, 96, 1000, dtype="float32", trans_b=True)
+    image = {"n": 2, "h": 8, "w": 7, "c": 116, "k_out": 20, "r": 3, "s": 3, "dtype": "float32"}
     plain = {"stages": 2, "group": "floats_wgmma"}
     return [
         _made("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),
@@ -92,6 +93,16 @@ def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("parts of pairs", odd, **plain, block_n=16, cluster=1, epilogue_staged=0, vector_c=4),
         _made("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
         _made("parts, split, pairs of columns", even, **plain, block_n=16, split_k=2, epilogue_staged=0),
+        _made("parts of pixels, split", convolution(**image), **plain, block_n=16, split_k=2, cluster=1),
+        _made(
+            "parts of pixels, filters last",
+            convolution(**image, weights="rsck"),
+            **plain,
+            block_m=128,
+            block_n=16,
+            consumers=2,
+            vector_c=4,
+        ),
     ]
 
 

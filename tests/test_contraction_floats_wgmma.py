@@ -118,9 +118,9 @@ FAULTS = {
     "parts too near": ("divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
     "a part twice": ("OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}", "OF_A[SMALL_PRODUCTS] = {2, 0, 1, 0, 0}"),
     "sums not lowered": (" * LOWER;", ";"),
-    "not formed again": ("sum_again(params, tile, row, sums);\n    } else", "} else"),
+    "formed again a row further": ("(thread_index() >> 2 & 7), sums);", "(thread_index() >> 2 & 7) + 1, sums);"),
     "low parts of rounded numbers": ("rest[i] = rest[i] - bit_cast<float>(pair << 16);", ";"),
-    "no wait for the parts": ("grid_dependency_wait();", ""),
+    "no wait for the parts": ("    grid_dependency_wait();\n    compute_tiles", "    compute_tiles"),
 }
 
 

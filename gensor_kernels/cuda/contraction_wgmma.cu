@@ -161,9 +161,9 @@ static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == W
 static_assert(!GATE || (COLUMNS % (B_LAYOUT ? 64 : 16) == 0 && !SPLIT && !STREAM && CLUSTER != 1 &&
                         A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "A gated product has whole boxes of both matrices, which no pair of blocks shares, and all of k.");
-static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> &&
-                             TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE &&
-                             A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
+static_assert(PARTS == 1 ||
+                  (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> && TileA::K_CONTIGUOUS &&
+                   TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE && B_WINDOW == WINDOW_NONE),
               "Parts of floats are bfloat16, a box of each to a step.");
 static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
                                A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),

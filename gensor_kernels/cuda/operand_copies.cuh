@@ -1,7 +1,8 @@
 // Copies of operands that a launch in front of the product writes into the workspace, behind the partial sums of a
 // split: A, then B, [batch entry][line][element], lines of whole accesses of 16 bytes, along k where A_LAYOUT
 // (B_LAYOUT) is 0. With PARTS 3 a line is that of every part, one behind the other, each of whole steps of the product.
-// Batch axes that are broadcast have one entry.
+// Batch axes that are broadcast have one entry. Of a convolution a line is what a pixel has, or a filter under
+// one tap (divided_image.cuh).
 #pragma once
 #include "wgmma_ring.cuh"
 
@@ -14,6 +15,10 @@ struct Lines {
     i64 step, across;
     i32 length, count;
 
+    // Where a line begins, and whether it lies in the operand.
+    MEMBER i64 begin(u32 line) const { return line * across; }
+    MEMBER bool exists(u32) const { return true; }
+
     MEMBER i64 padded() const { return ((i64)length + WHOLE - 1) / WHOLE * WHOLE; }
     MEMBER i64 pitch() const { return padded() * PARTS; }
     MEMBER u32 chunks() const { return (u32)(padded() / CHUNK); }
@@ -24,6 +29,9 @@ struct Lines {
     MEMBER i64 elements() const { return pitch() * count; }
 };
 
+#if A_WINDOW
+#include "divided_image.cuh"
+#else
 DEVICE Lines lines_of_a(const Params &params) {
     return A_LAYOUT ? Lines{params.a_m, params.a_k, params.m, params.k}
                     : Lines{params.a_k, params.a_m, params.k, params.m};
@@ -32,6 +40,7 @@ DEVICE Lines lines_of_b(const Params &params) {
     return B_LAYOUT ? Lines{params.b_n, params.b_k, params.n, params.k}
                     : Lines{params.b_k, params.b_n, params.k, params.n};
 }
+#endif
 
 // Where the copies begin.
 DEVICE gptr<u8> copies(const Params &params) {
@@ -40,17 +49,18 @@ DEVICE gptr<u8> copies(const Params &params) {
 }
 
 // One chunk of a line. Neighbouring threads take what lies side by side in the source.
-template <class Writer, int PIECE, bool TURNED, class T, class To>
-DEVICE void copy_chunk(const Lines &lines, gptr<T> from, gptr<To> to, u32 item) {
+template <class Writer, int PIECE, bool TURNED, class Source, class T, class To>
+DEVICE void copy_chunk(const Source &lines, gptr<T> from, gptr<To> to, u32 item) {
     constexpr i32 EACH = PIECE / (i32)sizeof(T);
     const u32 inner = TURNED ? (u32)lines.count : lines.chunks();
     const u32 line = TURNED ? item % inner : item / inner, chunk = TURNED ? item / inner : item % inner;
     const bool mine = within(item, lines.chunks() * (u32)lines.count);
     const i32 first = (i32)chunk * CHUNK;
-    const gptr<T> source = from + (line * lines.across + first * (TURNED ? lines.step : 1));
+    const gptr<T> source = from + (lines.begin(line) + first * (TURNED ? lines.step : 1));
+    const bool exists = mine && lines.exists(line);
     T elements[CHUNK];
     UNROLL for (i32 i = 0; i < CHUNK; i += EACH) {
-        const bool inside = mine && within(first + i, lines.length);
+        const bool inside = exists && within(first + i, lines.length);
         const Vec<PIECE> piece = load_global<PIECE>(source + i * (TURNED ? lines.step : 1), inside);
         UNROLL for (i32 j = 0; j < EACH; ++j) elements[i + j] = piece.template get<T>(j);
     }
@@ -58,8 +68,8 @@ DEVICE void copy_chunk(const Lines &lines, gptr<T> from, gptr<To> to, u32 item) 
 }
 
 // A block's share of an operand. Entries that repeat another one, along an axis of stride 0, are not copied again.
-template <class Writer, int PIECE, bool TURNED, class T, class To>
-DEVICE void copy_block(const Params &params, const Lines &lines, gptr<T> from, gptr<To> to, const i64 (&stride)[3],
+template <class Writer, int PIECE, bool TURNED, class Source, class T, class To>
+DEVICE void copy_block(const Params &params, const Source &lines, gptr<T> from, gptr<To> to, const i64 (&stride)[3],
                        u32 block) {
     const Batch batch = split_batch(params, (i32)(block / lines.blocks()));
     i64 number = 0;
@@ -88,7 +98,7 @@ DEVICE void copy_operands(const Params &params) {
     [[maybe_unused]] u32 block = (u32)block_index();
     [[maybe_unused]] gptr<u8> to = copies(params);
 #if A_PIECE
-    const Lines a = lines_of_a(params);
+    const auto a = lines_of_a(params);
     const u32 of_a = (u32)params.batch * a.blocks();
     if (within(block, of_a)) {
         cover("copied_a");

@@ -18,6 +18,27 @@ DEVICE i32 at_least_none(i32 count) {
 #if A_WINDOW || B_WINDOW
 constexpr bool PIXELS_ARE_ROWS = A_WINDOW != WINDOW_NONE;
 
+#if PARTS > 1
+// The window of an image as it is copied: along an axis with one tap, what outputs read (divided_image.cuh).
+DEVICE Window copied_window(const Params &params) {
+    Window window = params.window;
+    const bool thin[2] = {params.k == window.ks[0] * window.ks[1], window.ks[0] == 1};
+    if (thin[0])
+        cover("one_row");
+    if (thin[1])
+        cover("one_column");
+    UNROLL for (int i = 0; i < 2; ++i) {
+        if (thin[i])
+            window.extent[i] = window.rows[i], window.step[i] = 1, window.pad[i] = 0;
+    }
+    return window;
+}
+#else
+DEVICE decltype(auto) copied_window(const Params &params) {
+    return window_of(params);
+}
+#endif
+
 template <bool OF_A>
 struct Roles {
     using Image = TileA;
@@ -48,15 +69,16 @@ DEVICE Steps steps_of(const Params &params, const Tile &tile) {
 
 struct Requests {
     const MappedParams &params;
-    decltype(window_of(params)) window; // in Params, or made from what is there
-    i32 pixel[4];                       // channel; column, row and image of the first pixel under the first tap
-    i32 moved[2];                       // columns and rows from there to the tap of this step
-    i32 filters[5];                     // in the order of their map's axes: channel and filter, tap, group
-    i32 column;                         // of the tap
+    decltype(copied_window(params)) window; // in Params, or made from what is there
+    i32 pixel[4];                           // channel; column, row and image of the first pixel under the first tap
+    i32 moved[2];                           // columns and rows from there to the tap of this step
+    i32 filters[5];                         // in the order of their map's axes: channel and filter, tap, group
+    i32 column;                             // of the tap
 
     static constexpr int CHANNEL = FilterTile::K_CONTIGUOUS ? 0 : 1;
 
-    MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first) : params(given), window(window_of(given)) {
+    MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first)
+        : params(given), window(copied_window(given)) {
         const i32 tap = first / steps_per_tap(window), channel = first % steps_per_tap(window) * BLOCK_K;
         const i32 pixels = PIXELS_ARE_ROWS ? tile.row : tile.column, own = PIXELS_ARE_ROWS ? tile.column : tile.row;
         const Digits at = Digits::of(pixels + ImageTile::fetched(), window.rows);
@@ -73,6 +95,8 @@ struct Requests {
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
         if (pixel[0] + BLOCK_K > window.ks[1])
             cover("partial_tap");
+        // The parts of a pixel, or of a filter's tap, lie one behind the other, each padded to whole steps.
+        const i32 apart = PARTS > 1 ? steps_per_tap(window) * BLOCK_K : UNIT;
         const TensorMap &image_map = PIXELS_ARE_ROWS ? params.a_map : params.b_map;
         const TensorMap &filter_map = PIXELS_ARE_ROWS ? params.b_map : params.a_map;
         UNROLL for (int box = 0; box < ImageTile::BOXES; ++box) {
@@ -81,9 +105,10 @@ struct Requests {
                 copy_pixels(to, image_map, pixel, moved, full, ALL_PEERS);
             else
                 copy_pixels(to, image_map, pixel, moved, full);
-            pixel[0] += UNIT;
+            pixel[0] += apart;
         }
-        FilterTile::request(slot + FILTERS_AT, filter_map, filters, full);
+        pixel[0] += BLOCK_K - ImageTile::BOXES * apart;
+        FilterTile::request(slot + FILTERS_AT, filter_map, filters, full, apart);
         if (!within(pixel[0], window.ks[1]))
             next_tap();
     }

@@ -4,6 +4,9 @@
 // STREAM it walks shares of tiles.
 #pragma once
 #include "wgmma_requests.cuh"
+#if PARTS > 1
+#include "wgmma_settle.cuh"
+#endif
 #include "wgmma_store.cuh"
 #include "wgmma_stream.cuh"
 

@@ -30,12 +30,17 @@ def packed(workload: Workload) -> Workload:
     """
     z, size = workload.size, facts(workload.dtype["x"]).itemsize
     channels = padded_channels(z["c"] // z["groups"], size)
-    sizes = {"c": channels * z["groups"]}
+    width = min(channels * size, WIDE) if channels else WIDE
+    return _arranged(workload, width).with_sizes(c=channels * z["groups"], **thin_sizes(workload))
+
+
+def thin_sizes(workload: Workload) -> dict[str, int]:
+    """Sizes of the image that has, along an axis with one tap, the rows (columns) that outputs read, and no others."""
+    z, sizes = workload.size, dict[str, int]()
     for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
         if z[taps] == 1 and "output_padding_h" not in z:
             sizes |= {side: output_size(z, side, False), f"stride_{side}": 1, **{f"pad_{end}": 0 for end in ends}}
-    width = min(channels * size, WIDE) if channels else WIDE
-    return _arranged(workload, width).with_sizes(**sizes)
+    return sizes
 
 
 def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
@@ -43,20 +48,18 @@ def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
     their padding): ``window_of`` in cuda/packed.cuh."""
     taps = window.ks[0] * window.ks[1]
     channels = padded_channels(k // taps, size)
-    thin = (taps == window.ks[1], window.ks[1] == 1)
-    ends = zip(thin, window.rows, window.extent, window.step, window.pad, strict=True)
-    (height, down, top), (width, across, left) = (
-        (rows, 1, 0) if one else (extent, step, pad) for one, rows, extent, step, pad in ends
-    )
-    changed = replace(
-        window,
-        row_strides=(height * width * channels, width * channels, channels),
-        ks=(window.ks[1], max(channels, 1)),
-        extent=(height, width),
-        step=(down, across),
-        pad=(top, left),
-    )
-    return changed, taps, channels
+    changed = thin_window(window, (taps // window.ks[1], window.ks[1]))
+    (height, width), own = changed.extent, (window.ks[1], max(channels, 1))
+    strides = (height * width * channels, width * channels, channels)
+    return replace(changed, row_strides=strides, ks=own), taps, channels
+
+
+def thin_window(window: Window, taps: tuple[int, int]) -> Window:
+    """The window of the image of `thin_sizes`, under filters of so many rows and columns."""
+    ends = zip(taps, window.rows, window.extent, window.step, window.pad, strict=True)
+    found = [(rows, 1, 0) if one == 1 else (extent, step, pad) for one, rows, extent, step, pad in ends]
+    extent, step, pad = zip(*found, strict=True)
+    return replace(window, extent=extent, step=step, pad=pad)
 
 
 def filters_aligned(workload: Workload) -> bool:

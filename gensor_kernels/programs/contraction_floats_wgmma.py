@@ -18,6 +18,7 @@ from .contraction_wgmma import ContractionWgmma
 from .dividing import divided
 from .extents import extents, is_product
 from .family import Launch
+from .packed_cases import THIN, one_tap
 from .program import Program
 from .rewritten import OfRewritten
 
@@ -42,9 +43,10 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     ragged = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Long products of float32 matrices, where a caller does not allow coarser ones."""
-        if not is_product(workload) or extents(workload).window:
-            return f"{workload.operator} is no product of matrices"
+        """Long products of float32 matrices, and convolutions with channels last, where a caller does not allow coarser
+        ones."""
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if {e.dtype["a"], e.dtype["b"]} != {"float32"} or workload.math != "ieee":
             return f"no product of float32 parts stands for {e.dtype['a']} and {e.dtype['b']} with {workload.math}"
@@ -89,10 +91,13 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     # ---- verification
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Those of every contraction, and sums that have to be formed again."""
-        return mma_floats.with_lost_sums(super().cases(program, workload, epilogue))
+        """Those of every contraction, of convolutions also with one tap along an axis, and sums that have to be formed
+        again."""
+        cases = super().cases(program, workload, epilogue)
+        return mma_floats.with_lost_sums([*cases, *(one_tap(cases) if extents(workload).window else ())])
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Those of contraction_wgmma, of the first launch, and of sums that are not finite."""
         own = operand_copies.branches(dividing.copies(workload)) | {mma_floats.AGAIN}
+        own |= THIN if extents(workload).window else set()
         return super().branches(program, workload) | own

@@ -1,4 +1,8 @@
-"""What contraction_floats_wgmma makes of float32 operands: three bfloat16 parts of each (cuda/wgmma_floats.cuh)."""
+"""What contraction_floats_wgmma makes of float32 operands: three bfloat16 parts of each (cuda/wgmma_floats.cuh).
+
+Matrices are divided along k.  Of a convolution with channels last, the pixels that outputs read are, and what filters
+have of one tap.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..operators.conv_packed import thin_sizes
 from ..operators.storage import PARTS
-from .extents import extents
+from .extents import Extents, extents
 from .operand_copies import CHUNK, Copy
 from .tensor_maps import ROW_BYTES
 from .wgmma_parts import KINDS
@@ -17,28 +22,41 @@ if TYPE_CHECKING:
 
 #: Instructions of a thread per chunk of all parts beside its loads: of the SASS.
 ITEM_ISSUE = 125.0
+#: And where a line is a pixel, or what filters have of a tap.
+WINDOW_ISSUE = 55.0
+#: How the parts of operands lie: those of a product, and of a convolution.
+LAYOUTS = {"a": "k", "b": "k", "x": "nhwc", "w": "krsc"}
 
 
 @lru_cache(maxsize=4096)
 def copies(workload: Workload) -> tuple[Copy, ...]:
     """Both operands, along k."""
     e, kind = extents(workload), KINDS[PARTS]
-    read = e.bytes_a
+    read, shapes, issue = e.bytes_a, _shapes(workload, e), ITEM_ISSUE + WINDOW_ISSUE * bool(e.window)
     return tuple(
         Copy(
             *(operand, "k", e.align[operand] if e.unit[operand] == "k" else read, e.unit[operand] != "k", kind.element),
-            *(ITEM_ISSUE, read, kind.parts, ROW_BYTES),
+            *(issue, read, kind.parts, ROW_BYTES, shapes.get(operand)),
         )
         for operand in "ab"
     )
 
 
+def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
+    """(elements of a line, lines) of a convolution's image and filters."""
+    if not e.window:
+        return {}
+    z = divided(workload).size
+    channels, pixels, filters = max(1, z["c"]), max(1, z["n"]) * z["h"] * z["w"], max(1, z["k_out"])
+    return {"a": (channels, pixels), "b": (channels, z["r"] * z["s"] * filters)}
+
+
 @lru_cache(maxsize=4096)
 def divided(workload: Workload) -> Workload:
-    """The product of the parts."""
+    """The product of the parts; of a convolution, that of the pixels which outputs read."""
     return replace(
-        workload,
-        dtypes=tuple((name, PARTS if name in ("a", "b") else dtype) for name, dtype in workload.dtypes),
-        layout=tuple((name, "k" if name in ("a", "b") else layout) for name, layout in workload.layout),
-        alignment=tuple((name, CHUNK if name in ("a", "b") else given) for name, given in workload.alignment),
+        workload.with_sizes(**thin_sizes(workload)) if extents(workload).window else workload,
+        dtypes=tuple((name, PARTS if name in LAYOUTS else dtype) for name, dtype in workload.dtypes),
+        layout=tuple((name, LAYOUTS.get(name, layout)) for name, layout in workload.layout),
+        alignment=tuple((name, CHUNK if name in LAYOUTS else given) for name, given in workload.alignment),
     )

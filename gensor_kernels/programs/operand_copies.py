@@ -31,7 +31,7 @@ class Copy(NamedTuple):
     """An operand that is copied: into lines along ``unit``, by loads of ``piece`` bytes; ``turned``: neighbours in a
     line are none in the operand. ``element`` are the bytes of an element, ``issue`` the instructions of a thread for a
     chunk beside its loads. ``parts``: so many of ``element`` bytes are written of an element of ``read`` bytes, each in
-    lines of whole ``whole`` bytes.
+    lines of whole ``whole`` bytes.  ``shape``: of a convolution, elements of a line and lines.
     """
 
     operand: str
@@ -43,9 +43,12 @@ class Copy(NamedTuple):
     read: int = 0
     parts: int = 1
     whole: int = CHUNK
+    shape: tuple[int, int] | None = None
 
     def lines(self, e: Extents) -> tuple[int, int]:
         """(elements of a line, lines of a batch entry)."""
+        if self.shape:
+            return self.shape
         sizes = {"m": e.m, "n": e.n, "k": e.k}
         return sizes[self.unit], sizes[ACROSS[self.operand][self.unit]]
 

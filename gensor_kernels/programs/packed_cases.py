@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: the small case of which others are made
 SMALL = "batch"
+#: coverage names of filters with one tap along an axis
+THIN = frozenset({"one_row", "one_column"})
 
 
 def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
@@ -30,16 +32,21 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
         few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
     if not _transposed(workload):
-        for axes in ("h", "hw"):
-            made.append(replace(small, name=f"one tap along {axes}", workload=thin(small.workload, axes)))
+        made += one_tap(made)
     if filters_aligned(workload):
         made.append(replace(small, name="filters stay", workload=_one_tap(small.workload)))
     return made
 
 
+def one_tap(cases: Sequence[Case]) -> list[Case]:
+    """The small one of the cases by one tap along an axis, and along both."""
+    small = next(case for case in cases if case.name == SMALL)
+    return [replace(small, name=f"one tap along {axes}", workload=thin(small.workload, axes)) for axes in ("h", "hw")]
+
+
 def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
     """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
-    thin = () if _transposed(workload) else ("one_row", "one_column")
+    thin = () if _transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
     return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import mul
 
 from ..errors import BuildError
-from ..operators.conv_packed import packed_window
+from ..operators.conv_packed import packed_window, thin_window
 from ..operators.geometry import BATCH_AXES, Geometry, Strides, Window
 from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
 
@@ -50,8 +50,9 @@ class TensorMap:
     Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
     whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
     put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many ``parts``
-    of the operand, each of whole ROW_BYTES; the operands of a convolution with channels first are packed there
-    (operators/conv_packed.py).  ``other``: of a gated product, b is the matrix behind the gate.
+    of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the operands
+    of a convolution with channels first are packed there (operators/conv_packed.py).  ``other``: of a gated product, b
+    is the matrix behind the gate.
     """
 
     operand: str
@@ -110,6 +111,8 @@ def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
     """
+    if wanted.window and wanted.parts > 1:
+        return _checked(_divided(packed, wanted), wanted)
     if wanted.window == "image":
         return _checked((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
     if wanted.window and wanted.copied_at is not None:
@@ -142,6 +145,20 @@ def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Se
         unit = wanted.parts * -(-unit // row) * row
     strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
     return _map(_copy_address(packed, wanted), unit, list(zip(extents, strides, strict=True)), wanted)
+
+
+def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
+    window, (m, n, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    columns, channels = window.ks
+    window, row = thin_window(window, (k // (columns * channels), columns)), ROW_BYTES // wanted.element
+    line = wanted.parts * -(-channels // row) * row if k else 0
+    (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
+    if wanted.window == "image":
+        axes, pixels = [(width, line), (height, width * line), (images, height * width * line)], Pixels.under(window)
+    else:
+        axes, pixels = [(n, line), (k // channels, n * line), (1, 0), (1, 0)], None
+    return _map(_copy_address(packed, wanted), line, axes, wanted, pixels)
 
 
 def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:

@@ -1,0 +1,156 @@
+"""float32 convolutions on Hopper's bfloat16 warpgroup products: pixels and filters are divided first, tap by tap."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels import conv2d, explain
+from gensor_kernels.build import nvrtc
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.conv import workload as convolution
+from gensor_kernels.operators.conv_product import output_size
+from gensor_kernels.programs import dividing, operand_copies
+from gensor_kernels.programs.contraction_floats_wgmma import LEAST_SUM
+from gensor_kernels.programs.extents import extents
+from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.pool import candidate
+from gensor_tuner.verify import verify
+
+from .emulated_store import isolate, rows
+from .lattices import MMA, random_legal
+from .mutator_configuration import Changed
+
+FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
+IMAGE = {"n": 8, "h": 14, "w": 14, "c": 128, "k_out": 128, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}
+IMAGE |= {"pad_bottom": 1, "pad_right": 1}
+ONE_TAP = {"c": 1024, "r": 1, "s": 1, **{f"pad_{end}": 0 for end in ("top", "left", "bottom", "right")}}
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 4, "min_blocks": 1,
+}  # fmt: skip
+
+
+def image(**changed):
+    return convolution(**IMAGE | {"dtype": "float32"} | changed)
+
+
+def made(problem, **values):
+    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "values"),
+    [
+        (image(), {"split_k": 2}),
+        (image(c=115, weights="rsck"), {"persistent": 2, "consumers": 2, "cluster": 2}),
+        (image(n=3, h=9, w=23, c=200, k_out=77, s=5, stride_h=2, dilation_w=2), {"block_n": 16, "cluster": 1}),
+        (image(**ONE_TAP, stride_h=2, epilogue=("bias", "relu", "add")), {"epilogue_staged": 0, "persistent": 1}),
+        (image(), {"block_m": 128, "block_n": 128, "consumers": 2, "epilogue_staged": 2, "vector_c": 16}),
+    ],
+    ids=["split", "filters last, in turns of pairs", "odd window", "one tap", "stored by copies"],
+)
+def test_convolutions_match_float64(problem, values):
+    verdict = verify(made(problem, **values), problem, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+
+
+def test_what_is_served():
+    assert FAMILY.serves(image(), ARCH) is None
+    refused = {
+        "no less exact than multiply-adds from": image(c=LEAST_SUM // 9),
+        "channels of other groups": image(c=1024, groups=2),
+        "tensor copies read no image of conv2d in this layout": image(layout="nchw"),
+        "do not step, pad or dilate": image(pad_left=200),
+        "no product of float32 parts": image(math="tf32"),
+    }
+    for reason, problem in refused.items():
+        assert reason in FAMILY.serves(problem, ARCH), reason
+    assert "no warpgroup products" in FAMILY.serves(image(), lookup("sm_89"))
+
+
+def test_pixels_that_outputs_read_are_divided_and_no_others():
+    """A line to a pixel, or to a filter and tap, of three parts padded to whole steps."""
+
+    def bytes_of(problem):
+        return [copy.bytes(extents(problem)) for copy in dividing.copies(problem)]
+
+    assert bytes_of(image(c=120)) == [8 * 14 * 14 * 3 * 128 * 2, 128 * 9 * 3 * 128 * 2]
+    halved = image(**ONE_TAP, stride_h=2, stride_w=2)
+    assert bytes_of(halved) == [8 * 7 * 7 * 3 * 1024 * 2, 128 * 3 * 1024 * 2]
+    columns = image(c=512, s=1, stride_w=2, pad_left=0, pad_right=0)
+    assert bytes_of(columns)[0] == 8 * 14 * 7 * 3 * 512 * 2
+    assert output_size(columns.size, "w", False) == 7
+    assert bytes_of(image(n=0, c=0)) == [14 * 14 * 3 * 64 * 2, 128 * 9 * 3 * 64 * 2]  # launches have a block
+
+
+def test_it_is_preferred_where_products_repay_the_parts():
+    def best(family, **sizes):
+        problem = image(**sizes)
+        space = FamilySpace(family, problem, ARCH)
+        return min(space.potential(np.stack([space.point(each) for each in family.starters(problem, ARCH)])))
+
+    assert best(FAMILY, n=128, c=256, k_out=256) < 0.75 * best(MMA, n=128, c=256, k_out=256)
+    assert best(FAMILY, n=128, **ONE_TAP, k_out=16) > best(MMA, n=128, **ONE_TAP, k_out=16)
+
+
+@pytest.mark.parametrize("problem", [image(c=118), image(**ONE_TAP, stride_h=2, stride_w=2, weights="rsck")])
+def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(problem):
+    lattice = FamilySpace(FAMILY, problem, ARCH)
+    for turn, point in enumerate(random_legal(lattice, 8, seed=problem.size["c"])):
+        program, terms = lattice.program(point), lattice.explain(point)
+        first, main, *rest = FAMILY.launches(program, problem)
+        assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
+        wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
+        assert (main.grid, main.block, main.shared_bytes) == wanted
+        places, end = operand_copies.offsets(dividing.copies(problem), program, problem)
+        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
+        assert FAMILY.workspace(program, problem) == (end, False)
+        if turn < 2:
+            binary = nvrtc.compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
+            assert binary.error is None and not binary.spill_bytes
+
+
+# What a faulty kernel does wrong, and how that shows.
+FAULTS = {
+    "parts too near": ("steps_per_tap(window) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
+    "taps in the order of filters": ("line % (u32)filters * across", "line / (u32)filters * across"),
+    "one tap without its stride": ("return same ? at :", "return true ? at :"),
+    "rows of the padding read": ("return within((u32)source(0, at.middle), (u32)window.extent[0]) &&", "return"),
+    "formed again without padding": ("return within((u32)at, (u32)window.extent[axis]);", "return true;"),
+    "formed again from the first tap": ("h * window.k_stride[0] +", ""),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found(name):
+    before, after = FAULTS[name]
+    each = made(problem := image())
+
+    def edit(text):
+        assert text.count(before) == 1, name
+        return text.replace(before, after)
+
+    verdict = verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+    assert verdict.outcome in ("failed", "wrong"), verdict
+
+
+def test_calls_reach_a_stored_kernel_however_the_image_lies(tmp_path, monkeypatch):
+    """Rows back to front, every other column, channels of a wider image."""
+    isolate(monkeypatch, tmp_path)
+    problem = image(c=118)  # of a class whose addresses are multiples of 4 bytes
+    with Store.open(tmp_path / "none.db") as store:
+        store.add(*rows(made(problem).program, problem, ARCH, flatten(FAMILY.source)))
+    rng = np.random.default_rng(3)
+    whole = rng.standard_normal((2, 11, 18, 121)).astype(np.float32)
+    w, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((30, 3, 3, 118), (30,)))
+    with gensor_kernels.emulated("sm_90"):
+        for x in (whole[..., 3:], whole[:, ::-1, :, 1:119], whole[:, ::2, ::2, 2:120]):
+            how = {"layout": "NHWC", "stride": (1, 2), "padding": 1}
+            assert explain(conv2d, x, w, bias, **how).family == FAMILY.name
+            padded = np.pad(x.astype(float), ((0, 0), (1, 1), (1, 1), (0, 0)))
+            pixels = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, :, ::2]
+            wanted = np.einsum("nhwcrs,krsc->nhwk", pixels, w.astype(float)) + bias
+            assert np.abs(conv2d(x, w, bias, **how) - wanted).max() < 5e-4
