@@ -40,7 +40,7 @@ class Attention(Family):
     """Fused attention on tensor cores."""
 
     name = "attention"
-    abi = 1
+    abi = 2
     source = "attention.cu"
     names = (
         *("level", "block_q", "block_k", "head_tile", "split_k"),

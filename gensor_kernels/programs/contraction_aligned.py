@@ -29,7 +29,7 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
     """Warpgroup products of operands that are copied first."""
 
     name = "contraction_aligned"
-    abi = 3
+    abi = 4
     source = "contraction_aligned.cu"
     streams = False
     gates = False

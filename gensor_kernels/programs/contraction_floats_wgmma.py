@@ -36,7 +36,7 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     """Warpgroup products of the parts of float32 operands."""
 
     name = "contraction_floats_wgmma"
-    abi = 1
+    abi = 2
     source = "contraction_floats_wgmma.cu"
     streams = False
     gates = False

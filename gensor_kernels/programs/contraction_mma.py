@@ -43,7 +43,7 @@ class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
     name = "contraction_mma"
-    abi = 3
+    abi = 4
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,

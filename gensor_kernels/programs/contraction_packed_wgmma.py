@@ -35,7 +35,7 @@ class ContractionPackedWgmma(OfRewritten, ContractionWgmma):
     """Warpgroup products of filters and packed pixels."""
 
     name = "contraction_packed_wgmma"
-    abi = 1
+    abi = 2
     source = "contraction_packed_wgmma.cu"
     streams = False
     gates = False

@@ -46,7 +46,7 @@ class ContractionPatch(Family):
     """Convolutions whose blocks keep the patch of the image that they read."""
 
     name = "contraction_patch"
-    abi = 1
+    abi = 2
     source = "contraction_patch.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),

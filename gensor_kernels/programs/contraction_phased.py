@@ -17,6 +17,6 @@ class ContractionPhased(OfPhases, ContractionSimt):
     """Multiply-adds of the taps that each phase has."""
 
     name = "contraction_phased"
-    abi = 1
+    abi = 2
     source = "contraction_phased.cu"
     fixed = MappingProxyType({STREAM: 0, "epilogue_staged": 0})

@@ -40,7 +40,7 @@ class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
     name = "contraction_wgmma"
-    abi = 3
+    abi = 4
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     streams = True

@@ -88,7 +88,7 @@ class Family:
     """What a family module provides.  Arrays are one element per Program; sizes come from the Workload."""
 
     name: str
-    #: bumped only when generated code or Params change meaning
+    #: bumped only when generated code, Params or what a launch promises (Launch.dependent) change meaning
     abi: int
     #: file in gensor_kernels/cuda
     source: str

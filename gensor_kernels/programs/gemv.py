@@ -46,7 +46,7 @@ class Gemv(Family):
     """Products with at most 16 rows, or at most 16 columns."""
 
     name = "gemv"
-    abi = 1
+    abi = 2
     source = "gemv.cu"
     names = (
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),

@@ -46,7 +46,7 @@ class RowsFamily(Family):
     """Rows folded into one result each, or mapped with what was folded."""
 
     name = "rows"
-    abi = 1
+    abi = 2
     source = "rows.cu"
     names = (
         *("level", "form", "threads_k", "threads_m", "split_k"),

@@ -46,7 +46,7 @@ class Winograd(Family):
     """Convolution by Winograd's minimal filtering."""
 
     name = "winograd"
-    abi = 2
+    abi = 3
     source = "winograd.cu"
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
