@@ -87,6 +87,7 @@ def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     even = matmul(80, 96, 1000, dtype="float32", trans_b=True)
     image = {"n": 2, "h": 8, "w": 7, "k_out": 20, "r": 3, "s": 3, "dtype": "float32"}
     plain = {"stages": 2, "group": "floats_wgmma"}
+    last = convolution(**image, c=116, weights="rsck")
     pixels = plain | {"block_n": 16, "vector_c": 4}
     return [
         _made("parts, split", odd, **plain, block_n=16, split_k=2, vector_c=4),
@@ -95,13 +96,7 @@ def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
         _made("parts, split, pairs of columns", even, **plain, block_n=16, split_k=2, epilogue_staged=0),
         _made("parts of pixels, split", convolution(**image, c=113), **pixels, split_k=2, cluster=1),
-        _made(
-            "parts of pixels, filters last",
-            convolution(**image, c=116, weights="rsck"),
-            **pixels,
-            block_m=128,
-            consumers=2,
-        ),  # fmt: skip
+        _made("parts of pixels, filters last", last, **pixels, block_m=128, consumers=2),
     ]
 
 

@@ -99,8 +99,7 @@ def test_facts(gpu, monkeypatch):
 
 def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
     monkeypatch.setattr(overlap, "CudaClock", lambda device: measure.HostClock())
-    tiny = [(name, workload.with_sizes(c=16, k_out=16)) for name, workload in overlap.SMALL]
-    monkeypatch.setattr(overlap, "SMALL", tiny)
+    monkeypatch.setattr(overlap, "SMALL", [(name, overlap.tiny(workload)) for name, workload in overlap.SMALL])
     monkeypatch.setattr(measure, "ROUNDS", 3)
     monkeypatch.setattr(measure, "ROUND_SECONDS", 1e-4)
     monkeypatch.setattr(measure, "LARGEST_BYTES", 1 << 16)
@@ -115,7 +114,7 @@ def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
     gpu.__dict__["device"] = Hopper(lookup("h200"))
     assert gpu.work("facts", overlap.items(gpu)) == 0
     found = ends(gpu, "facts")
-    assert len(found) == 2 and {end["outcome"] for end in found.values()} == {"ok"}
+    assert len(found) == len(overlap.SMALL) and {end["outcome"] for end in found.values()} == {"ok"}
     assert all(end["dependent_us"] > 0 and end["ordinary_us"] > 0 for end in found.values())
     ways = [tuple(each.dependent for each in launches[:2]) for launches in loaded]
     assert set(ways) == {(False, True), (False, False)} and 2 * ways.count((False, True)) == len(ways)
