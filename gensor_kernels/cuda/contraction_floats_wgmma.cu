@@ -3,9 +3,10 @@
 //
 // Both operands are divided first, by a launch of their own: contraction_divide. It writes their elements into the
 // workspace (operand_copies.cuh), * 2^16, as three bfloat16 numbers whose sum they are, along k, however A and B lie.
+// With A_WINDOW 1 A is an image, however its pixels lie, whose channels are adjacent (divided_image.cuh).
 //
 // Legal Programs: those of contraction_wgmma.cu with PARTS 3. A_PIECE and B_PIECE, at least 4, divide an operand's
-// address, its strides across lines and their length; TURNED: one element.
+// address, its strides across lines and their length (of an image also those of rows and columns); TURNED: one element.
 // Shared bytes, bank conflicts: as there.
 //
 // Global accesses of contraction_divide: loads of A_PIECE or B_PIECE bytes, stores of 16. No shared memory.

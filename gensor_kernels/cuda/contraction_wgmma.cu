@@ -22,7 +22,7 @@
 //   GATE 0, or a gate: BLOCK_N % 32 == 0, with B_LAYOUT 1 % 128, SPLIT 0, STREAM 0, CLUSTER 0 or 2, A_WINDOW 0,
 //     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
 //   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0,
-//     A_WINDOW 0, B_WINDOW 0
+//     B_WINDOW 0
 //   RAGGED_ROWS 0, or 1 (ragged.cuh): CLUSTER 0 or 2, STORE_COPIES 0, SPLIT 0, STREAM 0, GATE 0, PARTS 1, A_WINDOW 0,
 //     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs

@@ -1,8 +1,9 @@
 """contraction_floats_wgmma: float32 on Hopper's bfloat16 warpgroup products, behind a launch that divides the operands.
 
 The kernels are cuda/contraction_floats_wgmma.cu. To the main launch the workload is another one, of operands in three
-bfloat16 parts (dividing.py): coordinates, legality, terms and constants are those of contraction_wgmma there. Which
-products are served, and how exact they are: mma_floats.py, docs/float32.md.
+bfloat16 parts (dividing.py), products of matrices or convolutions with channels last: coordinates, legality, terms and
+constants are those of contraction_wgmma there. Which are served, and how exact they are: mma_floats.py,
+docs/float32.md.
 """
 
 from __future__ import annotations
