@@ -96,6 +96,7 @@ def floats_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("parts of pairs, walking", even, **plain, block_n=16, cluster=2, persistent=1),
         _made("parts, split, pairs of columns", even, **plain, block_n=16, split_k=2, epilogue_staged=0),
         _made("parts of pixels, split", convolution(**image, c=113), **pixels, split_k=2, cluster=1),
+        _made("parts of pixels as columns", convolution(**image, c=113, layout="nchw"), **pixels, cluster=1),
         _made("parts of pixels, filters last", last, **pixels, block_m=128, consumers=2),
     ]
 

@@ -24,7 +24,7 @@ from gensor_kernels.programs.cases import Case, generic_epilogue
 from .pool import Candidate
 from .problem import Failure, Problem
 
-VERSION = 5  # of cases and schedules: part of every verdict's identity
+VERSION = 6  # of cases and schedules: part of every verdict's identity
 
 
 @dataclass(frozen=True)

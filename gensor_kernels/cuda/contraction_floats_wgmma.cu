@@ -3,7 +3,8 @@
 //
 // Both operands are divided first, by a launch of their own: contraction_divide. It writes their elements into the
 // workspace (operand_copies.cuh), * 2^16, as three bfloat16 numbers whose sum they are, along k, however A and B lie.
-// With A_WINDOW 1 A is an image, however its pixels lie, whose channels are adjacent (divided_image.cuh).
+// With A_WINDOW 1 A is an image, however its pixels lie, whose channels are adjacent; with B_WINDOW 1 B is one whose
+// channels lie however they do, and an output's columns are pixels (divided_image.cuh).
 //
 // Legal Programs: those of contraction_wgmma.cu with PARTS 3. A_PIECE and B_PIECE, at least 4, divide an operand's
 // address, its strides across lines and their length (of an image also those of rows and columns); TURNED: one element.

@@ -7,7 +7,8 @@
 // families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh). With
 // CLUSTER two blocks side by side share tiles of an operand: each requests half of one, and the copy goes to both. With
 // A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
-// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one packed image (contraction_packed_wgmma.cu). With
+// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one image that was packed (contraction_packed_wgmma.cu)
+// or divided, whose channels came first. With
 // GATE the columns of a product are those of the gate's tile and, behind them, of the other matrix's (gate.cuh): a
 // block computes BLOCK_M x BLOCK_N / 2 outputs. With PARTS 3 operands are float ones in bfloat16 parts
 // (wgmma_floats.cuh).
@@ -21,8 +22,7 @@
 //   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0, B_WINDOW 0
 //   GATE 0, or a gate: BLOCK_N % 32 == 0, with B_LAYOUT 1 % 128, SPLIT 0, STREAM 0, CLUSTER 0 or 2, A_WINDOW 0,
 //     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
-//   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0,
-//     B_WINDOW 0
+//   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0
 //   RAGGED_ROWS 0, or 1 (ragged.cuh): CLUSTER 0 or 2, STORE_COPIES 0, SPLIT 0, STREAM 0, GATE 0, PARTS 1, A_WINDOW 0,
 //     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
@@ -33,7 +33,7 @@
 //     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats or PARTS 3 (TILES_M + 1) * BLOCK_N / 2, are at
 //     least 32 fewer, with PERSISTENT or STORE_COPIES 64
 //   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
-//   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2, A_LAYOUT 0, B_LAYOUT 0
+//   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2 or PARTS 3, A_LAYOUT 0, B_LAYOUT 0
 //   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, COLUMNS * O % 128 == 0; c and its strides are multiples
 //     of 16 bytes
 //   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
@@ -150,9 +150,9 @@ static_assert(ELEMENT == 2 || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS), "Onl
 static_assert(ELEMENT == sizeof(B_STORED), "Both operands have elements of one size.");
 static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && TileA::K_CONTIGUOUS),
               "An image's channels are contiguous.");
-static_assert(B_WINDOW == WINDOW_NONE ||
-                  (B_WINDOW == WINDOW_CHANNELS_LAST && PACKED && TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS),
-              "Columns are pixels of packed images, whose filters are packed as well.");
+static_assert(B_WINDOW == WINDOW_NONE || (B_WINDOW == WINDOW_CHANNELS_LAST && (PACKED || PARTS > 1) &&
+                                          TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS),
+              "Columns are pixels of packed or divided images, whose filters are packed or divided as well.");
 static_assert(A_WINDOW == WINDOW_NONE || B_WINDOW == WINDOW_NONE, "One operand is an image.");
 static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
               "Blocks walk tiles or not, and several warpgroups can take them in turn.");
@@ -161,9 +161,8 @@ static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == W
 static_assert(!GATE || (COLUMNS % (B_LAYOUT ? 64 : 16) == 0 && !SPLIT && !STREAM && CLUSTER != 1 &&
                         A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "A gated product has whole boxes of both matrices, which no pair of blocks shares, and all of k.");
-static_assert(PARTS == 1 ||
-                  (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> && TileA::K_CONTIGUOUS &&
-                   TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE && B_WINDOW == WINDOW_NONE),
+static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> &&
+                             TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE),
               "Parts of floats are bfloat16, a box of each to a step.");
 static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
                                A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),

@@ -29,9 +29,16 @@ struct Lines {
     MEMBER i64 elements() const { return pitch() * count; }
 };
 
-#if A_WINDOW
+// Batch entries that are copied one by one: those of a convolution are images, all of which are lines of one.
+#if A_WINDOW || B_WINDOW
 #include "divided_image.cuh"
+DEVICE u32 entries(const Params &) {
+    return 1;
+}
 #else
+DEVICE u32 entries(const Params &params) {
+    return (u32)params.batch;
+}
 DEVICE Lines lines_of_a(const Params &params) {
     return A_LAYOUT ? Lines{params.a_m, params.a_k, params.m, params.k}
                     : Lines{params.a_k, params.a_m, params.k, params.m};
@@ -99,13 +106,13 @@ DEVICE void copy_operands(const Params &params) {
     [[maybe_unused]] gptr<u8> to = copies(params);
 #if A_PIECE
     const auto a = lines_of_a(params);
-    const u32 of_a = (u32)params.batch * a.blocks();
+    const u32 of_a = entries(params) * a.blocks();
     if (within(block, of_a)) {
         cover("copied_a");
         copy_block<Writer, A_PIECE, A_TURNED>(params, a, gptr<OfA>(params.a), to.as<A_STORED>(), params.a_batch, block);
         return;
     }
-    block -= of_a, to = to + params.batch * a.elements() * ELEMENT;
+    block -= of_a, to = to + entries(params) * a.elements() * ELEMENT;
 #endif
 #if B_PIECE
     cover("copied_b");

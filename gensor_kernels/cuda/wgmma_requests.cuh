@@ -19,16 +19,21 @@ DEVICE i32 at_least_none(i32 count) {
 constexpr bool PIXELS_ARE_ROWS = A_WINDOW != WINDOW_NONE;
 
 #if PARTS > 1
-// The window of an image as it is copied: along an axis with one tap, what outputs read (divided_image.cuh).
+// The window of an image as it is copied, channels last: along an axis with one tap, what outputs read
+// (divided_image.cuh).
 DEVICE Window copied_window(const Params &params) {
     Window window = params.window;
-    const bool thin[2] = {params.k == window.ks[0] * window.ks[1], window.ks[0] == 1};
-    if (thin[0])
+    // Behind two digits of k there are rows of the filter, or channels where these came first.
+    const i32 outer = params.k / (window.ks[0] * window.ks[1]);
+    const i32 taps[2] = {PIXELS_ARE_ROWS ? outer : window.ks[0], window.ks[PIXELS_ARE_ROWS ? 0 : 1]};
+    window.ks[1] = PIXELS_ARE_ROWS ? window.ks[1] : outer > 0 ? outer : 1;
+    window.ks[0] = taps[1];
+    if (taps[0] == 1)
         cover("one_row");
-    if (thin[1])
+    if (taps[1] == 1)
         cover("one_column");
     UNROLL for (int i = 0; i < 2; ++i) {
-        if (thin[i])
+        if (taps[i] == 1)
             window.extent[i] = window.rows[i], window.step[i] = 1, window.pad[i] = 0;
     }
     return window;
@@ -61,7 +66,7 @@ DEVICE i32 steps_per_tap(const Window &window) {
 
 DEVICE Steps steps_of(const Params &params, const Tile &tile) {
     // Without channels the digit that counts them is 1, and k is 0.
-    const Window &window = window_of(params);
+    const Window &window = copied_window(params);
     const i32 all = depth_of(params).all / window.ks[1] * steps_per_tap(window);
     const i32 part = divide_up(all, params.split), first = tile.part * part;
     return Steps{first, at_least_none(minimum(part, all - first))};

@@ -28,13 +28,26 @@ struct OwnRows {
     }
 };
 
-#if A_WINDOW
+#if A_WINDOW || B_WINDOW
 // Whether output `out` of an axis is an image's pixel under tap `tap`, and not padding.
 DEVICE bool meets(const Window &window, int axis, i32 out, i32 tap) {
     const i32 at = out * window.step[axis] + tap * window.dilation[axis] - window.pad[axis];
     return within((u32)at, (u32)window.extent[axis]); // what lies before the image is a large number when unsigned
 }
 
+// A tap of a filter, and channels of a step.
+struct TapOfStep {
+    i32 row, column, tap, channel, channels;
+
+    MEMBER TapOfStep(const Window &copied, i32 step)
+        : tap(step / steps_per_tap(copied)), channel(step % steps_per_tap(copied) * BLOCK_K) {
+        row = tap / copied.ks[0], column = tap % copied.ks[0];
+        channels = minimum(BLOCK_K, copied.ks[1] - channel);
+    }
+};
+#endif
+
+#if A_WINDOW
 DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
@@ -42,20 +55,55 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
     OwnRows rows;
     rows.step = window.k_stride[2];
     ROLLED for (i32 step = 0; within(step, steps.count); ++step) {
-        const i32 tap = (steps.first + step) / steps_per_tap(window);
-        const i32 channel = (steps.first + step) % steps_per_tap(window) * BLOCK_K;
-        const i32 h = tap / window.ks[0], w = tap % window.ks[0];
+        const TapOfStep at(copied_window(params), steps.first + step);
         UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             const i32 row = top + i * 64 + half * 8;
-            const Digits at = Digits::of(row, window.rows);
-            rows.from[i][half] = a + (at.outer * window.row_stride[0] + at.middle * window.row_stride[1] +
-                                      at.inner * window.row_stride[2] + h * window.k_stride[0] +
-                                      w * window.k_stride[1] + channel * window.k_stride[2] - window.shift);
+            const Digits out = Digits::of(row, window.rows);
+            rows.from[i][half] = a + (out.outer * window.row_stride[0] + out.middle * window.row_stride[1] +
+                                      out.inner * window.row_stride[2] + at.row * window.k_stride[0] +
+                                      at.column * window.k_stride[1] + at.channel * window.k_stride[2] - window.shift);
             rows.inside[i][half] =
-                within(row, params.m) && meets(window, 0, at.middle, h) && meets(window, 1, at.inner, w);
+                within(row, params.m) && meets(window, 0, out.middle, at.row) && meets(window, 1, out.inner, at.column);
         }
-        const i32 k = tap * window.ks[1] + channel;
-        rows.add(params, tile, k, k + minimum(BLOCK_K, window.ks[1] - channel), sums);
+        const i32 k = at.tap * window.ks[1] + at.channel;
+        rows.add(params, tile, k, k + at.channels, sums);
+    }
+}
+#elif B_WINDOW
+// Column by column: a thread's columns are pixels of one image, its rows filters, whose k is (channel, row, column).
+DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+    const Window &window = params.window;
+    const Window copied = copied_window(params);
+    const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
+    const gptr<float> b = gptr<float>(params.b) + (batch_offset(params.b_batch, tile.batch) - window.shift);
+    const i64 of_channel = window.ks[0] * window.ks[1] * params.a_k;
+    const Steps steps = steps_of(params, tile);
+    ROLLED for (int column = 0; column < BLOCK_N / 4; ++column) {
+        const i32 pixel = tile.column + column / 2 * 8 + (thread_index() & 3) * 2 + column % 2;
+        const Digits out = Digits::of(pixel, window.rows);
+        float sum[TILES_M][2] = {};
+        ROLLED for (i32 step = 0; within(step, steps.count); ++step) {
+            const TapOfStep at(copied, steps.first + step);
+            const bool inside = within(pixel, params.n) && meets(window, 0, out.middle, at.row) &&
+                                meets(window, 1, out.inner, at.column);
+            const gptr<float> from = b + (out.middle * window.row_stride[1] + out.inner * window.row_stride[2] +
+                                          at.row * window.k_stride[1] + at.column * window.k_stride[2]);
+            ROLLED for (i32 c = at.channel; within(c, at.channel + at.channels); ++c) {
+                const float of_b = load_global<4>(from + c * window.k_stride[0], inside).template get<float>(0);
+                UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+                    const i32 row = top + i * 64 + half * 8;
+                    const gptr<float> filter = a + (row * params.a_m + at.tap * params.a_k + c * of_channel);
+                    sum[i][half] =
+                        fma_(load_global<4>(filter, within(row, params.m)).template get<float>(0), of_b, sum[i][half]);
+                }
+            }
+        }
+        UNROLL for (int v = 0; v < BLOCK_N / 2; v += 4) UNROLL for (int c = 0; c < 2; ++c) {
+            UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+                if (v / 2 + c == column)
+                    sums[i][v + 2 * half + c] = sum[i][half];
+            }
+        }
     }
 }
 #else

@@ -1,9 +1,8 @@
 """contraction_floats_wgmma: float32 on Hopper's bfloat16 warpgroup products, behind a launch that divides the operands.
 
 The kernels are cuda/contraction_floats_wgmma.cu. To the main launch the workload is another one, of operands in three
-bfloat16 parts (dividing.py), products of matrices or convolutions with channels last: coordinates, legality, terms and
-constants are those of contraction_wgmma there. Which are served, and how exact they are: mma_floats.py,
-docs/float32.md.
+bfloat16 parts (dividing.py), a product of matrices or a convolution: coordinates, legality, terms and constants are
+those of contraction_wgmma there. Which are served, and how exact they are: mma_floats.py, docs/float32.md.
 """
 
 from __future__ import annotations
@@ -42,15 +41,17 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     streams = False
     gates = False
     ragged = False
+    image = "ab"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Long products of float32 matrices, and convolutions with channels last, where a caller does not allow coarser
-        ones."""
+        """Long products of float32 matrices, and convolutions, where a caller does not allow coarser ones."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
         if {e.dtype["a"], e.dtype["b"]} != {"float32"} or workload.math != "ieee":
             return f"no product of float32 parts stands for {e.dtype['a']} and {e.dtype['b']} with {workload.math}"
+        if e.window and workload.size["groups"] != 1:
+            return "groups of channels are not divided"
         if e.k < LEAST_SUM:
             return f"no warpgroup sums of {e.k} float32 products: no less exact than multiply-adds from {LEAST_SUM} on"
         copies = dividing.copies(workload)

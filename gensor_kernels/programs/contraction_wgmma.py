@@ -46,7 +46,7 @@ class ContractionWgmma(ContractionFamily):
     streams = True
     gates = True
     ragged = True  # groups of different rows
-    image = "a"  # the operand that an image can be
+    image = "a"  # the operands that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
@@ -195,7 +195,7 @@ class ContractionWgmma(ContractionFamily):
         """Those of every contraction, summed as the hardware does."""
         found, e = super().cases(program, workload, epilogue), extents(workload)
         if e.window:
-            found = windows.cases(found, self.tile(program))
+            found = windows.cases(found, self.tile(program), alone="a" in self.image)
         elif program["persistent"] == parts.IN_TURNS:
             found += [_empty_turns(case, e.rows > 0) for case in found if case.name == EMPTY]
         return [replace(case, workload=self.summed(case.workload)) for case in found]

@@ -1,7 +1,7 @@
 """What contraction_floats_wgmma makes of float32 operands: three bfloat16 parts of each (cuda/wgmma_floats.cuh).
 
-Matrices are divided along k.  Of a convolution with channels last, the pixels that outputs read are, and what filters
-have of one tap.
+Matrices are divided along k.  Of a convolution, the channels of the pixels that outputs read are, and what
+filters have of one tap.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def copies(workload: Workload) -> tuple[Copy, ...]:
     """Both operands, along k."""
     e, kind = extents(workload), KINDS[PARTS]
     read, shapes, issue = e.bytes_a, _shapes(workload, e), ITEM_ISSUE + WINDOW_ISSUE * bool(e.window)
-    return tuple(
-        Copy(
-            *(operand, "k", e.align[operand] if e.unit[operand] == "k" else read, e.unit[operand] != "k", kind.element),
-            *(issue, read, kind.parts, ROW_BYTES, shapes.get(operand)),
-        )
-        for operand in "ab"
-    )
+
+    def copy(operand: str) -> Copy:
+        turned = e.unit[operand] != "k" or e.window == "b"  # channels that come first are no neighbours
+        piece = read if turned else e.align[operand]
+        return Copy(operand, "k", piece, turned, kind.element, issue, read, kind.parts, ROW_BYTES, shapes.get(operand))
+
+    return copy("a"), copy("b")
 
 
 def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
@@ -48,7 +48,8 @@ def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
         return {}
     z = divided(workload).size
     channels, pixels, filters = max(1, z["c"]), max(1, z["n"]) * z["h"] * z["w"], max(1, z["k_out"])
-    return {"a": (channels, pixels), "b": (channels, z["r"] * z["s"] * filters)}
+    lines = {"image": (channels, pixels), "filters": (channels, z["r"] * z["s"] * filters)}
+    return {operand: lines["image" if operand == e.window else "filters"] for operand in "ab"}
 
 
 @lru_cache(maxsize=4096)

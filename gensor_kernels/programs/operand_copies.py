@@ -46,30 +46,34 @@ class Copy(NamedTuple):
     shape: tuple[int, int] | None = None
 
     def lines(self, e: Extents) -> tuple[int, int]:
-        """(elements of a line, lines of a batch entry)."""
+        """(elements of a line, lines of an entry)."""
         if self.shape:
             return self.shape
         sizes = {"m": e.m, "n": e.n, "k": e.k}
         return sizes[self.unit], sizes[ACROSS[self.operand][self.unit]]
 
+    def entries(self, e: Extents) -> int:
+        """Batch entries that are copied one by one; images are lines of one."""
+        return 1 if self.shape else e.batch
+
     def chunks(self, e: Extents) -> int:
-        """Stores of a batch entry, of one part."""
+        """Stores of an entry, of one part."""
         length, count = self.lines(e)
         return -(-length * self.element // self.whole) * (self.whole // CHUNK) * count
 
     def bytes(self, e: Extents) -> int:
         """Of the copy."""
-        return e.batch * self.parts * self.chunks(e) * CHUNK
+        return self.entries(e) * self.parts * self.chunks(e) * CHUNK
 
     def warp_issue(self, e: Extents) -> float:
         """Instructions of its warps."""
         loads = CHUNK / self.element * self._width / self.piece
-        return e.batch * self.chunks(e) / 32 * (self.issue + LOAD_ISSUE * loads)
+        return self.entries(e) * self.chunks(e) / 32 * (self.issue + LOAD_ISSUE * loads)
 
     def dram_bytes(self, e: Extents) -> float:
         """Bytes that come from DRAM: whole sectors of an operand without neighbours."""
         length, count = self.lines(e)
-        return float(e.batch * length * count * (SECTOR if e.unit[self.operand] == "s" else self._width))
+        return float(self.entries(e) * length * count * (SECTOR if e.unit[self.operand] == "s" else self._width))
 
     @property
     def _width(self) -> int:
@@ -95,7 +99,7 @@ def constants(copies: Sequence[Copy]) -> dict[str, int | str]:
 def launch(entry: str, copies: Sequence[Copy], workload: Workload) -> Launch:
     """The copying launch."""
     e = extents(workload)
-    return Launch(entry, sum(e.batch * -(-copy.chunks(e) // BLOCK_CHUNKS) for copy in copies), THREADS, 0)
+    return Launch(entry, sum(copy.entries(e) * -(-copy.chunks(e) // BLOCK_CHUNKS) for copy in copies), THREADS, 0)
 
 
 def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tuple[dict[str, int], int]:

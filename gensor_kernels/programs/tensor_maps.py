@@ -149,15 +149,18 @@ def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Se
 
 def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
-    window, (m, n, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
-    columns, channels = window.ks
-    window, row = thin_window(window, (k // (columns * channels), columns)), ROW_BYTES // wanted.element
+    window, (m, n, k, batch, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    first = wanted.operand == ("b" if wanted.window == "image" else "a")  # channels are, and images batch entries
+    outer, (middle, inner) = k // (window.ks[0] * window.ks[1]), window.ks
+    rows, columns, channels = (middle, inner, outer) if first else (outer, middle, inner)
+    window, row = thin_window(window, (rows, columns)), ROW_BYTES // wanted.element
     line = wanted.parts * -(-channels // row) * row if k else 0
-    (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
+    (height, width), filters = window.extent, m if first else n
+    images = batch if first else m // (window.rows[0] * window.rows[1])
     if wanted.window == "image":
         axes, pixels = [(width, line), (height, width * line), (images, height * width * line)], Pixels.under(window)
     else:
-        axes, pixels = [(n, line), (k // channels, n * line), (1, 0), (1, 0)], None
+        axes, pixels = [(filters, line), (rows * columns, filters * line), (1, 0), (1, 0)], None
     return _map(_copy_address(packed, wanted), line, axes, wanted, pixels)
 
 

@@ -30,12 +30,12 @@ OTHER_WINDOW = {
 
 
 def unreadable(workload: Workload, image: str = "a") -> str | None:
-    """Why copies cannot walk the image of a convolution, which is to be this operand; None where they can. As b it is a
-    packed one, whose groups are images of their own."""
+    """Why copies cannot walk the image of a convolution, which is to be one of these operands; None where they can. As
+    b it is a packed or divided one, whose groups are images of their own."""
     e, z = extents(workload), workload.size
-    if e.window != image or e.order != CHANNELS_LAST or e.prologue:
+    if not e.window or e.window not in image or e.order != CHANNELS_LAST or e.prologue:
         return f"tensor copies read no image of {workload.operator} in this layout"
-    if image == "a" and z["groups"] != 1:
+    if e.window == "a" and z["groups"] != 1:
         return "tensor copies of pixels would read channels of other groups"
     if min(z["h"], z["w"]) < 1:
         return "the image has no pixels"
@@ -77,10 +77,9 @@ def taps(workload: Workload) -> int:
     return workload.size["r"] * workload.size["s"] if extents(workload).window else 1
 
 
-def cases(found: Sequence[Case], tile: Mapping[str, int]) -> list[Case]:
-    """Those of a product as convolutions, of one group where the image is a, and taps that have several steps: whole
-    ones, and a rest."""
-    alone = any(extents(case.workload).window == "a" for case in found)
+def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> list[Case]:
+    """Those of a product as convolutions, of one group where it has to be ``alone``, and taps that have several steps:
+    whole ones, and a rest."""
     made = [replace(case, workload=_one_group(case.workload)) if alone else case for case in found]
     small = next(case for case in made if case.name == SMALL)
     whole = small.workload.with_sizes(c=2 * tile["k"])
