@@ -114,7 +114,9 @@ def named(group: str, name: str) -> Configuration:
 )
 def test_every_missing_barrier_and_wait_is_caught(group, names):
     dead, work = mutator.plan([named(group, name) for name in names])
-    unreached = [(site.function, site.code) for site in dead[group] if not site.is_guard]
+    # What a split does not finish with waits for nothing: test_dependent has a mutant of every wait.
+    missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
+    unreached = [(site.function, site.code) for site in missed]
     if "registers" in group:
         assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
     elif group == "packed":  # no norm, no parts of floats: their barriers are reached in other groups
