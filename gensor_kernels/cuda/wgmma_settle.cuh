@@ -71,6 +71,7 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
 }
 #elif B_WINDOW
 // Column by column: a thread's columns are pixels of one image, its rows filters, whose k is (channel, row, column).
+// Behind the last pixel they are some of the same image again, which are not stored.
 DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const Window copied = copied_window(params);
@@ -84,8 +85,7 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
         float sum[TILES_M][2] = {};
         ROLLED for (i32 step = 0; within(step, steps.count); ++step) {
             const TapOfStep at(copied, steps.first + step);
-            const bool inside = within(pixel, params.n) && meets(window, 0, out.middle, at.row) &&
-                                meets(window, 1, out.inner, at.column);
+            const bool inside = meets(window, 0, out.middle, at.row) && meets(window, 1, out.inner, at.column);
             const gptr<float> from = b + (out.middle * window.row_stride[1] + out.inner * window.row_stride[2] +
                                           at.row * window.k_stride[1] + at.column * window.k_stride[2]);
             ROLLED for (i32 c = at.channel; within(c, at.channel + at.channels); ++c) {

@@ -69,12 +69,12 @@ def registers(v: Values) -> np.ndarray:
 
 
 def with_lost_sums(cases: Sequence[Case]) -> list[Case]:
-    """The cases, and the corner and the batch once more with inputs whose sums have to be formed again, which those of
-    others have not."""
+    """The cases, and edges and the batch once more with inputs whose sums have to be formed again, which those of others
+    have not."""
     finite = [replace(case, needless=frozenset({AGAIN})) for case in cases]
     lost = [
         replace(case, name=f"lost sums, {case.name}", magnitude=LOST, schedule=USUAL)
         for case in cases
-        if case.name in ("corner", "batch")
+        if case.name in ("corner", "granule", "batch")
     ]
     return [*finite, *lost]
