@@ -69,7 +69,7 @@ def registers(v: Values) -> np.ndarray:
 
 
 def with_lost_sums(cases: Sequence[Case]) -> list[Case]:
-    """The cases, and edges and the batch once more with inputs whose sums have to be formed again, which those of others
+    """The cases, and edges and the batch once more with inputs whose sums have to be formed again; those of the others
     have not."""
     finite = [replace(case, needless=frozenset({AGAIN})) for case in cases]
     lost = [
