@@ -5,6 +5,7 @@ from __future__ import annotations
 from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.gated import workload as gated
 from gensor_kernels.operators.matmul import workload as matmul
+from gensor_kernels.operators.normed import normed
 from gensor_kernels.operators.ragged import workload as ragged
 from gensor_kernels.operators.workload import Workload
 
@@ -17,7 +18,8 @@ def hopper_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
 def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
     """(name, group, arch, workload, values): both layouts of both operands, one warpgroup and two that multiply, all
     store routes, a split, an epilogue that is compiled in and one that is not, sums of 8-bit floats, blocks that walk
-    tiles, pairs of blocks, warpgroups that take tiles in turn, gates, and images read by their pixels."""
+    tiles, pairs of blocks, warpgroups that take tiles in turn, gates, rows that are normalised, and images read by
+    their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
@@ -43,6 +45,7 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("compiled epilogue", fused, block_n=16, stages=2),
         _made("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
         _made("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
+        _made("normalised", normed("layernorm", matmul(256, 250, 256), 2), block_n=64, stages=2, epilogue_fixed=0),
         _made("rows of groups", ragged(8, 256, 128, 256), block_n=64, stages=2, raster=2),
         _made("rows of groups, walking", ragged(8, 256, 128, 256), block_n=64, stages=2, cluster=2, persistent=1),
         _made("pixels", image, block_n=16, stages=2),

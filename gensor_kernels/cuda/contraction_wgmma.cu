@@ -25,6 +25,8 @@
 //   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0
 //   RAGGED_ROWS 0, or 1 (ragged.cuh): CLUSTER 0 or 2, STORE_COPIES 0, SPLIT 0, STREAM 0, GATE 0, PARTS 1, A_WINDOW 0,
 //     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
+//   NORM 0, or 1 or 2 (norm.cuh): SPLIT 1, for one part of k too, EPILOGUE_CODES 0, PARTS 1, GATE 0, RAGGED_ROWS 0,
+//     A_WINDOW 0, B_WINDOW 0
 //   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
 //   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
 //   BLOCK_K * E 128 or 256, with 8-bit floats 128
@@ -82,6 +84,9 @@
 #ifndef GATE_BIAS
 #define GATE_BIAS 0 // 1: both products get a bias first
 #endif
+#ifndef NORM
+#define NORM 0 // 1 or 2: rows are normalised (norm.cuh) by a second launch, which finds their sums in the workspace
+#endif
 #ifndef C_UNIT
 #define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
 #endif
@@ -138,6 +143,9 @@ constexpr int SLAB_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLU
 constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 
 #include "wgmma_tiles.cuh"
+#if NORM
+#include "norm.cuh"
+#endif
 
 static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
 static_assert(BLOCK_M % 64 == 0 && TILES_M * 64 * (ALTERNATING ? 1 : CONSUMERS) == BLOCK_M && BLOCK_M <= 256,
@@ -167,6 +175,7 @@ static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && sam
 static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
                                A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
               "Tiles of groups have matrices of their own, and end where the next group begins.");
+static_assert(!NORM || (SPLIT && PARTS == 1), "Rows are normalised where all of them are: in the workspace.");
 static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
 static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(!STORE_COPIES || (COLUMNS * sizeof(OUT_TYPE) % 128 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),

@@ -34,6 +34,7 @@ class ContractionAligned(OfRewritten, ContractionWgmma):
     streams = False
     gates = False
     ragged = False
+    norms = False
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Products of which tensor copies cannot read an operand."""

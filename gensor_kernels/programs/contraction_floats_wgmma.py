@@ -41,6 +41,7 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
     streams = False
     gates = False
     ragged = False
+    norms = False
     image = "ab"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:

@@ -40,6 +40,7 @@ class ContractionPackedWgmma(OfRewritten, ContractionWgmma):
     streams = False
     gates = False
     ragged = False
+    norms = False
     image = "b"
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:

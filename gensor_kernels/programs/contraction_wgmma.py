@@ -24,6 +24,7 @@ from .contraction import ContractionFamily
 from .contraction_kernel import common_constants, gate_constants, stored_constants
 from .extents import extents, is_product
 from .family import Columns, Coordinate, Facts, Launch, Part
+from .norm_parts import CODES
 from .program import Program
 from .tensor_maps import operand_extents, readable
 from .traffic import Loop, assemble, searching
@@ -46,6 +47,7 @@ class ContractionWgmma(ContractionFamily):
     streams = True
     gates = True
     ragged = True  # groups of different rows
+    norms = True
     image = "a"  # the operands that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
 
@@ -60,7 +62,7 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = (e.gate and not self.gates) or (e.rows and not self.ragged) or e.norm or e.scaled
+        refused = (e.gate and not self.gates) or (e.rows and not self.ragged) or (e.norm and not self.norms) or e.scaled
         if refused or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
@@ -214,7 +216,7 @@ class ContractionWgmma(ContractionFamily):
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         own |= stores.constants(dict(program.values)) | stream_k.constants(program)
-        own |= {"RAGGED_ROWS": 1} if e.rows else {}
+        own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

@@ -12,6 +12,7 @@ from ..operators.storage import EIGHT_BIT_FLOATS, PARTS
 from .contraction_parts import shared_parts
 from .extents import Extents, extents
 from .family import Part, Values
+from .norm_parts import norm_parts
 from .wgmma_clusters import cluster_parts
 from .wgmma_stores import copies, store_parts
 from .wgmma_windows import taps
@@ -133,6 +134,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
         Part(("stages",), stages),
         *store_parts(e),
+        *norm_parts(e, arch),
     )
 
 

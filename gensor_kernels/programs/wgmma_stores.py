@@ -10,6 +10,7 @@ import numpy as np
 from ..operators.geometry import Geometry
 from .extents import Extents, extents
 from .family import Coordinate, Part, Values
+from .norm_parts import partial
 from .tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
 
 
 def route(given: Coordinate, e: Extents) -> Coordinate:
-    """The coordinate of the ways out."""
+    """The coordinate of the ways out; rows that are normalised leave for the workspace."""
+    if e.norm:
+        return given._replace(values=(DIRECT, STAGED))
     if not stores_copies(e):
         return given
     doc = "1: C leaves through shared memory; 3: from there by tensor copies"
@@ -67,15 +70,16 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group."""
-    return e.unit["c"] == "n" and e.align["c"] >= 16 and not e.rows
+    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group and finished
+    here."""
+    return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
     """Slabs, and what stores cost."""
 
     def store(v: Values) -> dict[str, np.ndarray]:
-        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, v["split_k"] > 1
+        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
