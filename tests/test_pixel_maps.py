@@ -13,7 +13,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import conv, operator
 from gensor_kernels.programs import params
 from gensor_kernels.programs.params import Tiling
-from gensor_kernels.programs.tensor_maps import Pixels, TensorMap, described
+from gensor_kernels.programs.pixels import Pixels
+from gensor_kernels.programs.tensor_maps import TensorMap, described
 
 from .emulated import Launch
 from .lattices import WGMMA

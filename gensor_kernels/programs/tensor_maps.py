@@ -17,6 +17,7 @@ from ..errors import BuildError
 from ..operators.conv_packed import packed_window, thin_window
 from ..operators.geometry import BATCH_AXES, Geometry, Strides, Window
 from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
+from .pixels import Pixels
 
 #: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
 MAP_BYTES = 128
@@ -26,8 +27,6 @@ MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
 ROW_BYTES = 128
 #: What the hardware can address: extents below 2**32 elements, strides in 16 bytes below 2**40.
 STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
-#: Of an image (im2col, four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
-MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
 _STRIDES = struct.Struct("<15q")
@@ -64,30 +63,6 @@ class TensorMap:
     copied_at: int | None = field(default=None, repr=False)
     other: bool = field(default=False, repr=False)
     parts: int = field(default=1, repr=False)
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How copies walk an image (im2col): along columns and rows, the corners of the pixel box, counted from the first
-    and the last column and row, and the steps from pixel to pixel."""
-
-    lower: tuple[int, int]
-    upper: tuple[int, int]
-    step: tuple[int, int]
-
-    @staticmethod
-    def under(window: Window) -> Pixels:
-        """The pixels under a filter's first tap."""
-        axes = list(zip(window.rows, window.step, window.pad, window.extent, strict=True))[::-1]
-        lower = tuple(-pad for _, _, pad, _ in axes)
-        upper = tuple((out - 1) * step - pad - (extent - 1) for out, step, pad, extent in axes)
-        return Pixels(lower, upper, tuple(step for _, step, _, _ in axes))  # type: ignore[arg-type]
-
-    @property
-    def possible(self) -> bool:
-        """Whether a map can say so (cuTensorMapEncodeIm2col, of four axes)."""
-        near = all(-MOST_CORNER <= corner < MOST_CORNER for corner in (*self.lower, *self.upper))
-        return near and all(0 < step <= MOST_PIXEL_STEP for step in self.step)
 
 
 @dataclass(frozen=True)

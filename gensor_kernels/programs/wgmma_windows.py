@@ -14,7 +14,8 @@ from ..operators.conv_product import output_size
 from ..operators.geometry import Geometry, Window
 from .cases import Case, granularity
 from .extents import extents
-from .tensor_maps import MOST_MOVED, MOST_STRIDE, Pixels
+from .pixels import MOST_MOVED, Pixels
+from .tensor_maps import MOST_STRIDE
 
 if TYPE_CHECKING:
     from ..operators.workload import Workload
