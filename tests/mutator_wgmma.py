@@ -45,7 +45,7 @@ def wgmma_programs() -> list[tuple[str, str, str, Workload, dict[str, int]]]:
         _made("compiled epilogue", fused, block_n=16, stages=2),
         _made("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
         _made("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
-        _made("normalised", normed("layernorm", matmul(256, 250, 256), 2), block_n=64, stages=2, epilogue_fixed=0),
+        _made("normalised", normed("layernorm", odd, 2), block_n=256, stages=2, epilogue_fixed=0, vector_c=2),
         _made("rows of groups", ragged(8, 256, 128, 256), block_n=64, stages=2, raster=2),
         _made("rows of groups, walking", ragged(8, 256, 128, 256), block_n=64, stages=2, cluster=2, persistent=1),
         _made("pixels", image, block_n=16, stages=2),
