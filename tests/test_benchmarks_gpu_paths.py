@@ -16,7 +16,8 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import matmul
+from gensor_kernels.operators import conv, matmul
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner import measure
 from gensor_tuner.operands import Noise
@@ -182,6 +183,15 @@ def test_sizes_follow_the_free_memory(gpu):
     assert fits.bytes_moved() <= (1 << 30) / 3 and fits.class_key() == workload.class_key()
     small = matmul.workload(128, 128, 128)
     assert fitting(gpu, small) == small
+
+
+def test_a_rehearsal_runs_kernels_at_sizes_that_their_family_serves(gpu):
+    stem = conv.workload(n=8, h=224, w=224, c=3, k_out=64, r=7, s=7, stride_h=2, stride_w=2, dtype="float16")
+    rehearsed, strip = SimpleNamespace(emulate=True, arch=ARCH), FAMILIES["contraction_strip"]
+    assert strip.serves(stem, ARCH) is None
+    found = fitting(rehearsed, stem, strip)
+    assert strip.serves(found, ARCH) is None and max(found.size[side] for side in "hw") < 60
+    assert fitting(rehearsed, stem, FAMILIES["contraction_mma"]).size["dilation_h"] > 1
 
 
 def test_programs_of_another_capability_are_taken_over(gpu):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gensor_kernels.operators import operator, winograd
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.family import Family
 
 from .parts import cuts_of
 from .session import Session
@@ -14,8 +15,8 @@ REHEARSED = {"batch": 2, "m": 40, "n": 24, "k": 40}
 
 
 def shrunk(workload: Workload, limit: int) -> Workload:
-    """The same class at small sizes: what an operator whose sizes depend on each other is verified at, else every size
-    at most `limit` + 15, the same multiple of 16 apart as before."""
+    """The same class at small sizes: what an operator whose sizes depend on each other is verified at, else those of
+    `smaller`."""
     declared = operator(workload.operator)
     # What an operator is verified at moves and dilates windows, which Winograd's algorithm does not.
     if declared.parameters and workload.math != winograd.MATH:
@@ -23,15 +24,23 @@ def shrunk(workload: Workload, limit: int) -> Workload:
             return declared.sized(workload, REHEARSED)
         except NotImplementedError:
             pass  # windows: their sizes are independent of each other
+    return smaller(workload, limit)
+
+
+def smaller(workload: Workload, limit: int) -> Workload:
+    """The same class, and window, with every size at most `limit` + 15, the same multiple of 16 apart as before."""
     less = {name: size - -(-(size - limit) // WHOLE) * WHOLE for name, size in workload.sizes if size > limit}
     less |= {"batch": 2} if workload.size.get("batch", 0) > 2 else {}
     return workload.with_sizes(**{name: max(1, size) for name, size in less.items()})
 
 
-def fitting(session: Session, workload: Workload) -> Workload:
-    """The workload at its real sizes, or as much of it as a third of the free memory holds; tiny in a rehearsal."""
+def fitting(session: Session, workload: Workload, family: Family | None = None) -> Workload:
+    """The workload at its real sizes, or as much of it as a third of the free memory holds; in a rehearsal at tiny ones,
+    which `family`, whose kernel is to run, serves where others do."""
     if session.emulate:
-        return shrunk(workload, 40)
+        ways = [shrunk(workload, 40), smaller(workload, 40)]
+        served = (way for way in ways if family and family.serves(way, session.arch) is None)
+        return next(served, ways[0])
     cupy = session.device.xp
     free, _ = cupy.cuda.runtime.memGetInfo()
     if workload.bytes_moved() > free / 3:

@@ -169,7 +169,7 @@ def ordered(found: list[Stored]) -> list[Stored]:
 
 def verify(session: Session, noise: Noise, each: Stored) -> dict[str, Any]:
     """Execute one kernel on one workload; the verdict is stored beside the kernel."""
-    workload = fitting(session, each.workload)
+    workload = fitting(session, each.workload, each.candidate.family)
     try:
         found = check(session, noise, each.candidate, each.code, workload)
     except Exception as error:  # the driver's and the emulator's errors have no common base

@@ -48,7 +48,7 @@ class Bench:
     def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
         """Time the kernels of a class on one workload, and the vendors' calls; every time becomes a row."""
         session = self.session
-        workload = fitting(session, each.workload)
+        workload = fitting(session, each.workload, each.candidate.family)
         kernels, predicted = rivals(session, each, workload, most)
         pairs = [(kernel.candidate, kernel.code) for kernel in kernels]
         ours = kernels[0]
