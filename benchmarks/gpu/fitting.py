@@ -35,8 +35,8 @@ def smaller(workload: Workload, limit: int) -> Workload:
 
 
 def fitting(session: Session, workload: Workload, family: Family | None = None) -> Workload:
-    """The workload at its real sizes, or as much of it as a third of the free memory holds; in a rehearsal at tiny ones,
-    which `family`, whose kernel is to run, serves where others do."""
+    """The workload at its real sizes, or as much of it as a third of the free memory holds; tiny in a rehearsal, and if
+    there are such sizes, ones that `family` serves, whose kernel is to run."""
     if session.emulate:
         ways = [shrunk(workload, 40), smaller(workload, 40)]
         served = (way for way in ways if family and family.serves(way, session.arch) is None)
