@@ -92,19 +92,24 @@ def test_it_is_preferred_where_products_repay_the_parts():
     assert best(FAMILY, 16, 4096, 1000) > best(MMA, 16, 4096, 1000)
 
 
+def launches_agree(program, terms, problem):
+    """The launches and the workspace of a Program, with what the potential has taken them for."""
+    first, main, *rest = FAMILY.launches(program, problem)
+    assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
+    wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
+    assert (main.grid, main.block, main.shared_bytes) == wanted
+    places, end = operand_copies.offsets(dividing.copies(problem), program, problem)
+    assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
+    assert FAMILY.workspace(program, problem) == (end, False)
+
+
 @pytest.mark.parametrize("sizes", [(1000, 1001, 1017), (512, 512, 1024)])
 def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
     problem = workload(*sizes, epilogue=("bias", "gelu"))
     lattice = FamilySpace(FAMILY, problem, ARCH)
     for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
         program, terms = lattice.program(point), lattice.explain(point)
-        first, main, *rest = FAMILY.launches(program, problem)
-        assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
-        wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
-        assert (main.grid, main.block, main.shared_bytes) == wanted
-        places, end = operand_copies.offsets(dividing.copies(problem), program, problem)
-        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-        assert FAMILY.workspace(program, problem) == (end, False)
+        launches_agree(program, terms, problem)
         if turn < 3:
             binary = nvrtc.compile_cubin(bind(flatten(FAMILY.source), FAMILY.constants(program, problem)), ARCH.target)
             assert binary.error is None and not binary.spill_bytes

@@ -17,14 +17,14 @@ from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.conv import workload as convolution
 from gensor_kernels.operators.conv_product import output_size
-from gensor_kernels.programs import dividing, operand_copies
+from gensor_kernels.programs import dividing
 from gensor_kernels.programs.cases import Case
 from gensor_kernels.programs.contraction_floats_wgmma import LEAST_SUM
 from gensor_kernels.programs.dividing import divided
 from gensor_kernels.programs.extents import extents
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_kernels.programs.wgmma_windows import unreadable
+from gensor_kernels.programs.wgmma_windows import least_terms, unreadable
 from gensor_tuner.pool import candidate
 from gensor_tuner.problem import Problem
 from gensor_tuner.verify import verify
@@ -32,10 +32,11 @@ from gensor_tuner.verify import verify
 from .emulated_store import isolate, rows
 from .lattices import MMA, random_legal
 from .mutator_configuration import Changed
+from .test_contraction_floats_wgmma import launches_agree
 from .test_wgmma_windows import drawn
 
 FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
-IMAGE = {"n": 8, "h": 14, "w": 14, "c": 128, "k_out": 128, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}
+IMAGE = {"n": 8, "h": 14, "w": 14, "c": 256, "k_out": 128, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}
 IMAGE |= {"pad_bottom": 1, "pad_right": 1}
 ONE_TAP = {"c": 1024, "r": 1, "s": 1, **{f"pad_{end}": 0 for end in ("top", "left", "bottom", "right")}}
 FIRST = {"layout": "nchw"}
@@ -57,12 +58,12 @@ def made(problem, **values):
     ("problem", "values"),
     [
         (image(), {"split_k": 2}),
-        (image(c=115, weights="rsck"), {"persistent": 2, "consumers": 2, "cluster": 2}),
+        (image(c=255, weights="rsck"), {"persistent": 2, "consumers": 2, "cluster": 2}),
         (image(n=3, h=9, w=23, c=200, k_out=77, s=5, stride_h=2, dilation_w=2), {"block_n": 16, "cluster": 1}),
         (image(**ONE_TAP, stride_h=2, epilogue=("bias", "relu", "add")), {"epilogue_staged": 0, "persistent": 1}),
         (image(), {"block_m": 128, "block_n": 128, "consumers": 2, "epilogue_staged": 3, "vector_c": 16}),
         (image(**FIRST), {"split_k": 2}),
-        (image(**FIRST, c=115, k_out=77, n=3, h=9, w=11, stride_w=2), {"persistent": 2, "consumers": 2, "cluster": 2}),
+        (image(**FIRST, c=255, k_out=77, n=3, h=9, w=11, stride_w=2), {"persistent": 2, "consumers": 2, "cluster": 2}),
         (image(**FIRST, c=512, s=1, pad_left=0, pad_right=0, stride_w=2, epilogue=("bias", "relu")), {"cluster": 1}),
     ],
     ids=[
@@ -78,14 +79,21 @@ def test_convolutions_match_float64(problem, values):
 def test_what_is_served():
     assert FAMILY.serves(image(), ARCH) is None and FAMILY.serves(image(**FIRST), ARCH) is None
     refused = {
-        "no less exact than multiply-adds from": image(c=LEAST_SUM // 9),
+        "no less exact than multiply-adds from": image(c=LEAST_SUM // 4 - 1),
         "groups of channels are not divided": image(c=1024, groups=2, **FIRST),
-        "do not step, pad or dilate": image(pad_left=200),
+        "do not step, pad or dilate": image(pad_left=200, c=2048),
         "no product of float32 parts": image(math="tf32"),
     }
     for reason, problem in refused.items():
         assert reason in FAMILY.serves(problem, ARCH), reason
     assert "no warpgroup products" in FAMILY.serves(image(), lookup("sm_89"))
+
+
+def test_outputs_beside_the_padding_have_sums_that_are_long_enough():
+    assert least_terms(image()) == 4 * 256 and least_terms(image(pad_top=0, pad_bottom=0)) == 6 * 256
+    assert least_terms(image(**FIRST, r=5, pad_top=1, pad_bottom=1, dilation_h=2)) == 4 * 2 * 256
+    assert least_terms(image(pad_left=9)) == 2 * 1 * 256  # outputs of the padding alone are zero
+    assert least_terms(image(**ONE_TAP)) == 1024
 
 
 def test_pixels_that_outputs_read_are_divided_and_no_others():
@@ -115,19 +123,13 @@ def test_it_is_preferred_where_products_repay_the_parts():
 
 
 @pytest.mark.parametrize(
-    "problem", [image(c=118), image(**ONE_TAP, stride_h=2, stride_w=2, weights="rsck"), image(c=117, **FIRST)]
+    "problem", [image(c=254), image(**ONE_TAP, stride_h=2, stride_w=2, weights="rsck"), image(c=253, **FIRST)]
 )
 def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(problem):
     lattice = FamilySpace(FAMILY, problem, ARCH)
     for turn, point in enumerate(random_legal(lattice, 8, seed=problem.size["c"])):
         program, terms = lattice.program(point), lattice.explain(point)
-        first, main, *rest = FAMILY.launches(program, problem)
-        assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
-        wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
-        assert (main.grid, main.block, main.shared_bytes) == wanted
-        places, end = operand_copies.offsets(dividing.copies(problem), program, problem)
-        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
-        assert FAMILY.workspace(program, problem) == (end, False)
+        launches_agree(program, terms, problem)
         if turn < 2:
             binary = nvrtc.compile_cubin(candidate(FAMILY, program, problem).source(), ARCH.target)
             assert binary.error is None and not binary.spill_bytes
@@ -176,31 +178,31 @@ def convolved(x, w, bias, *, steps, layout):
 
 
 def views(whole, layout):
-    """Images of 118 channels: of a wider image, rows back to front, every other column."""
+    """Images of 254 channels: of a wider image, rows back to front, every other column."""
     if layout == "NHWC":
-        return whole[..., 3:], whole[:, ::-1, :, 1:119], whole[:, ::2, ::2, 2:120]
+        return whole[..., 3:], whole[:, ::-1, :, 1:255], whole[:, ::2, ::2, 2:256]
     first = np.ascontiguousarray(whole.transpose(0, 3, 1, 2))
-    return first[:, 3:], first[:, 1:119, ::-1], first[:, 2:120, ::2, ::2]
+    return first[:, 3:], first[:, 1:255, ::-1], first[:, 2:256, ::2, ::2]
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_calls_reach_a_stored_kernel_however_the_image_lies(layout, tmp_path, monkeypatch):
     isolate(monkeypatch, tmp_path)
-    problem = image(c=118, layout=layout.lower())  # of a class whose addresses are multiples of 4 bytes
+    problem = image(c=254, layout=layout.lower())  # of a class whose addresses are multiples of 4 bytes
     if layout == "NCHW":
         problem = problem.with_sizes(h=13, w=13)
     with Store.open(tmp_path / "none.db") as store:
         store.add(*rows(made(problem).program, problem, ARCH, flatten(FAMILY.source)))
     rng = np.random.default_rng(3)
-    whole = rng.standard_normal((2, 11, 18, 121)).astype(np.float32)
-    filters = (30, 3, 3, 118) if layout == "NHWC" else (30, 118, 3, 3)
+    whole = rng.standard_normal((2, 11, 18, 257)).astype(np.float32)
+    filters = (30, 3, 3, 254) if layout == "NHWC" else (30, 254, 3, 3)
     w, bias = (rng.standard_normal(shape).astype(np.float32) for shape in (filters, (30,)))
     with gensor_kernels.emulated("sm_90"):
         for x in views(whole, layout):
             how = {"layout": layout, "stride": (1, 2), "padding": 1}
             assert explain(conv2d, x, w, bias, **how).family == FAMILY.name
             wanted = convolved(x, w, bias, steps=(1, 2), layout=layout)
-            assert np.abs(conv2d(x, w, bias, **how) - wanted).max() < 5e-4
+            assert np.abs(conv2d(x, w, bias, **how) - wanted).max() < 8e-4
 
 
 WINDOWS = 400 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 8

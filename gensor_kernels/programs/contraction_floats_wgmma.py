@@ -13,6 +13,7 @@ from ..machine.arch import Arch
 from ..operators.geometry import Geometry
 from . import dividing, mma_floats, operand_copies
 from . import wgmma_stores as stores
+from . import wgmma_windows as windows
 from .cases import Case
 from .contraction_wgmma import ContractionWgmma
 from .dividing import divided
@@ -53,8 +54,9 @@ class ContractionFloatsWgmma(OfRewritten, ContractionWgmma):
             return f"no product of float32 parts stands for {e.dtype['a']} and {e.dtype['b']} with {workload.math}"
         if e.window and workload.size["groups"] != 1:
             return "groups of channels are not divided"
-        if e.k < LEAST_SUM:
-            return f"no warpgroup sums of {e.k} float32 products: no less exact than multiply-adds from {LEAST_SUM} on"
+        terms = windows.least_terms(workload)
+        if terms < LEAST_SUM:
+            return f"no warpgroup sums of {terms} float32 terms: no less exact than multiply-adds from {LEAST_SUM} on"
         copies = dividing.copies(workload)
         return (
             mma_floats.refusal(e)

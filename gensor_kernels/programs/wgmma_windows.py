@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..operators.conv_product import output_size
 from ..operators.geometry import Geometry, Window
 from .cases import Case, granularity
@@ -76,6 +78,20 @@ def reads(workload: Workload, geometry: Geometry) -> bool:
 def taps(workload: Workload) -> int:
     """Parts of k that whole steps are made of: the taps of a filter, or one of a product."""
     return workload.size["r"] * workload.size["s"] if extents(workload).window else 1
+
+
+def least_terms(workload: Workload) -> int:
+    """Terms of a product's shortest sums: those of the output of a convolution whose taps meet the padding most."""
+    e, z = extents(workload), workload.size
+    if not e.window:
+        return e.k
+    met = 1
+    for side, taps, pad in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
+        outputs, steps = np.arange(output_size(z, side, False)), np.arange(z[taps])
+        at = outputs[:, None] * z[f"stride_{side}"] + steps * z[f"dilation_{side}"] - z[pad]
+        counts = ((at >= 0) & (at < z[side])).sum(1)
+        met *= int(counts[counts > 0].min(initial=z[taps]))  # without a tap a sum is zero
+    return met * max(1, z["c"] // z["groups"])
 
 
 def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> list[Case]:
