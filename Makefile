@@ -14,7 +14,7 @@ test: $(VENV)/installed
 # Launches on another CuPy: make test-cupy CUPY=cupy-cuda13x==13.6.0. The environment is made once; `make clean` drops it.
 CUPY ?= cupy-cuda12x
 NUMPY ?= numpy
-CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY))
+CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY)-$(NUMPY))
 CUPY_TESTS := $(patsubst %,tests/test_%.py,accelerate accelerate_cases arguments cuda_device cupy_internals \
     dependent_launches dispatch einsum fallback faults_calls foreign params placed product_plans racing sampling tiers)
 test-cupy: $(CUPY_VENV)/installed

@@ -49,7 +49,7 @@ class Driver:
         library = ctypes.CDLL
 
         def load(name, *rest, **keywords):
-            return self.library if name == "libcuda.so.1" else library(name, *rest, **keywords)
+            return self.library if name in ("libcuda.so.1", "nvcuda.dll") else library(name, *rest, **keywords)
 
         ctypes.CDLL = load
         for name, function, result, *types in (

@@ -36,7 +36,7 @@ def argument_type(cupy: Any) -> type:
     also has `pointers`: what the driver library itself takes a kernel's one argument by.
     """
 
-    class Argument(cupy.cuda.function.CNumpyArray):  # type: ignore[misc]
+    class Argument(cupy.cuda.function.CNumpyArray):
         __slots__ = ("pointers",)
 
         def __init__(self, address: int):
