@@ -15,6 +15,7 @@ from .dispatch.asking import Question, asking
 from .dispatch.foreign import adopting
 from .dispatch.products import tensordot_form, transposed
 from .explanation import Explanation
+from .machine.roofline import sustained_us
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
@@ -128,7 +129,9 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
 
 def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, staged: str | None) -> Explanation:
     """Of a choice of the tiers."""
-    kernel = choice.kernel
+    kernel, arch, predicted = choice.kernel, runtime.device.arch, choice.predicted_us
+    if predicted is not None and problem is not None and arch is not None:
+        predicted = max(predicted, sustained_us(problem.workload, arch))
     return Explanation(
         choice.tier,
         choice.reason,
@@ -137,7 +140,7 @@ def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, stag
         family=kernel.program.family if kernel else None,
         program=kernel.program if kernel else None,
         workload=problem.workload.key() if problem else None,
-        predicted_us=choice.predicted_us,
+        predicted_us=predicted,
         measured_us=choice.measured_us,
         vendor_us=choice.vendor_us,
         staged=staged,
