@@ -12,6 +12,7 @@ import pytest
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import archs, lookup, table
 from gensor_kernels.machine.attributes import from_attributes
+from gensor_tuner.doctor import described
 
 M = 2**20
 #: part, (capability), name, SMs, clock MHz, memory clock MHz, bus bits, L2 bytes, source
@@ -160,6 +161,19 @@ def test_an_orin_is_its_module_in_every_power_mode(row):
     # What the driver says of the memory is wrong: a power mode leaves the module's bandwidth and L2.
     assert (arch.dram_gb_s, arch.l2_bytes_per_clk) == (module.dram_gb_s, module.l2_bytes_per_clk)
     assert arch.clock_ghz == pytest.approx(mhz / 1e3, rel=0.03)
+    assert lookup(arch.part) == arch
+
+
+@pytest.mark.parametrize("name", ["agx-orin-64gb-17sm-612mhz", "agx-orin-64gb-0sm-612mhz", "h200-8sm-612mhz"])
+def test_only_jetsons_have_modes_of_at_most_their_sms(name):
+    with pytest.raises(UnknownArchError, match=name):
+        lookup(name)
+
+
+def test_doctor_says_what_a_gpu_is_taken_for():
+    assert described(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
+    built = described(by_name("NVIDIA RTX 6000 Ada Generation"))
+    assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs") and built.endswith("what its driver says")
 
 
 def test_an_orin_without_its_memory_is_told_by_its_l2():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from math import inf
@@ -37,6 +38,7 @@ _PEAK = {
     "complex64": ("fma_f32",),
     "complex128": ("mma_f64", "fma_f64"),
 }
+_MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 #: FLOPs of the plain sum over those that a math mode does instead.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Products of bfloat16 parts that stand for one of float32.
@@ -161,6 +163,12 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
     return Arch(name=capability, part=part, rates=rates, sustained=MappingProxyType(sustained), **merged)
 
 
+def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
+    """A Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
+    part = f"{module.part}-{sms}sm-{mhz}mhz"
+    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, unsure=module.unsure | {"dram_gb_s"})
+
+
 def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
     """The rates of rows of the table, a later row's before an earlier one's."""
     return MappingProxyType({name: float(row[name]) for row in rows for name in RATES if name in row})
@@ -176,12 +184,17 @@ def archs() -> tuple[Arch, ...]:
 def lookup(name: str) -> Arch:
     """The Arch called ``name``: a capability ("sm_87", its default part) or a part ("orin-nano-8gb").
 
-    Raises UnknownArchError, which lists the choices.
+    A Jetson module in another power mode is called by SM count and clock, too ("agx-orin-64gb-8sm-612mhz").  Raises
+    UnknownArchError, which lists the choices.
     """
     capabilities = table()["capability"]
     part = capabilities[name]["default_part"] if name in capabilities else name
     for arch in archs():
         if arch.part == part:
             return arch
+    found = _MODE.fullmatch(name)
+    for module in archs() if found else ():
+        if found and module.part == found[1] and not module.device_names and 1 <= int(found[2]) <= module.sms:
+            return in_mode(module, int(found[2]), int(found[3]))
     choices = ", ".join([*capabilities, *(arch.part for arch in archs())])
     raise UnknownArchError(f"unknown arch {name!r}; known: {choices}")

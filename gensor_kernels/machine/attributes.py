@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..errors import UnknownArchError
-from .arch import Arch, archs, lookup, rates_of, table
+from .arch import Arch, archs, in_mode, lookup, rates_of, table
 
 #: A listed part has clocks and memory bandwidth of about what the driver says; both relative.
 SAME_CLOCK = 0.03
@@ -46,7 +46,7 @@ def from_attributes(
             return arch
     modules = [arch for arch in listed if not arch.device_names]
     if modules:
-        return _module(modules, name, sms, clock_ghz, l2_bytes, memory_bytes)
+        return _module(modules, sms, clock_ghz, l2_bytes, memory_bytes)
     base = _base(capability)
     shared, variant = table()["capability"][base.name], table()["variant"].get(sm, {})
     scale = sms / base.sms
@@ -83,7 +83,7 @@ def _base(capability: tuple[int, int]) -> Arch:
 
 
 def _module(
-    modules: Sequence[Arch], name: str, sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None
+    modules: Sequence[Arch], sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None
 ) -> Arch:
     """The Jetson module with this L2, memory, SM count and clock, or the one it is in another power mode.
 
@@ -100,11 +100,4 @@ def _module(
     best = min(near, key=lambda arch: (abs(arch.sms - sms), abs(arch.clock_ghz - clock_ghz)))
     if best.sms == sms and abs(best.clock_ghz / clock_ghz - 1) < SAME_CLOCK:
         return best
-    return replace(
-        best,
-        part=f"{best.part}-{sms}sm-{round(clock_ghz * 1000)}mhz",
-        sms=sms,
-        clock_ghz=clock_ghz,
-        device_names=(name,),
-        unsure=best.unsure | {"dram_gb_s"},
-    )
+    return in_mode(best, sms, round(clock_ghz * 1e3))
