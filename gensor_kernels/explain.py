@@ -15,7 +15,6 @@ from .dispatch.asking import Question, asking
 from .dispatch.foreign import adopting
 from .dispatch.products import tensordot_form, transposed
 from .explanation import Explanation
-from .machine.roofline import sustained_us
 
 if TYPE_CHECKING:
     from .dispatch.contract import Study
@@ -129,6 +128,8 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
 
 def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, staged: str | None) -> Explanation:
     """Of a choice of the tiers."""
+    from .machine.roofline import sustained_us
+
     kernel, arch, predicted = choice.kernel, runtime.device.arch, choice.predicted_us
     if predicted is not None and problem is not None and arch is not None:
         predicted = max(predicted, sustained_us(problem.workload, arch))

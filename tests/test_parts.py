@@ -1,4 +1,4 @@
-"""What devices say of themselves, and which part that is.
+"""Attributes that devices report, and the parts that they are recognised as.
 
 `SEEN`: attributes as drivers report them. Where they are from: [dq] a published deviceQuery listing, [props] published
 device properties of PyTorch (name, SMs, L2), the rest of such a row from the data sheet; [ds] data sheet or whitepaper
@@ -173,7 +173,8 @@ def test_only_jetsons_have_modes_of_at_most_their_sms(name):
 def test_doctor_says_what_a_gpu_is_taken_for():
     assert described(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
     built = described(by_name("NVIDIA RTX 6000 Ada Generation"))
-    assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs") and built.endswith("what its driver says")
+    assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs")
+    assert built.endswith("; not listed: built from its driver's attributes")
 
 
 def test_an_orin_without_its_memory_is_told_by_its_l2():

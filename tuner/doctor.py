@@ -89,7 +89,7 @@ def _gpu() -> str:
 
 
 def described(arch: Arch) -> str:
-    """What a GPU is taken for, with the figures by which a wrong guess shows."""
+    """The part that a GPU is taken for, with figures by which a wrong guess shows."""
     listed = arch in archs()
     facts = f"{arch.sms} SMs, {arch.clock_ghz:.2f} GHz, {arch.dram_gb_s:.0f} GB/s, {arch.l2_mb:g} MB L2"
-    return f"{arch.part}, {arch.name}, {facts}" + ("" if listed else "; not listed: from what its driver says")
+    return f"{arch.part}, {arch.name}, {facts}" + ("" if listed else "; not listed: built from its driver's attributes")

@@ -1,4 +1,4 @@
-"""Which Arch a device is, by what its driver says of it."""
+"""The Arch of a device, recognised by the attributes that its driver reports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import MappingProxyType
 from ..errors import UnknownArchError
 from .arch import Arch, archs, in_mode, lookup, rates_of, table
 
-#: A listed part has clocks and memory bandwidth of about what the driver says; both relative.
+#: Relative differences between a listed part's clock and bandwidth and the driver's figures that are still the part.
 SAME_CLOCK = 0.03
 SAME_BANDWIDTH = 0.1
 #: Of a Jetson's memory the operating system keeps up to this share from its GPU.
 KEPT_MEMORY = 0.3
-#: Compute capabilities that are not served although their neighbours are, and what has them.
+#: Compute capabilities that are not served although their neighbours are, and the devices that have them.
 UNSERVED = {
     (10, 1): "Jetson Thor: sm_101 until CUDA 12.9, sm_110 since",
     (11, 0): "Jetson Thor: sm_110, sm_101 until CUDA 12.9",
@@ -34,9 +34,9 @@ def from_attributes(
 
     ``name`` is the driver's device name, ``clock_ghz`` its SM clock.  A device name listed in archs.toml with the
     same SM count and memory bandwidth gives that row.  Jetson modules share one name: see ``_module``.  Otherwise
-    per-SM facts come from the capability (or the closest lower one of the same major), device-wide ones from
-    the attributes, and what is not given is scaled from the default part by SM count.  UnknownArchError: the capability
-    is not served.
+    facts per SM come from the capability (or the closest lower capability of the same major), facts of the whole device
+    from the attributes, and facts that are not given are scaled from the default part by SM count.  Raises
+    UnknownArchError for a capability that is not served.
     """
     sm = f"sm_{capability[0]}{capability[1]}"
     listed = [arch for arch in archs() if arch.name == sm]
@@ -85,10 +85,10 @@ def _base(capability: tuple[int, int]) -> Arch:
 def _module(
     modules: Sequence[Arch], sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None
 ) -> Arch:
-    """The Jetson module with this L2, memory, SM count and clock, or the one it is in another power mode.
+    """The Jetson module with this L2, memory, SM count and clock, or the closest module in another power mode.
 
     A power mode switches SMs off and lowers clocks, but leaves the L2 and the memory bus: an AGX Orin of 30 W has as
-    many SMs and as fast ones as an Orin Nano.  What Jetsons say of their memory's clock and width is wrong.
+    many SMs at the same clock as an Orin Nano.  Jetsons report a wrong clock and width of their memory.
     """
 
     def fits(arch: Arch) -> bool:
