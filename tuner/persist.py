@@ -17,7 +17,7 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary as Compiled
 from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -185,6 +185,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
         spill_bytes=chosen.binary.spill_bytes,
         shared_bytes=shared_bytes,
         seconds=seconds,
+        sustained_us=sustained_us(chosen.workload, arch),
     )
 
 
@@ -201,10 +202,10 @@ def stored_result(
     enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
     if family is None or family.abi != entry.kernel.abi or not enough:
         return None
-    return _from_entry(entry, workload)
+    return _from_entry(entry, workload, arch)
 
 
-def _from_entry(entry: Entry, workload: Workload) -> Result | None:
+def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     kernel, binary = entry.kernel, entry.binary(trusted=False)
     if binary is None:
         return None
@@ -224,4 +225,5 @@ def _from_entry(entry: Entry, workload: Workload) -> Result | None:
         spill_bytes=binary.spill_bytes,
         shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
         stored=True,
+        sustained_us=sustained_us(workload, arch),
     )

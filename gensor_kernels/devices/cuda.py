@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import forking
 from ..errors import BuildError, ToolMissingError, UnknownArchError
-from ..machine.arch import from_attributes
+from ..machine.attributes import from_attributes
 from ..programs.family import Launch
 from . import borrowed, cupy_internals
 from .advice import about_device, about_import
@@ -119,7 +119,8 @@ class CudaDevice(Device):
         device = cupy.cuda.Device(self.number)
         facts = device.attributes
         self.integrated = bool(facts.get("Integrated"))
-        name = cupy.cuda.runtime.getDeviceProperties(self.number)["name"]
+        properties = cupy.cuda.runtime.getDeviceProperties(self.number)
+        name = properties["name"]
         bandwidth = None
         if facts.get("MemoryClockRate") and facts.get("GlobalMemoryBusWidth"):
             # kHz, two transfers per clock, bits
@@ -133,6 +134,7 @@ class CudaDevice(Device):
                 facts.get("ClockRate", 0) / 1e6 or 1.0,
                 bandwidth,
                 facts.get("L2CacheSize"),
+                properties.get("totalGlobalMem"),
             )
         except UnknownArchError as error:
             self.unsupported = str(error)
