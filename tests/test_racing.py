@@ -147,6 +147,14 @@ def test_other_conditions_are_another_race():
     assert not later.library.reload() and products(later, 1) == [0]
 
 
+def test_a_time_without_the_librarys_beside_it_is_another_race():
+    first = racer()
+    products(first, 3)
+    rows = [row for rows in first.library.contents.timings.values() for row in rows if row.kernel_digest]
+    later = racer(times=rows)
+    assert products(later, 3) == [0, 55, 55] and len(later.device.races) == 1
+
+
 def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
     """The kernel wins in one mode and loses in the other; a program that calls on and on is served by what wins."""
     runtime = racer()
