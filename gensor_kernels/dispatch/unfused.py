@@ -63,6 +63,10 @@ def of_function(base: Base, inputs: Sequence[Any], out: Any, steps: Sequence[Ope
     return library.took(work, False, out)
 
 
+class _NoSubstituteError(Exception):
+    """The library has no product of this dtype that is worth a comparison."""
+
+
 class _Library:
     """Stands for a device in what the library's way asks of one."""
 
@@ -78,6 +82,8 @@ class _Library:
             result = work()
             if out is not None and not in_place:
                 self.moved(result, out)
+        except _NoSubstituteError:
+            return None
         except Exception as error:  # a call is served all the same
             config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
             return None
@@ -111,6 +117,8 @@ class _Library:
     def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: Any = None) -> _Counted:
         """A matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
+        if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound
+            raise _NoSubstituteError
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if dtype == np.float16 and max(a.ndim, b.ndim) > 2:  # CuPy multiplies these in float32
             return self.product(a.astype(np.float32), b.astype(np.float32), precision).astype(dtype)
@@ -118,8 +126,7 @@ class _Library:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*batch, *(() if a.ndim == 1 else (m,)), *(() if b.ndim == 1 else (n,)))
         found = _Counted(self, shape, dtype)
-        name = dtype.name if dtype.kind not in "iub" else "int32"  # the library's integers are multiply-adds
-        peak = self.arch.peak(name, "tf32" if precision == "tf32" else "ieee")
+        peak = self.arch.peak(dtype.name, "tf32" if precision == "tf32" else "ieee")
         flops = (8 if dtype.kind == "c" else 2) * math.prod(batch) * m * n * k
         bytes_moved = a.nbytes + b.nbytes + found.nbytes
         self._add(max(flops / peak * 1e9, bytes_moved / self.arch.dram_gb_s) / VENDOR_SHARE)
