@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..errors import ToolMissingError
 from . import api
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -45,7 +46,10 @@ def adopting(function: Called) -> Called:
 
 def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
     """The call; inside graph capture with memory that lasts."""
-    device = api.current_runtime().device
+    try:
+        device = api.current_runtime().device
+    except ToolMissingError:  # arguments that do not fit are told first
+        return function(*args, **keywords)
     if not device.capturing():
         return function(*args, **keywords)
     with device.lasting():
