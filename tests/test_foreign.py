@@ -203,6 +203,22 @@ def test_a_gpus_tensors_are_read_where_they_lie_on_their_stream(gpu):
     assert a.recorded == b.recorded == [0x5150]
 
 
+def test_a_call_on_a_stream_of_pytorchs_that_records_has_memory_of_its_graph(gpu, monkeypatch):
+    streams = gpu.device.streams
+    monkeypatch.setattr(gpu.device, "capturing", lambda: len(streams) % 2 == 1)  # on PyTorch's stream, not on CuPy's
+
+    @contextmanager
+    def lasting():
+        streams.append("lasting")
+        streams.append("entered")
+        yield
+
+    monkeypatch.setattr(gpu.device, "lasting", lasting)
+    gpu.loaded.update(gpu.library.contents.kernels)  # as after a call before the capture
+    assert isinstance(gensor_kernels.matmul(Tensor((64, 64)), Tensor((64, 64))), Tensor)
+    assert streams == [(0x5150, 0, False), "lasting", "entered", "left"]
+
+
 def test_out_of_the_same_kind_and_mixed_calls(gpu):
     a, out = Tensor((64, 64)), Tensor((64, 64), address=0x7E0000200000)
     assert gensor_kernels.matmul(a, a, out=out) is out and addresses()[2] == out.address and out.recorded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -169,14 +170,17 @@ def tiers(call: Callable[[], Any]) -> dict[str, int]:
 
 
 def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
-    """Captured, and replayed on other numbers in the same memory; or what CuPy says of capturing its own calls."""
+    """Captured, and replayed on other numbers in the same memory when others have had all that was freed; the bytes
+    that stay when the graph is gone. Or what CuPy says of capturing its own calls."""
     cupy: Any = session.device.xp
+    pool = cupy.get_default_memory_pool()
     other = public_calls.draw(shown, seed=1)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         shown.call(arrays)  # nothing may be loaded inside capture, and memory comes from what this stream has freed
         stream.synchronize()
     session.synchronize()
+    before = pool.used_bytes()
     try:
         with stream:
             stream.begin_capture()
@@ -190,10 +194,23 @@ def captured(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dic
         return {"not_captured": f"{type(error).__name__}: {error}"[:200]}
     for name, each in other.items():
         arrays[name][...] = cupy.asarray(each)
+    _overwrite(cupy, pool, stream)
     session.synchronize()
     made.launch(stream)
     stream.synchronize()
-    return {"worst": public_calls.error(session.device.host(result), public_calls.expected(shown, other))}
+    worst = public_calls.error(session.device.host(result), public_calls.expected(shown, other))
+    del result, made
+    gc.collect()  # which gives the memory of graphs that are gone back
+    return {"worst": worst, "kept_bytes": pool.used_bytes() - before}
+
+
+def _overwrite(cupy: Any, pool: Any, stream: Any) -> None:
+    """Memory that a stream has freed is filled with NaNs by others, and given back to the driver."""
+    with stream:
+        others = [cupy.full(1 << exponent, 0xFF, np.uint8) for exponent in range(9, 25) for _ in range(4)]
+        stream.synchronize()
+    others.clear()
+    pool.free_all_blocks()
 
 
 def streams(session: Session) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from .arguments import Arguments, ready
 from .cupy_internals import FLOAT32
 from .dependent import started
 from .device import Code, Device, Launcher, launcher
+from .graphs import Graphs
 from .modules import Modules
 from .sampling import conditions, sampled
 from .tensor_maps import Mapped
@@ -106,6 +107,7 @@ class CudaDevice(Device):
         self.driver = cupy_internals.driver_api(cupy)
         self._array = cupy.ndarray
         self._modules = Modules(self)
+        self._graphs = Graphs()
         self.after_fork()
         forking.renew(self)
         self._switch, self._tf32, self._set_switch = cupy_internals.tf32_switch(cupy)
@@ -190,6 +192,12 @@ class CudaDevice(Device):
             return bool(self.cupy.cuda.get_current_stream().is_capturing())
         except RuntimeError:  # the legacy stream may not even be asked while another one captures
             return True
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """See Graphs.lasting."""
+        if not self.capturing():
+            return nullcontext()
+        return self._graphs.lasting(self.cupy.cuda, self._stream)
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""

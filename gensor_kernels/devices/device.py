@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,8 +125,13 @@ class Device:
         raise NotImplementedError
 
     def capturing(self) -> bool:
-        """Whether the current stream records a graph: nothing may be compiled, loaded, measured or allocated."""
+        """Whether the current stream records a graph: nothing may be compiled, loaded or measured, and what is
+        allocated is allocated within `lasting`."""
         raise NotImplementedError
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """Within it, what this thread allocates lasts as long as the graph that the current stream records."""
+        return nullcontext()
 
     def tf32(self) -> bool:
         """Whether the library's own switch allows TF32 for float32 products."""

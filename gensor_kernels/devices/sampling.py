@@ -37,7 +37,7 @@ Call = Callable[[], Any]
 
 def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[float]]:
     """Microseconds per call, a list of samples for each of `calls`; each is called once more before."""
-    with _relaxed_capture():
+    with relaxed_capture():
         return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls)
 
 
@@ -126,7 +126,7 @@ def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
 
 
 @contextmanager
-def _relaxed_capture() -> Iterator[None]:
+def relaxed_capture() -> Iterator[None]:
     """Within it, this thread's synchronisations and allocations do not spoil a graph that another thread captures
     (CUDA driver API, cuThreadExchangeStreamCaptureMode). Without a driver to ask, nothing happens."""
     exchange = _exchange()

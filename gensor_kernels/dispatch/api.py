@@ -28,7 +28,8 @@ def _short(product: Product) -> Product:
     """A matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the long one.
 
     It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
-    placed its launch at, only that. The key is that of `Runtime.call`, of matrices without the lists' detour.
+    placed its launch at, only that. The key is that of `Runtime.call`, of matrices without the lists' detour. Inside
+    graph capture what allocates takes the long way too, and with it memory that lasts (foreign.py).
     """
 
     @wraps(product)
@@ -66,14 +67,12 @@ def _short(product: Product) -> Product:
                 if pa == place_a and pb == place_b and pc == place_c:
                     function(grid, block, params, shared)
                     return out
-                if not (pa | pb | pc) & 15:
+                if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
                     return plan.run(a, b, out, (), pa, pb, pc)
             except runtime.troubles as error:
                 plan = runtime.instead(key, plan, error, a, b, out, (), None, None)
                 return plan.run(a, b, out, (), pa, pb, pc)
-        if (pa | pb | pc) & 15:
-            return product(a, b, out)
-        return runtime.first(key, a, b, out, (), None, None, pa, pb, pc)
+        return product(a, b, out)
 
     return short  # type: ignore[return-value]
 
@@ -166,7 +165,10 @@ def current_runtime() -> Runtime:
 
 
 def _cuda() -> Runtime:
-    """First use of a GPU: imports CuPy, and leaves the lookup of the current device's Runtime in its place."""
+    """First use of a GPU: imports CuPy, and leaves the lookup of the current device's Runtime in its place.
+
+    Devices outlive their Runtimes: captured graphs launch functions of modules that a device has loaded.
+    """
     global _current
     from ..devices import cuda
     from .library import Library
@@ -174,6 +176,7 @@ def _cuda() -> Runtime:
     from .stored import library
 
     runtimes: dict[int, Runtime] = {}
+    devices: dict[int, cuda.CudaDevice] = {}
     current_device = cuda.current_device()
 
     def lookup() -> Runtime:
@@ -184,7 +187,9 @@ def _cuda() -> Runtime:
             with _lock:
                 runtime = runtimes.get(number)
                 if runtime is None:
-                    device = cuda.CudaDevice(number)
+                    if number not in devices:
+                        devices[number] = cuda.CudaDevice(number)
+                    device = devices[number]
                     runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
                     _only = runtime if device.where is None and not _emulates else None
         return runtime
@@ -209,7 +214,10 @@ _forget_devices: list[Callable[[], None]] = []
 
 
 def refresh() -> None:
-    """Forgets every plan and what was read from databases and settings: the next call looks again."""
+    """Forgets every plan and what was read from databases and settings: the next call looks again.
+
+    Kernels that are loaded stay loaded, because captured graphs may launch them.
+    """
     global _only
     with _lock:
         _only = None

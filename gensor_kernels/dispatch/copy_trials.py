@@ -44,7 +44,7 @@ class CopyTrial(Trial):
 class CopiedProduct(CopyTrial):
     """Of a product."""
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
     plan: Plan
 
     def __init__(

@@ -1,8 +1,11 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 
 A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
-the same memory. So calls with the device's own arrays pay one Python call for it, and plain products (api.py) not even
+the same memory. So calls with the device's own arrays pay a Python call for it, and plain products (api.py) not even
 that. PyTorch is never imported: who passes a tensor has done that.
+
+Every public function comes through here, so this is also where a call inside graph capture gets memory that lasts as
+long as its graph: whatever the call allocates, by our hand or by the array library's.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
+
+from ..errors import ToolMissingError
+from . import api
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 
@@ -28,7 +34,7 @@ def adopting(function: Called) -> Called:
     @wraps(function)
     def adapted(*args: Any, **keywords: Any) -> Any:
         try:
-            return function(*args, **keywords)
+            return _recorded(function, args, keywords)
         except Exception:
             exchange = _exchange(args, keywords)
             if exchange is None:
@@ -38,15 +44,25 @@ def adopting(function: Called) -> Called:
     return adapted  # type: ignore[return-value]
 
 
+def _recorded(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+    """The call; inside graph capture with memory that lasts."""
+    try:
+        device = api.current_runtime().device
+    except ToolMissingError:  # arguments that do not fit are told first
+        return function(*args, **keywords)
+    if not device.capturing():
+        return function(*args, **keywords)
+    with device.lasting():
+        return function(*args, **keywords)
+
+
 def _exchange(args: Any, keywords: Any) -> Exchange | None:
     """What is to be exchanged; None where no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
     arrays = list(_arrays((*args, *named, keywords.get("out"))))
     if all(_library(each) in ("numpy", "cupy") for each in arrays):
         return None
-    from .api import current_runtime
-
-    device = current_runtime().device
+    device = api.current_runtime().device
     return Exchange(device, arrays) if any(is_foreign(each, device) for each in arrays) else None
 
 
@@ -117,7 +133,7 @@ class Exchange:
 
     def _called(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
         converted = {name: self._take(value) for name, value in keywords.items()}
-        return self._give(function(*self._take(args), **converted))
+        return self._give(_recorded(function, self._take(args), converted))
 
     def _take(self, value: Any) -> Any:
         if type(value) in (list, tuple):

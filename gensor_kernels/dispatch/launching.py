@@ -43,7 +43,7 @@ class LaunchPlan:
     """A kernel bound to one set of shapes, strides and dtypes."""
 
     tier = 3
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         self.runtime, self.device, self.call = runtime, runtime.device, call.without_arrays()
@@ -99,8 +99,9 @@ class LaunchPlan:
         return False
 
     def _through_temporary(self, a: Any, b: Any, out: Any, steps: Steps) -> Any:
-        a, b = conjugated(self.call, a, b)
-        out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
+        with self.device.lasting():
+            a, b = conjugated(self.call, a, b)
+            out[...] = self.runtime.call(a, b, None, steps, self.call.dtype, self.call.math)
         return out
 
 
@@ -111,6 +112,8 @@ class PlainPlan(LaunchPlan):
     into `out` at the addresses of the one before is likely to come back, as buffers that are reused do: its Params are
     not written again, and the launch is `placed`, for matmul's short way (api.py).
     """
+
+    allocates = False
 
     def __init__(self, runtime: Runtime, call: Call, bound: Bound, a: Any, b: Any, out: Any):
         super().__init__(runtime, call, bound, a, b, out)

@@ -26,7 +26,8 @@ class Plan(Protocol):
     """Runs one call; `pa`, `pb` and `pc` are the addresses of a, b and out (0 without one).
 
     `tier` is the one that serves it, 0 where there is nothing to compute. Plans of products also have `placed`: what a
-    call at the addresses it names comes to, NOWHERE where that is not known.
+    call at the addresses it names comes to, NOWHERE where that is not known, and `allocates`: whether they may allocate
+    more than a result.
     """
 
     call: Call
@@ -39,7 +40,7 @@ class Plan(Protocol):
 class EmptyPlan:
     """A result without elements."""
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
     tier = 0
 
     def __init__(self, runtime: Runtime, call: Call):
@@ -53,7 +54,7 @@ class EmptyPlan:
 class FallbackPlan:
     """Tier 4. With `standby`, a call that comes back gets a plan that launches kernels, for inside graph capture."""
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
     tier = 4
 
     def __init__(self, runtime: Runtime, call: Call, reason: str, precision: str | None, standby: bool = False):
@@ -93,7 +94,7 @@ class SwitchedPlan:
     The other way round nothing is asked: products that are more precise than allowed are never wrong.
     """
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
 
     def __init__(self, runtime: Runtime, call: Call, plan: Plan):
         self.runtime, self.call, self.plan, self.tier = runtime, call.without_arrays(), plan, plan.tier
@@ -108,7 +109,7 @@ class SwitchedPlan:
 class StagedPlan:
     """Operands that kernels cannot take as they lie: converted or compacted, then the call is made again."""
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
     tier = 3  # at worst, as for every kernel; whoever chose it says so
 
     def __init__(self, runtime: Runtime, call: Call, staging: Staging):

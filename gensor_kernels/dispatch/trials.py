@@ -81,7 +81,7 @@ class Trial:
 class TrialPlan(Trial):
     """Of a product."""
 
-    placed = NOWHERE
+    placed, allocates = NOWHERE, True
     plan: Plan
 
     def __init__(self, runtime: Runtime, call: Call, precision: str | None, request: Request, plan: Plan):

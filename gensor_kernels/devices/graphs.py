@@ -1,0 +1,231 @@
+"""Memory of captured graphs: it belongs to a graph until the driver has destroyed that graph.
+
+The launches of a graph keep the addresses they were captured with, and run again when nobody here is asked. While a
+stream records, memory for a call therefore comes from a GraphMemory. What is dropped within the capture serves later
+calls of the same capture, in the order of their stream; nobody else gets it while the graph lives.
+
+The driver says when a graph is gone (CUDA 11.3 and later; NCCL relies on the same calls): the graph being captured
+retains a user object, as every executable graph made of it does, and the last of them releases it behind its last
+launch. The destructor of a user object runs in a thread of the driver, which may call neither CUDA nor Python.
+CPython's PyThread_release_lock does neither: it releases a lock, which is looked at later.
+
+Parts of CuPy used here, read in 13.3 to 14.2: `using_allocator` sets the allocator of the calling thread, an allocator
+is any function of a number of bytes, `UnownedMemory` keeps its owner alive, and CuPy collects garbage before it raises
+OutOfMemoryError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+from weakref import WeakSet, ref
+
+from .. import forking
+from .driver import driver_function
+from .sampling import relaxed_capture
+
+#: Of the driver's enumerations (cuda.h).
+CAPTURE_ACTIVE, NO_DESTRUCTOR_SYNC, MOVE = 1, 1, 1
+#: Bytes that sizes are rounded up to, as in CuPy's pool.
+UNIT = 512
+#: How much larger than asked for memory may be that is used again.
+MOST_WASTE = 2
+
+_allocate_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
+_acquire_lock = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
+    ("PyThread_acquire_lock", ctypes.pythonapi)
+)
+_RELEASE_LOCK = ctypes.cast(ctypes.pythonapi.PyThread_release_lock, ctypes.c_void_p)
+
+Allocator = Callable[[int], Any]
+
+
+class Capture(NamedTuple):
+    """What a stream records into: the number of the capture, which no other of this process has, and the graph."""
+
+    number: int
+    graph: int
+
+
+def capture_of(stream: int) -> Capture | None:
+    """What a stream records into now; None where it does not record. OSError or AttributeError without a driver that
+    can tell."""
+    status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+    asked = driver_function("cuStreamGetCaptureInfo_v2")(
+        *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None)
+    )
+    if asked or status.value != CAPTURE_ACTIVE or not graph.value:
+        return None
+    return Capture(number.value, graph.value)
+
+
+def behind(stream: int) -> tuple[int, ...] | None:
+    """The nodes that the next one a stream records depends on; None where the driver does not say."""
+    status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
+    graph, nodes = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_void_p)()
+    try:
+        refused = driver_function("cuStreamGetCaptureInfo_v2")(
+            *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph)),
+            *(ctypes.byref(nodes), ctypes.byref(count)),
+        )
+    except (OSError, AttributeError):
+        return None
+    return None if refused else tuple(nodes[index] or 0 for index in range(count.value))
+
+
+class End:
+    """The end of a graph: a lock of C's that the driver releases. It is never freed: who releases it may still be in
+    there."""
+
+    def __init__(self, graph: int):
+        """Raises OSError where the graph does not take it."""
+        self._lock = _allocate_lock()
+        if not self._lock or not _acquire_lock(self._lock, 0):
+            raise OSError("no lock for the end of a graph")
+        made = ctypes.c_void_p()
+        status = driver_function("cuUserObjectCreate")(
+            *(ctypes.byref(made), ctypes.c_void_p(self._lock), _RELEASE_LOCK),
+            *(ctypes.c_uint(1), ctypes.c_uint(NO_DESTRUCTOR_SYNC)),
+        )
+        status = status or driver_function("cuGraphRetainUserObject")(
+            *(ctypes.c_void_p(graph), made, ctypes.c_uint(1), ctypes.c_uint(MOVE))
+        )
+        if status:
+            raise OSError(f"the driver does not say when a graph ends (CUresult {status})")
+        self.has_come = False
+
+    def came(self) -> bool:
+        """Whether nothing of the graph is left."""
+        self.has_come = self.has_come or bool(_acquire_lock(self._lock, 0))
+        return self.has_come
+
+
+class GraphMemory:
+    """Memory that belongs to one graph: which parts of it are free, by stream, the smallest that fits first."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[tuple[int, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, stream: int, nbytes: int) -> tuple[int, Any] | None:
+        """(size, memory) that earlier calls on this stream are done with; None where none fits."""
+        free = self._free.setdefault(stream, [])
+        with self._lock:
+            fitting = [(size, place) for place, (size, _) in enumerate(free) if nbytes <= size <= MOST_WASTE * nbytes]
+            return free.pop(min(fitting)[1]) if fitting else None
+
+    def give(self, stream: int, size: int, memory: Any) -> None:
+        """Takes memory back. No lock: garbage may be collected anywhere."""
+        self._free.setdefault(stream, []).append((size, memory))
+
+
+class Lent:
+    """Memory in use by an array or a call: it goes back to its graph with the last reference."""
+
+    def __init__(self, owner: GraphMemory, stream: int, size: int, memory: Any):
+        self._owner, self._given = ref(owner), (stream, size, memory)
+
+    def __del__(self) -> None:
+        owner = self._owner()
+        if owner is not None:
+            owner.give(*self._given)
+
+
+class GraphAllocator:
+    """CuPy's allocator within a captured call. `base` is the caller's, `stream` gives the current stream's address."""
+
+    def __init__(self, cuda: Any, memory: GraphMemory, base: Allocator, stream: Callable[[], int]):
+        self._cuda, self._memory, self._base, self._stream = cuda, memory, base, stream
+
+    def __call__(self, nbytes: int) -> Any:
+        """Memory of the graph."""
+        if nbytes == 0:
+            return self._base(0)
+        stream, nbytes = self._stream(), -(-nbytes // UNIT) * UNIT
+        size, memory = self._memory.take(stream, nbytes) or (nbytes, None)
+        if memory is None:
+            before = behind(stream)
+            with relaxed_capture():  # whatever its mode: PyTorch captures in one that forbids cudaMalloc
+                memory = self._base(size)
+            if behind(stream) != before:
+                return memory  # allocated in stream order, by a node of the graph: it is the graph's already
+        lent = Lent(self._memory, stream, size, memory)
+        return self._cuda.MemoryPointer(self._cuda.UnownedMemory(memory.ptr, size, lent, memory.device_id), 0)
+
+
+class Graphs:
+    """The graphs captured on one device, and the memory that each of them has."""
+
+    def __init__(self) -> None:
+        self._living: dict[int, tuple[GraphMemory, End]] = {}
+        self._kept: dict[int, GraphMemory] = {}
+        self.after_fork()
+        forking.renew(self)
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
+        self._lock = threading.Lock()
+
+    def lasting(self, cuda: Any, stream: Callable[[], int]) -> AbstractContextManager[None]:
+        """Within it, what CuPy allocates in this thread lasts as long as the graph that the current stream records."""
+        base = cuda.get_allocator()
+        if isinstance(base, GraphAllocator):  # a call within a call
+            return nullcontext()
+        memory = self._memory(stream())
+        if memory is None:
+            return nullcontext()
+        context: AbstractContextManager[None] = cuda.using_allocator(GraphAllocator(cuda, memory, base, stream))
+        return context
+
+    def _memory(self, stream: int) -> GraphMemory | None:
+        """That of the graph being recorded. Where nobody says when that ends, the memory stays for good."""
+        self.tidy()
+        try:
+            capture = capture_of(stream)
+        except (OSError, AttributeError):  # calls may belong to different graphs: they share nothing
+            memory = GraphMemory()
+            self._kept[-1 - len(self._kept)] = memory
+            return memory
+        if capture is None:
+            return None
+        with self._lock:
+            if capture.number in self._living:
+                return self._living[capture.number][0]
+            memory = self._kept.get(capture.number) or GraphMemory()
+            if capture.number not in self._kept:
+                try:
+                    self._living[capture.number] = memory, End(capture.graph)
+                except (OSError, AttributeError):
+                    self._kept[capture.number] = memory
+            return memory
+
+    def tidy(self) -> None:
+        """Gives the memory of graphs that are gone back to where it came from. Waits for no other thread."""
+        if not self._living or not self._lock.acquire(blocking=False):
+            return
+        try:
+            gone = [number for number, (_, end) in self._living.items() if end.came()]
+            given_back = [self._living.pop(number) for number in gone]
+        finally:
+            self._lock.release()
+        if given_back:
+            with relaxed_capture():  # an allocator without a pool frees, which a graph being captured would not survive
+                given_back.clear()
+
+
+_all: WeakSet[Graphs] = WeakSet()
+
+
+def _collected(phase: str, info: dict[str, int]) -> None:
+    """At every full garbage collection: CuPy makes one before it says that there is no memory."""
+    if phase == "start" and info["generation"] == 2:
+        for each in list(_all):
+            each.tidy()
+
+
+gc.callbacks.append(_collected)
