@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,6 +119,11 @@ def prepare() -> None:
         threading.Thread(target=compile_object, name="gensor-emulator").start()
 
 
+def is_built(source: str) -> bool:
+    """Whether the cache has the library of a source. Raises ToolMissingError without g++."""
+    return (_folder() / f"{library_digest(source)}.so").exists()
+
+
 def build(source: str) -> Path:
     """Path of the shared library for a flattened, constant-bound kernel source, compiled unless cached.
 
@@ -131,10 +136,13 @@ def build(source: str) -> Path:
     return _compile([*kernel, str(_emulator_object())], target, source)
 
 
-def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | BuildError]:
+def build_many(
+    sources: Iterable[str], jobs: int | None = None, done: Callable[[int, Path | BuildError], None] | None = None
+) -> list[Path | BuildError]:
     """Libraries of several sources in their order, `jobs` compilers at a time (default: one per usable core).
 
-    A source that does not compile gives its BuildError as a value. Raises ToolMissingError without g++.
+    A source that does not compile gives its BuildError as a value. `done` is that of `ordered_map`. Raises
+    ToolMissingError without g++.
     """
 
     def one(source: str) -> Path | BuildError:
@@ -144,4 +152,4 @@ def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | B
             return error
 
     _emulator_object()  # once, not by every job
-    return ordered_map(one, list(sources), jobs)
+    return ordered_map(one, list(sources), jobs, done)
