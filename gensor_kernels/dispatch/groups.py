@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import operations
+from .arguments import named_dtype, operations
 from .foreign import adopting
 
 
@@ -54,7 +54,7 @@ def grouped_matmul(
         ends = given if sizes is None else runtime.device.xp.cumsum(given, dtype=np.int32)
     else:
         ends = runtime.device.xp.asarray(_checked(np.asarray(given), sizes is not None, x.shape[0]))
-    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else np.dtype(dtype), out, steps, precision)
+    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
 
 
 def _checked(given: Any, are_sizes: bool, rows: int) -> Any:

@@ -39,8 +39,8 @@ class EmulatorDevice(Device):
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is a NumPy array."""
-        return isinstance(value, np.ndarray)
+        """Whether `value` is a NumPy array in the machine's byte order: kernels read no other (foreign.py)."""
+        return isinstance(value, np.ndarray) and value.dtype.isnative
 
     def is_local(self, array: Any) -> bool:
         """There is one memory."""
