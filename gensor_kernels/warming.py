@@ -116,6 +116,8 @@ def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
 
     arch, declared = runtime.device.arch, operator(workload.operator)
     assert arch is not None
+    if declared.empty(workload):
+        return None
     try:
         # Families look at strides and windows, too: those of arrays without gaps stand for all.
         strides = {each.name: each.strides() for each in declared.operands(workload)}

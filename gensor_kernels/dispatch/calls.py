@@ -13,7 +13,7 @@ from ..errors import BuildError, UnsupportedError
 from . import copying, counting, tally, tiers
 from .arguments import Operation, kind
 from .asking import Question, asking
-from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
+from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan, ZeroPlan
 from .copy_trials import CopiedCall
 from .function import Function
 from .keys import about, places
@@ -155,12 +155,14 @@ def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) 
     )
 
 
-def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | None:
-    """The Plan of a call that has nothing to compute."""
+def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | ZeroPlan | None:
+    """The Plan of a call that has nothing to compute, or nothing but its epilogue."""
     if 0 in base.result.shape:
         return NothingPlan(base, "the result has no elements")
-    value = None if steps else base.function.nothing(inputs, base.parameters)
-    return None if value is None else NothingPlan(base, "the sums have no terms", value)
+    value = base.function.nothing(inputs, base.parameters)
+    if value is None:
+        return None
+    return ZeroPlan(base) if steps else NothingPlan(base, ZeroPlan.reason, value)
 
 
 def choose(

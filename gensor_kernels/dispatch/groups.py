@@ -61,6 +61,8 @@ def _checked(given: Any, are_sizes: bool, rows: int) -> Any:
     """Ends as int32; ValueError where they say what cannot be."""
     import numpy as np
 
+    if given.shape == (0,):  # an empty list has no integers, but no other numbers either
+        given = given.astype(np.int32)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise ValueError(f"offsets and sizes are one integer per group, not {given.dtype} of the shape {given.shape}")
     ends = np.cumsum(given) if are_sizes else given
