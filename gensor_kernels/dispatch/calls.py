@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,10 @@ def check(runtime: Runtime, inputs: Sequence[Any], out: Any, steps: Sequence[Ope
             raise TypeError(f"expected a {runtime.device.xp.__name__} array, not {kind(value)}")
 
 
-def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
-    """(Plan, whether it holds for later calls too)."""
+def make(
+    base: Base, inputs: Any, out: Any, steps: Any, refused: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Any, bool]:
+    """(Plan, whether it holds for later calls too); without the kernels in `refused`, whose values say why."""
     device, result, name = base.runtime.device, base.result, base.function.name
     capturing = device.capturing()
     if out is not None:
@@ -104,13 +107,14 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
     if idle is not None:
         return idle, True
     plan: Any = None
+    choice: tiers.Choice | None = None
     try:
-        choice, studied = choose(base, inputs, out, steps, capturing, improving=True)
+        choice, studied = choose(base, inputs, out, steps, capturing, improving=True, refused=refused)
         reason = choice.reason
         staged = None if studied is None else _staged(base, studied, choice.tier)
         if choice.kernel is not None and studied is not None:
             plan = staged or KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
-        plan = plan or LibraryPlan(base, reason)
+        plan = plan or LibraryPlan(base, next(iter(refused.values()), reason))
         if studied is None or capturing:
             return plan, not capturing
         request = _request(base, studied.problem, steps)
@@ -122,6 +126,10 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
             plan = TrialCall(base, request, plan)
         return plan, True
     except (UnsupportedError, BuildError) as error:
+        if device.emulated and choice is not None and choice.kernel is not None:
+            # No library steps in for a kernel that cannot be loaded: another one may.
+            config.logger().warning("kernel %s cannot be used here: %s", choice.kernel.digest[:12], error)
+            return make(base, inputs, out, steps, {**refused, choice.kernel.digest: str(error)})
         reason = str(error)
     except Exception as error:
         if device.emulated:
@@ -142,7 +150,9 @@ def _arrays(inputs: Any, out: Any, steps: Any) -> list[Any]:
     return [array for array in (*inputs, out, *(step.operand for step in steps)) if array is not None]
 
 
-def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) -> tiers.Request:
+def _request(
+    base: Base, problem: Problem, steps: Any, capturing: bool = False, refused: Collection[str] = ()
+) -> tiers.Request:
     runtime = base.runtime
     assert runtime.device.arch is not None
     return tiers.Request(
@@ -152,6 +162,7 @@ def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) 
         one_call=base.function.one_call and not steps,
         captured=capturing,
         loaded=runtime.loaded if capturing else None,
+        refused=refused,
     )
 
 
@@ -166,9 +177,16 @@ def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | ZeroPlan | N
 
 
 def choose(
-    base: Base, inputs: Any, out: Any, steps: Any, capturing: bool, *, improving: bool = False
+    base: Base,
+    inputs: Any,
+    out: Any,
+    steps: Any,
+    capturing: bool,
+    *,
+    improving: bool = False,
+    refused: Collection[str] = (),
 ) -> tuple[tiers.Choice, Studied | None]:
-    """Which tier serves a call, and what kernels compute for it."""
+    """Which tier serves a call, and what kernels compute for it; those that are `refused` are passed over."""
     runtime, device = base.runtime, base.runtime.device
     if config.disabled() and not device.emulated:
         return tiers.Choice(4, "GENSOR_DISABLE is set"), None
@@ -183,7 +201,7 @@ def choose(
         return tiers.Choice(4, error.reason), None
     if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
         return tiers.Choice(4, "an extent of 2^31 or more"), None
-    request = _request(base, problem, steps, capturing)
+    request = _request(base, problem, steps, capturing, refused)
     choice = tiers.choose(request, runtime.library)
     if improving:
         choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
