@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def wheel(tmp_path_factory) -> Path:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
     subprocess.run([sys.executable, "-c", code, str(source), str(out)], check=True, capture_output=True)
     return next(out.glob("*.whl"))
+
+
+def test_the_wheel_is_small():
+    """What git tracks in the packaged folders, compressed as in a wheel."""
+    listed = subprocess.run(
+        ["git", "ls-files", *FOLDERS.values()], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    packed = sum(len(zlib.compress((ROOT / path).read_bytes(), 1)) for path in listed.stdout.splitlines())
+    assert 10 * 2**20 < packed <= 60 * 2**20
 
 
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):

@@ -117,7 +117,7 @@ def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
     nothing_is_compiled(monkeypatch)
     with gensor_kernels.emulated(arch):
         contents = api.current_runtime().library.contents
-        assert len(contents.records) > 300
+        assert contents.records
         assert gensor_kernels.warmup() == len(set(contents.records.values()))
 
 
