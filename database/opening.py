@@ -11,13 +11,14 @@ from pathlib import Path
 from . import connection as sql
 from .errors import StoreWarning, UnreadableStoreError
 from .migrations import migrate
+from .trust import make_folder
 from .turns import turn
 
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:
     """A connection to the database at `path`, made (folder too, mode 0700) where there is none."""
     _refuse_what_is_no_file(path)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     if not path.exists():
         # Not left to SQLite, which would follow the umask: a group-writable database is not trusted with cubins.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o644))

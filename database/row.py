@@ -7,11 +7,12 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache
 from operator import index
 from typing import Any, ClassVar, TypeVar
 
 from .digest import Value, row_digest
+from .lazy import cached_property
 
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 METHODS = ("emulator", "device")

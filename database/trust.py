@@ -9,9 +9,13 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
+#: How folders are opened: those above another one need only be passed through.
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_ABOVE = _FOLDER | getattr(os, "O_PATH", 0)
 
 
 def is_trusted(path: Path) -> bool:
@@ -29,7 +33,7 @@ def objection(path: Path) -> str | None:
         return None
     real = Path(os.path.realpath(path))
     try:
-        return _writable_by_others(real) or _writable_by_others(real.parent)
+        return _writable_by_others(os.stat(real), real) or _writable_by_others(os.stat(real.parent), real.parent)
     except OSError as error:
         return f"{real}: {error.strerror or error}"
 
@@ -38,9 +42,9 @@ def folder_objection(folder: Path, setting: str) -> str | None:
     """Why `folder` cannot be the one that the user's own code is kept in, and what to do; None where it can.
 
     It must not be a link, must belong to root or to the user, and neither group nor others may write to it. Nobody
-    else may be able to put another in its place, either: no folder above it is writable by everybody, unless sticky as
-    /tmp is, and links above it belong to root or to the user. A folder that does not exist yet is judged by those
-    above it. `setting` is the variable that names another one.
+    else may be able to put another in its place, either: folders and links above it belong to root or to the user, and
+    nobody else may write to such a folder, unless it is sticky as /tmp is. A folder that does not exist yet is judged
+    by those above it. `setting` is the variable that names another one.
     """
     if os.name != "posix":
         return None
@@ -49,7 +53,7 @@ def folder_objection(folder: Path, setting: str) -> str | None:
         if folder.is_symlink():
             return f"{folder} is a symbolic link: set {setting} to what it leads to, {os.path.realpath(folder)}"
         if folder.exists():
-            found = _writable_by_others(folder)
+            found = _writable_by_others(os.stat(folder), folder)
             if found is not None:
                 return f"{found}, or set {setting} to a place of your own"
         replaceable = next(_replaceable(folder), None)
@@ -65,14 +69,74 @@ def file_objection(path: Path, setting: str) -> str | None:
     try:
         if path.is_symlink():
             return f"{path} is a symbolic link: set {setting} to what it leads to, {os.path.realpath(path)}"
-        found = _writable_by_others(path) if path.exists() else None
+        found = _writable_by_others(os.stat(path), path) if path.exists() else None
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return found or folder_objection(path.parent, setting)
 
 
-def _writable_by_others(path: Path) -> str | None:
-    facts, name = os.stat(path), shlex.quote(str(path))
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those missing above it, which nobody else can enter under any umask; it may be there."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def open_folder(folder: Path) -> int:
+    """Open a folder that code is loaded from, by the rules of `folder_objection`, on POSIX.
+
+    That function looks at names, and what they lead to may change while it does. Here each folder is opened from the
+    one above it, which was looked at as it is open, without following a link; links above ``folder`` are followed
+    before. So nobody can have put another folder in its place.
+
+    Parameters
+    ----------
+    folder : Path
+        An absolute path.
+
+    Returns
+    -------
+    int
+        The folder's descriptor, which the caller closes.
+
+    Raises
+    ------
+    PermissionError
+        Where others can write to the folder, or put another in its place; the text says what helps.
+    OSError
+        Where it cannot be opened, or is a link.
+    """
+    path = Path(os.path.realpath(folder.parent), folder.name)
+    opened, above = os.open(path.anchor, _ABOVE), Path(path.anchor)
+    try:
+        for name in path.parts[1:]:
+            found = _lets_replace(os.fstat(opened), above)
+            if found is not None:
+                raise PermissionError(found)
+            above /= name
+            below = os.open(name, _FOLDER if above == path else _ABOVE, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        found = _writable_by_others(os.fstat(opened), path)
+        if found is not None:
+            raise PermissionError(found)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
+
+
+def is_own(facts: os.stat_result) -> bool:
+    """Whether a file is one that nobody but root and the user can have written: a regular file."""
+    return stat.S_ISREG(facts.st_mode) and _writable_by_others(facts, Path()) is None
+
+
+def _writable_by_others(facts: os.stat_result, path: Path) -> str | None:
+    name = shlex.quote(str(path))
     if facts.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to another user ({_user(facts.st_uid)}): run chown {_user(os.geteuid())} {name}"
     if facts.st_mode & stat.S_ISVTX and facts.st_mode & _OTHERS:
@@ -90,9 +154,48 @@ def _replaceable(folder: Path) -> Iterator[str]:
         if above.is_symlink() and os.lstat(above).st_uid not in owners:
             yield f"{above} is a link of another user"
     for above in Path(os.path.realpath(folder)).parents:
-        facts = os.stat(above) if above.exists() else None
-        if facts is not None and facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX:
-            yield f"everybody can write to {above}"
+        found = _lets_replace(os.stat(above), above) if above.exists() else None
+        if found is not None:
+            yield found
+
+
+def _lets_replace(facts: os.stat_result, above: Path) -> str | None:
+    """Why others can put something else in the place of what lies in this folder."""
+    if facts.st_uid not in (0, os.geteuid(), _unknown_users()):
+        return f"{above} belongs to another user ({_user(facts.st_uid)})"
+    if facts.st_mode & stat.S_ISVTX:
+        return None
+    if facts.st_mode & stat.S_IWOTH:
+        return f"everybody can write to {above}"
+    if facts.st_mode & stat.S_IWGRP and not _is_personal(facts.st_gid):
+        return f"its group can write to {above} (run chmod g-w {shlex.quote(str(above))})"
+    return None
+
+
+@cache
+def _is_personal(number: int) -> bool:
+    """Whether a group has nobody in it but the user, as those that most systems make for every user: it is called as
+    the user is. Folders made under a umask of 002 can be written by such a group."""
+    try:
+        import grp
+        import pwd
+
+        group, own = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
+        others = (each.pw_name for each in pwd.getpwall() if each.pw_gid == number and each.pw_uid != own.pw_uid)
+        return group.gr_name == own.pw_name and not {*group.gr_mem, *others} - {own.pw_name}
+    except (ImportError, KeyError):
+        return False
+
+
+@cache
+def _unknown_users() -> int | None:
+    """The number that stands for users whom this process's container does not know, root of the machine among them;
+    None where all are known."""
+    try:
+        mapped = sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
+        return None if mapped >= 2**32 - 1 else int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _user(number: int) -> str:

@@ -79,8 +79,8 @@ def cache_dir() -> Path:
     """
     value = os.environ.get("GENSOR_CACHE_DIR")
     try:
-        path = Path(value).expanduser() if value else platform_cache_dir()
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = (Path(value).expanduser() if value else platform_cache_dir()).absolute()
+        trust.make_folder(path)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         raise ConfigError(
             f"the cache folder cannot be used ({error}); set GENSOR_CACHE_DIR to a writable folder"

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from gensor_database import trust
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Settings of the tests themselves; those of the user would change what is tested.
@@ -25,6 +28,8 @@ def pytest_configure(config):
     # Host builds and verdicts are keyed by everything they depend on, so runs and workers may share them; the
     # user's own cache and database stay untouched.
     cache = Path(os.environ.get("GENSOR_TEST_CACHE", ROOT / ".pytest_cache" / "gensor"))
+    if trust.folder_objection(cache, "GENSOR_TEST_CACHE"):  # a clone that others can write to, or of another user's
+        cache = Path(tempfile.gettempdir(), f"gensor-kernels-tests-{os.geteuid()}" if os.name == "posix" else "gensor")
     cache.mkdir(parents=True, exist_ok=True)
     os.chmod(cache, 0o700)
     for name in [name for name in os.environ if name.startswith("GENSOR_") and name not in KEPT]:

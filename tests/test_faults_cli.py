@@ -13,6 +13,7 @@ import pytest
 
 from gensor_database import Record, Store
 from gensor_kernels.build.parallel import ordered_map
+from gensor_kernels.devices.emulator.kept import Kept
 from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import matmul
@@ -155,8 +156,8 @@ def test_a_killed_compiler_says_nothing_about_a_kernel(end, monkeypatch, tmp_pat
     (tmp_path / "g++").write_text(f"#!/bin/sh\n{end}\n")
     (tmp_path / "g++").chmod(0o755)
     monkeypatch.setattr(build, "compiler", lambda: (str(tmp_path / "g++"), "none"))
-    with pytest.raises(GensorError, match="the C\\+\\+ compiler was killed") as caught:
-        build._compile([], tmp_path / "target")
+    with Kept(tmp_path) as folder, pytest.raises(GensorError, match="the C\\+\\+ compiler was killed") as caught:
+        build._compile(folder, [], "target")
     assert not isinstance(caught.value, BuildError)
     assert [path.name for path in tmp_path.iterdir()] == ["g++"]
 

@@ -1,5 +1,6 @@
 """Forks, and the ends of programs: no lock is waited for that nobody holds, no process is left, no row is doubled."""
 
+import contextlib
 import importlib
 import os
 import signal
@@ -16,7 +17,10 @@ from gensor_database import Store, Timing, Verification
 from gensor_kernels import accelerating, recording
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch import api, tierup
+from gensor_kernels.dispatch.library import Kernel
 from gensor_kernels.dispatch.worker import Worker
+from gensor_kernels.operators import matmul
+from gensor_kernels.programs.program import Program
 
 from .calling import products, runtime
 from .test_faults_worker import gone
@@ -93,6 +97,67 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
     over.set()
     holder.join()
     assert code == 0
+
+
+def module_locks():
+    """Locks of the package's modules by module and name."""
+    kinds = type(threading.Lock()), type(threading.RLock())
+    loaded = {name: module for name, module in sys.modules.items() if name.startswith("gensor_")}
+    return {
+        (name, own): value for name in loaded for own, value in vars(loaded[name]).items() if isinstance(value, kinds)
+    }
+
+
+def holding(locks, use):
+    """Exit code of a child that was forked while another thread held the locks, and used them."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        return in_child(use)
+    finally:
+        over.set()
+        holder.join()
+
+
+def test_every_lock_of_a_module_is_free_in_a_child():
+    from gensor_kernels.build import resources  # noqa: F401 - its lock counts, too
+
+    before = module_locks()
+    assert len(before) >= 7
+
+    def use():
+        taken = {place: lock.acquire(timeout=0.1) for place, lock in module_locks().items()}
+        assert all(taken.values()) and taken.keys() == before.keys(), taken
+
+    assert holding(before.values(), use) == 0
+
+
+def test_what_another_thread_computes_once_is_computed_by_a_child_itself(monkeypatch):
+    """A kernel's code, say, which is read from a database or compiled."""
+    program, workload = Program("gemv", {}), matmul.workload(8, 8, 8)
+    reading, over = threading.Event(), threading.Event()
+    slow = Kernel("slow", program, workload, lambda: (reading.set(), over.wait())[1])
+    quick = Kernel("quick", program, workload, lambda: 7)
+    reader = threading.Thread(target=lambda: slow.code)
+    reader.start()
+    reading.wait()
+    monkeypatch.setattr(sys.modules[__name__], "SECONDS", 5.0)  # long enough for a child that waits for nothing
+    try:
+        assert in_child(lambda: check(quick.code == 7 and quick.code == 7)) == 0
+    finally:
+        over.set()
+        reader.join()
+    assert slow.code is True and quick.__dict__.get("code") is None
 
 
 def test_a_race_of_another_thread_is_no_concern_of_a_child():

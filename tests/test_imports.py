@@ -76,6 +76,12 @@ def test_no_package_imports_one_above_it():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_property_that_is_computed_once_has_a_lock():
+    """A forked child would wait for it (gensor_database/lazy.py)."""
+    wrong = [str(path) for *_, target, path in edges() if target == "functools.cached_property"]
+    assert wrong == ["database/lazy.py"]
+
+
 def test_folder_names_are_never_imported():
     wrong = [
         f"{path}: imports {target}" for _, _, target, path in edges() if target.split(".")[0] in ("database", "tuner")

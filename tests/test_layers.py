@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import importlib
 import os
 import sqlite3
 import subprocess
@@ -211,6 +213,23 @@ def test_rows_in_a_left_over_log_are_not_ignored(paths):
         assert opened.find(key(7), ARCH, PART) is not None and opened.find(key(1), ARCH, PART) is not None
 
 
+def obey_modes():
+    """From now on modes hold for root too. As another user it might not be able to enter the tests' own folder."""
+    if sys.platform != "linux":
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        return
+    libc, writing = ctypes.CDLL(None, use_errno=True), 1  # CAP_DAC_OVERRIDE
+    libc.prctl(24, writing, 0, 0, 0)  # PR_CAPBSET_DROP: nor do programs that it starts have it
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    failed = libc.capget(header, sets)
+    for each in range(3):  # effective, permitted, inheritable
+        sets[each] &= ~(1 << writing)
+    if failed or libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "root's right to write anywhere cannot be given up")
+
+
 def unprivileged(check):
     """Runs `check()` in a child that cannot write where modes forbid it, also when the tests run as root."""
     child = os.fork()
@@ -218,9 +237,7 @@ def unprivileged(check):
         code = 1
         try:
             if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
+                obey_modes()
             check()
             code = 0
         except BaseException:
@@ -228,6 +245,29 @@ def unprivileged(check):
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@posix
+def test_modes_hold_for_root_in_a_folder_that_nobody_else_can_enter(tmp_path):
+    """As the home folder of most containers, where the interpreter and the tests may lie."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "module.py").write_text("found = 3")
+    (home / "locked").mkdir(mode=0o555)
+
+    def check():
+        sys.path.insert(0, str(home))
+        assert importlib.import_module("module").found == 3 and (home / "new").write_text("") == 0
+        for forbidden in (lambda: (home / "locked" / "new").touch(), lambda: run_touch(home / "locked" / "new")):
+            with pytest.raises(OSError, match="Permission denied"):
+                forbidden()
+
+    def run_touch(path):
+        done = subprocess.run(["touch", path], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+        if done.returncode:
+            raise OSError(done.stderr)
+
+    unprivileged(check)
 
 
 @posix
@@ -241,6 +281,8 @@ def test_a_wal_database_in_a_readonly_folder(left_over):
             abandon_log(path)
         if "-shm" not in left_over:
             Path(f"{path}-shm").unlink(missing_ok=True)
+        for file in Path(folder).iterdir():
+            file.chmod(0o444)
         os.chmod(folder, 0o555)
 
         def check():

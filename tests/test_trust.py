@@ -9,6 +9,7 @@ import sqlite3
 import warnings
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +73,90 @@ def test_what_is_inside_a_shared_folder_is_judged_by_itself(tmp_path):
     assert trust.folder_objection(inside, SETTING) is None
     shared.chmod(0o777)  # now others can put theirs in its place
     assert "everybody can write to" in trust.folder_objection(inside, SETTING)
+
+
+@posix
+@pytest.mark.parametrize("look", [lambda path: trust.folder_objection(path, SETTING), lambda path: opened(path)])
+def test_a_folder_that_others_can_replace_is_refused(tmp_path, monkeypatch, look):
+    above = folder(tmp_path, name="team")
+    inside = folder(folder(above, name="me"), name="cache")
+    monkeypatch.setattr(trust, "_is_personal", lambda group: False)
+    assert look(inside) is None
+    above.chmod(0o775)
+    assert "its group can write to" in look(inside) and f"run chmod g-w {above}" in look(inside)
+    monkeypatch.setattr(trust, "_is_personal", lambda group: True)
+    assert look(inside) is None
+    above.chmod(0o757)
+    assert "everybody can write to" in look(inside)
+    above.chmod(0o1777)
+    assert look(inside) is None
+    above.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(above, 4321, -1)
+        assert f"{above} belongs to another user" in look(inside)
+        monkeypatch.setattr(trust, "_unknown_users", lambda: 4321)  # a container that knows no user but one
+        assert look(inside) is None
+
+
+def opened(path):
+    """What is wrong with a folder as it is opened, step by step."""
+    try:
+        os.close(trust.open_folder(path))
+    except PermissionError as error:
+        return str(error)
+
+
+@posix
+def test_a_folder_is_opened_without_following_it(tmp_path):
+    made = folder(tmp_path)
+    (made / "file").write_text("here")
+    (tmp_path / "link").symlink_to(made)
+    (tmp_path / "home").symlink_to(tmp_path)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        trust.open_folder(tmp_path / "link")
+    descriptor = trust.open_folder(tmp_path / "home" / "own")
+    made.rename(tmp_path / "away")
+    folder(tmp_path)
+    assert os.listdir(descriptor) == ["file"]
+    os.close(descriptor)
+
+
+@posix
+def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
+    import grp
+    import pwd
+
+    me, group = pwd.getpwuid(os.geteuid()), SimpleNamespace(gr_name="me", gr_mem=[])
+    own, other = (SimpleNamespace(pw_name=name, pw_uid=uid, pw_gid=7) for name, uid in (("me", me.pw_uid), ("you", 99)))
+    users = [own]
+    monkeypatch.setattr(grp, "getgrgid", lambda number: group)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    personal = trust._is_personal.__wrapped__
+    assert personal(7)
+    group.gr_mem = ["me"]
+    assert personal(7)
+    group.gr_mem = ["me", "you"]
+    assert not personal(7)
+    group.gr_mem, group.gr_name = [], "staff"  # whose members nobody may list
+    assert not personal(7)
+    group.gr_name = "me"
+    users.append(other)
+    assert not personal(7)
+
+
+@posix
+def test_folders_are_made_private_all_the_way_under_any_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        trust.make_folder(tmp_path / "one" / "two" / "three")
+    finally:
+        os.umask(before)
+    assert all(path.stat().st_mode & 0o777 == 0o700 for path in (tmp_path / "one").rglob("*"))
+    trust.make_folder(tmp_path / "one")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        trust.make_folder(tmp_path / "file")
 
 
 @posix

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch

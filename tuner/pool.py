@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.residual import FEATURES
 from gensor_kernels.operators.workload import Workload

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 from gensor_database.entry import REJECTING, counting
+from gensor_database.lazy import cached_property
 from gensor_database.record import Verification
 from gensor_database.row import Row as StoreRow
 from gensor_database.store import Store

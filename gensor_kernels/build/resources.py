@@ -22,6 +22,7 @@ from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
+from .. import forking
 from .elf import Code, code_sections
 from .parallel import ordered_map, usable_cores
 from .sass import Sass, read_listing
@@ -41,6 +42,12 @@ _FIELDS = {
 }
 _remembered: dict[tuple[bytes, str], dict[str, Sass] | None] = {}  # by SHA-256 of the cubin, and target
 _lock = threading.Lock()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gensor_database.trust import make_folder
+
 try:
     import fcntl
 except ImportError:  # Windows, where nothing is tuned
@@ -52,7 +54,7 @@ def _opened(database: Path, key: str) -> int | None:
     if fcntl is None:
         return None
     try:
-        database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(database.parent)
         return os.open(_path(database, key), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None

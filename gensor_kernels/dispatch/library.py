@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from gensor_database import Timing
+from gensor_database.lazy import cached_property
 
 from .. import config, forking
 from ..build.source import digest, flatten

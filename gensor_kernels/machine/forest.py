@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+from gensor_database.lazy import cached_property
 
 #: Splits of a tree: a byte of them.
 SPLITS = 8

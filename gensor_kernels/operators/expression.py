@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from gensor_database.lazy import cached_property
 
 from .affine import Affine, Axis, ExpressionError, Index, affine, axes, extent_of
 from .combiners import ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, PRODUCT, SOFTMAX_AVERAGE, SUM, WELFORD, Combiner

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from gensor_database.lazy import cached_property
 
 from ..errors import UnsupportedError
 from .dtypes import facts

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from gensor_database.lazy import cached_property
 
 from ..machine.arch import Arch
 from .family import Coordinate, Family

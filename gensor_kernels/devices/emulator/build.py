@@ -2,28 +2,29 @@
 
 The emulator itself is compiled once into an object; each kernel is a small file linked with it. Everything is
 cached under `cache_dir()/emulator`, named by a digest of the source, the emulator's files, the flags and the
-compiler's version, and put in place by renaming, so that processes can share the folder.
+compiler's version, and put in place by renaming, so that processes can share the folder (kept.py).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from gensor_database.trust import make_folder
+
 from ... import forking
 from ...build.parallel import ordered_map
 from ...config import cache_dir
 from ...errors import BuildError, GensorError, ToolMissingError
+from .kept import Kept
 
 FOLDER = Path(__file__).resolve().parent
 # No -march=native: a library must not depend on the machine it was built on. No contraction into fused
@@ -69,34 +70,40 @@ def library_digest(source: str) -> str:
 
 def _folder() -> Path:
     folder = cache_dir() / "emulator"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     return folder
 
 
-def _compile(arguments: list[str], target: Path, source: str | None = None) -> Path:
-    """Runs g++ with `source` on standard input and renames its output to `target`."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".building-")
-    os.close(handle)
+def _compile(folder: Kept, arguments: list[str], name: str, source: str | None = None) -> None:
+    """Runs g++ with `source` on standard input and keeps its output as `name`."""
+    unfinished = folder.begin()
     try:
-        command = [compiler()[0], *arguments, "-o", temporary]
-        done = subprocess.run(command, input=source or "", capture_output=True, text=True, encoding="utf-8")
+        done = subprocess.run(
+            [compiler()[0], *arguments, "-o", folder.where(unfinished)],
+            input=source or "",
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            pass_fds=(folder.descriptor,),
+            umask=0o077,
+        )
         if done.returncode < 0 or "Killed signal" in done.stderr:  # which says nothing about the kernel
             raise GensorError("the C++ compiler was killed: is there enough memory?")
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
             raise BuildError(f"g++ refused the kernel: {errors[0] if errors else done.returncode}", done.stderr)
-        os.replace(temporary, target)
+        folder.keep(unfinished, name)
     finally:
-        Path(temporary).unlink(missing_ok=True)
-    return target
+        folder.remove(unfinished)
 
 
-def _emulator_object() -> Path:
-    target = _folder() / f"{_emulator_digest()}.o"
+def _emulator_object(folder: Kept) -> str:
+    """Name of the emulator's object, compiled unless it is there."""
+    name = f"{_emulator_digest()}.o"
     with _object_lock:
-        if target.exists():
-            return target
-        return _compile([*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], target)
+        if not folder.has(name):
+            _compile(folder, [*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], name)
+    return name
 
 
 @forking.in_child
@@ -112,8 +119,8 @@ def prepare() -> None:
     """
 
     def compile_object() -> None:
-        with suppress(GensorError, OSError):
-            _emulator_object()
+        with suppress(GensorError, OSError), Kept(_folder()) as folder:
+            _emulator_object(folder)
 
     with suppress(RuntimeError):  # no thread can be started
         threading.Thread(target=compile_object, name="gensor-emulator").start()
@@ -121,7 +128,8 @@ def prepare() -> None:
 
 def is_built(source: str) -> bool:
     """Whether the cache has the library of a source. Raises ToolMissingError without g++."""
-    return (_folder() / f"{library_digest(source)}.so").exists()
+    with Kept(_folder()) as folder:
+        return folder.has(f"{library_digest(source)}.so")
 
 
 def build(source: str) -> Path:
@@ -129,11 +137,12 @@ def build(source: str) -> Path:
 
     Raises ToolMissingError without g++ and BuildError (with g++'s log) for a source that does not compile.
     """
-    target = _folder() / f"{library_digest(source)}.so"
-    if target.exists():
-        return target
-    kernel = [*KERNEL_FLAGS, "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
-    return _compile([*kernel, str(_emulator_object())], target, source)
+    name = f"{library_digest(source)}.so"
+    with Kept(_folder()) as folder:
+        if not folder.has(name):
+            kernel = [*KERNEL_FLAGS, "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
+            _compile(folder, [*kernel, folder.where(_emulator_object(folder))], name, source)
+        return folder.path / name
 
 
 def build_many(
@@ -151,5 +160,6 @@ def build_many(
         except BuildError as error:
             return error
 
-    _emulator_object()  # once, not by every job
+    with Kept(_folder()) as folder:
+        _emulator_object(folder)  # once, not by every job
     return ordered_map(one, list(sources), jobs, done)

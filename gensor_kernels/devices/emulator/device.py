@@ -18,7 +18,7 @@ from ..arguments import Arguments
 from ..borrowed import reach
 from ..device import Code, Device, Launcher
 from .build import build, build_many, is_built
-from .run import Buffer, KernelFault, run
+from .run import Buffer, DamagedError, KernelFault, run
 
 
 class EmulatorDevice(Device):
@@ -88,7 +88,7 @@ class EmulatorDevice(Device):
         library = self._libraries.get(code.digest)
         if library is None:
             library = self._libraries[code.digest] = build(code.source)
-        return partial(_launch, library, tuple(launches))
+        return partial(_launch, code.source, library, tuple(launches))
 
     def is_built(self, code: Code) -> bool:
         """Whether the cache folder has its library. Raises ToolMissingError without g++."""
@@ -107,7 +107,9 @@ class EmulatorDevice(Device):
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
 
-def _launch(library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+def _launch(
+    source: str, library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any
+) -> None:
     """Executes the launches at once: nothing but the call's arrays may be read, nothing but its result written."""
     result, *inputs = arrays
     inputs += [step.operand for step in steps if step.operand is not None]
@@ -118,7 +120,10 @@ def _launch(library: Path, launches: Sequence[Launch], arguments: Any, arrays: A
     if workspace is not None:
         touched.append((workspace.ctypes.data, workspace.nbytes, True))
     buffers = [Buffer(address, size, writable, address) for address, size, writable in touched]
-    run(library, launches, bytes(arguments[0]), buffers, races=False)
+    try:
+        run(library, launches, bytes(arguments[0]), buffers, races=False)
+    except DamagedError:
+        run(build(source), launches, bytes(arguments[0]), buffers, races=False)
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:

@@ -10,12 +10,14 @@ import ctypes
 import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ... import forking
 from ...errors import GensorError
 from ...programs.tensor_maps import TensorMap
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
+from .kept import Kept
 from .maps import Packed
 
 #: Multiprocessors of the emulator: blocks that walk a grid have several tiles of small problems.
@@ -129,9 +131,9 @@ class _Report(ctypes.Structure):
 class _Library:
     """A loaded library and the lock that lets one launch at a time use it."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: Path):
         self.lock = threading.Lock()
-        self.handle = ctypes.CDLL(path)
+        self.handle = _load(path)
         self.handle.emulator_branch.restype = ctypes.c_char_p
         if self.handle.emulator_counters() != len(COUNTERS):
             raise GensorError(f"{path} was built for another version of the emulator; delete it")
@@ -163,13 +165,29 @@ class _Library:
         return counts
 
 
-_libraries: dict[str, _Library] = {}
+_libraries: dict[str, _Library] = {}  # by name, which is a digest of all that went into it
 _loading = threading.Lock()
 
 
-def _library(path: str) -> _Library:
+class DamagedError(GensorError):
+    """A library that is not whole, not the user's own, or that the system does not load; it is built again."""
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    """The library in the folder that was looked at, whatever its name leads to by now."""
+    with Kept(path.parent) as folder:
+        if not folder.has(path.name):
+            raise DamagedError(f"{path} is no whole library of this user's own: it has to be built again")
+        try:
+            return ctypes.CDLL(folder.where(path.name))
+        except OSError as error:
+            folder.remove(path.name)
+            raise DamagedError(f"{path} could not be loaded, and was deleted: {error}") from error
+
+
+def _library(path: Path) -> _Library:
     with _loading:  # two objects for one library would mean two locks
-        return _libraries.get(path) or _libraries.setdefault(path, _Library(path))
+        return _libraries.get(path.name) or _libraries.setdefault(path.name, _Library(path))
 
 
 @forking.in_child
@@ -208,11 +226,12 @@ def run(
     of unwritten shared memory and bytes of a buffer stored twice. Threads of a dependent launch must wait for the one
     in front before they touch global memory, and before they end. `blocks` limits every launch to these block indices;
     `resident` blocks take turns at a time. A launch that takes longer than `seconds` counts as hanging.
-    Raises KernelFault, and ValueError for a launch or argument that does not fit.
+    Raises KernelFault, ValueError for a launch or argument that does not fit, and DamagedError for a library that has
+    to be built again.
     """
     if copies not in ("late", "early"):
         raise ValueError(f"copies is 'late' or 'early', not {copies!r}")
-    loaded = _library(str(library))
+    loaded = _library(Path(library))
     areas = (_Buffer * len(buffers))(*(_Buffer(each.address, each.bytes, each.host, each.writable) for each in buffers))
     mode, seed = _order(order)
     total = Counters()

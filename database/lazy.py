@@ -1,0 +1,33 @@
+"""Properties that are computed once: those of Python 3.12 for every Python, without a lock.
+
+Up to Python 3.11 `functools.cached_property` holds one lock for all instances of a class while it computes: threads
+wait for one another, and a forked child waits for ever for a thread that it does not have. Without the lock two threads
+may both compute a value, and one of the two values stays.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+    import functools
+
+    _MISSING = object()
+
+    class cached_property(functools.cached_property):
+        """A property that is computed at its first use and kept in the instance's dictionary."""
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            kept = instance.__dict__
+            found = kept.get(self.attrname, _MISSING)
+            if found is _MISSING:
+                found = kept[self.attrname] = self.func(instance)
+            return found
+
+
+__all__ = ["cached_property"]

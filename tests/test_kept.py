@@ -1,0 +1,193 @@
+"""What the emulator has built: loaded from where nobody else can have put it, and built again where it is damaged."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import trust
+from gensor_kernels import config
+from gensor_kernels.devices.emulator import run
+from gensor_kernels.devices.emulator.build import _emulator_digest, _folder, build
+from gensor_kernels.devices.emulator.kept import Kept
+from gensor_kernels.devices.emulator.run import DamagedError
+from gensor_kernels.errors import ConfigError
+
+from .emulated import SMALL, source
+
+device, run_module = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("device", "run"))
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+NAME = "0.so"
+
+
+def text(number):
+    """A kernel of its own."""
+    return source(SMALL + f'KERNEL(test, Params, 32, 0) {{ cover("number {number}"); }}')
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A cache folder with nothing but the emulator's own object, which takes seconds to compile."""
+    made = build(text("for the object")).parent
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    shutil.copy(made / f"{_emulator_digest()}.o", _folder())
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A folder with one file in it, and the descriptor of that folder."""
+    (tmp_path / "kept").mkdir(mode=0o700)
+    with Kept(tmp_path / "kept") as folder:
+        add(folder, b"code")
+        yield folder
+
+
+def add(folder, content, name=NAME):
+    unfinished = folder.begin()
+    (folder.path / unfinished).write_bytes(content)
+    folder.keep(unfinished, name)
+
+
+def another_user(path):
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(path, 4321, -1)
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "one bit": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "writable by its group": lambda path: path.chmod(0o660),
+    "of another user": another_user,
+    "a link": lambda path: path.symlink_to(path.rename(path.with_suffix(".other"))),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "not there": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_only_whole_files_of_ones_own_are_there(kept, damage):
+    assert kept.has(NAME)
+    DAMAGE[damage](kept.path / NAME)
+    assert not kept.has(NAME)
+    add(kept, b"code again")
+    assert kept.has(NAME) and (kept.path / NAME).read_bytes()[:-32] == b"code again"
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "a link"])
+def test_a_damaged_library_is_never_loaded_and_is_built_again(fresh, damage):
+    path = build(text(damage))
+    DAMAGE[damage](path)
+    with pytest.raises(DamagedError, match="built again"):
+        run(path, [], b"", [])
+    assert build(text(damage)) == path and not path.is_symlink()
+    assert run(path, [], b"", []) == {}
+
+
+def test_a_damaged_object_is_built_again_and_never_linked(fresh, monkeypatch):
+    made, commands, begin = fresh / "emulator" / f"{_emulator_digest()}.o", [], subprocess.run
+    whole = made.read_bytes()
+    os.truncate(made, 100)
+
+    def compiled(command, **more):
+        commands.append(command)
+        if "-c" in command:  # as the compiler makes it, in less time
+            Path(command[-1]).write_bytes(whole[:-32])
+            return subprocess.CompletedProcess(command, 0, "", "")
+        return begin(command, **more)
+
+    monkeypatch.setattr(subprocess, "run", compiled)
+    build(text("an object"))
+    assert made.read_bytes() == whole and ["-c" in command for command in commands] == [True, False]
+
+
+def test_a_library_that_the_system_refuses_is_built_again(fresh):
+    """Whole as it was written, but no library: of another system, say."""
+    path = build(text("refused"))
+    with Kept(path.parent) as folder:
+        add(folder, b"not ELF", path.name)
+    with pytest.raises(DamagedError, match="could not be loaded, and was deleted"):
+        run(path, [], b"", [])
+    assert run(build(text("refused")), [], b"", []) == {}
+
+
+def test_calls_go_on_where_a_library_was_damaged(fresh, monkeypatch):
+    built = []
+
+    def damaged(source):
+        built.append(build(source))
+        if len(built) == 1:  # between its making and its first use
+            os.truncate(built[0], 100)
+        return built[-1]
+
+    monkeypatch.setattr(device, "build", damaged)
+    monkeypatch.setattr(run_module, "_libraries", {})
+    a, b = np.eye(8, 16, dtype=np.float32), np.ones((16, 8), np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        np.testing.assert_array_equal(gensor_kernels.matmul(a, b), a @ b)
+    assert built == [built[0]] * 2
+
+
+def test_what_is_loaded_is_in_the_folder_that_was_looked_at(kept, tmp_path):
+    """Another folder in its place changes nothing."""
+    kept.path.rename(tmp_path / "away")
+    kept.path.mkdir()
+    (kept.path / NAME).write_bytes(b"something else")
+    assert kept.has(NAME) and Path(kept.where(NAME)).read_bytes()[:-32] == b"code"
+
+
+FOLDERS = {
+    "writable by its group": (lambda path: path.chmod(0o770), "its group"),
+    "writable by all": (lambda path: path.chmod(0o777), "everybody"),
+    "of another user": (another_user, "another user"),
+}
+CHANGES = [(what, *each) for what in ("cache", "cache/emulator") for each in FOLDERS.values()]
+CHANGES.append(("cache/emulator", DAMAGE["a link"], "Not a directory|symbolic link"))
+
+
+@pytest.mark.parametrize(("what", "change", "words"), CHANGES)
+def test_no_library_is_taken_from_a_folder_that_others_can_change(fresh, monkeypatch, what, change, words):
+    monkeypatch.setattr(trust, "_is_personal", lambda group: False)
+    path = build(text("one"))
+    monkeypatch.setattr(run_module, "_libraries", {})
+    change(fresh.parent / what)
+    for use in (lambda: run(path, [], b"", []), lambda: build(text("another"))):
+        with pytest.raises(ConfigError, match=words):
+            use()
+    assert not run_module._libraries
+
+
+def test_files_are_on_the_disk_before_they_have_their_names(kept, monkeypatch):
+    done = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *a, _name=name, _real=real, **more: (done.append(_name), _real(*a, **more))
+        )
+    before = os.umask(0)
+    try:
+        add(kept, b"more", "1.so")
+    finally:
+        os.umask(before)
+    assert done == ["fsync", "replace", "fsync"]
+    assert (kept.path / "1.so").stat().st_mode & 0o777 == 0o600
+    assert sorted(each.name for each in kept.path.iterdir()) == [NAME, "1.so"]
+
+
+@pytest.mark.parametrize("name", ["-x", "-o", "@file", "a b"])
+def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    fresh.rename(tmp_path / name)
+    monkeypatch.setenv("GENSOR_CACHE_DIR", name)
+    assert config.cache_dir() == tmp_path / name
+    assert build(text(name)).parent == tmp_path / name / "emulator"
