@@ -145,6 +145,14 @@ class Device:
         """
         raise NotImplementedError
 
+    def is_built(self, code: Code) -> bool:
+        """Whether `load` has a binary to load, and compiles nothing."""
+        return bool(code.cubin)
+
+    def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
+        """Makes the binaries that `load` would have to make, several at a time; `done` as in `ordered_map`."""
+        raise NotImplementedError
+
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
         """The library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
         raise NotImplementedError

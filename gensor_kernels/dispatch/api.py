@@ -22,6 +22,8 @@ _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 _emulated: ContextVar[Runtime | None] = ContextVar("gensor_kernels_emulated", default=None)
 _lock = threading.Lock()
 _emulators: dict[tuple[str, ...], Runtime] = {}
+#: Those of the blocks of `emulated` that are open, in any thread.
+_open: list[Runtime] = []
 
 
 def _short(product: Product) -> Product:
@@ -217,6 +219,7 @@ def refresh() -> None:
     """Forgets every plan and what was read from databases and settings: the next call looks again.
 
     Kernels that are loaded stay loaded, because captured graphs may launch them.
+    So it does inside `emulated`, too: the databases that the environment names now are read at once for open blocks.
     """
     global _only
     with _lock:
@@ -224,6 +227,9 @@ def refresh() -> None:
         _emulators.clear()
         for forget in _forget_devices:
             forget()
+        inside = set(_open)
+    for runtime in inside:
+        runtime.refresh()
 
 
 @contextmanager
@@ -237,11 +243,14 @@ def emulated(arch: str) -> Iterator[None]:
     runtime = _emulator(arch)
     with _lock:
         _emulates, _only = True, None
+        _open.append(runtime)
     token = _emulated.set(runtime)
     try:
         yield
     finally:
         _emulated.reset(token)
+        with _lock:
+            _open.remove(runtime)
 
 
 def _emulator(name: str) -> Runtime:

@@ -160,6 +160,11 @@ def _listed(item: Any) -> Operation:
     return step._replace(scalar=read(name, values[-1])) if operation.takes_scalar else step
 
 
+def named_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that a caller names, in the machine's byte order, in which NumPy's functions give their results too."""
+    return np.dtype(dtype).newbyteorder("=")
+
+
 def resolve(
     a: Any,
     b: Any,
@@ -183,7 +188,7 @@ def resolve(
     promoted = np.promote_types(a.dtype, b.dtype)
     wider = WIDER_RESULTS.get(promoted.name, ())
     if dtype is not None:
-        result = np.dtype(dtype)
+        result = named_dtype(dtype)
         for index, operand in enumerate((a, b)):
             _check_cast(operand.dtype, result, f"input {index}")
     else:

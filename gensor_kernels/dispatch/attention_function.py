@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..operators import operator
 from ..operators.attention import CAUSAL, diagonal, workload_from_views
 from ..operators.workload import Workload
@@ -57,8 +56,6 @@ class Attention(Function):
         if mask is not None:
             mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
             views["e"] = mask
-        if 0 in (*q.shape, *k.shape):
-            raise UnsupportedError("attention over no keys")
         workload = workload_from_views(q, k, v, asked.out, mask=mask, causal=p.causal, epilogue=_names(asked))
         declared: Any = operator(workload.operator)
         strides = {name: view.strides for name, view in views.items()}
@@ -93,7 +90,7 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
         raise ValueError(f"k and v have the shapes {tuple(k)} and {tuple(v)}: expected the same")
     if (q[0], q[3]) != (k[0], k[3]):
         raise ValueError(f"q of shape {tuple(q)} and k of shape {tuple(k)}: batch and head must be equal")
-    if k[1] == 0 or q[1] % k[1]:
+    if q[1] % k[1] if k[1] else q[1]:
         raise ValueError(f"q has {q[1]} heads, no multiple of the {k[1]} of k and v")
     full = (*q[:3], k[2])
     if mask is not None:

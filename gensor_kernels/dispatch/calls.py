@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..errors import BuildError, UnsupportedError
 from . import copying, counting, tally, tiers, unfused
 from .arguments import Operation, kind
 from .asking import Question, asking
-from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
+from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan, ZeroPlan
 from .copy_trials import CopiedCall
 from .function import Function
 from .keys import about, places
@@ -92,8 +93,10 @@ def check(runtime: Runtime, inputs: Sequence[Any], out: Any, steps: Sequence[Ope
             raise TypeError(f"expected a {runtime.device.xp.__name__} array, not {kind(value)}")
 
 
-def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
-    """(Plan, whether it holds for later calls too)."""
+def make(
+    base: Base, inputs: Any, out: Any, steps: Any, refused: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Any, bool]:
+    """(Plan, whether it holds for later calls too); without the kernels in `refused`, whose values say why."""
     device, result, name = base.runtime.device, base.result, base.function.name
     capturing = device.capturing()
     if out is not None:
@@ -105,13 +108,14 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
     if idle is not None:
         return idle, True
     plan: Any = None
+    choice: tiers.Choice | None = None
     try:
-        choice, studied = choose(base, inputs, out, steps, capturing, improving=True)
+        choice, studied = choose(base, inputs, out, steps, capturing, improving=True, refused=refused)
         reason = choice.reason
         staged = None if studied is None else _staged(base, studied, choice.tier)
         if choice.kernel is not None and studied is not None:
             plan = staged or KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
-        plan = plan or LibraryPlan(base, reason, choice.standby)
+        plan = plan or LibraryPlan(base, next(iter(refused.values()), reason), choice.standby)
         if studied is None or capturing:
             return plan, not capturing
         request = _request(base, studied.problem, steps)
@@ -123,6 +127,10 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
             plan = TrialCall(base, request, plan)
         return plan, True
     except (UnsupportedError, BuildError) as error:
+        if device.emulated and choice is not None and choice.kernel is not None:
+            # No library steps in for a kernel that cannot be loaded: another one may.
+            config.logger().warning("kernel %s cannot be used here: %s", choice.kernel.digest[:12], error)
+            return make(base, inputs, out, steps, {**refused, choice.kernel.digest: str(error)})
         reason = str(error)
     except Exception as error:
         if device.emulated:
@@ -156,12 +164,14 @@ def _request(base: Base, problem: Problem, steps: Any, capturing: bool = False) 
     )
 
 
-def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | None:
-    """The Plan of a call that has nothing to compute."""
+def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | ZeroPlan | None:
+    """The Plan of a call that has nothing to compute, or nothing but its epilogue."""
     if 0 in base.result.shape:
         return NothingPlan(base, "the result has no elements")
-    value = None if steps else base.function.nothing(inputs, base.parameters)
-    return None if value is None else NothingPlan(base, "the sums have no terms", value)
+    value = base.function.nothing(inputs, base.parameters)
+    if value is None:
+        return None
+    return ZeroPlan(base) if steps else NothingPlan(base, ZeroPlan.reason, value)
 
 
 def standby(base: Base, inputs: Any, out: Any, steps: Any, capturing: bool) -> Any:
@@ -186,6 +196,7 @@ def choose(
     *,
     improving: bool = False,
     captured: bool = False,
+    refused: Collection[str] = (),
 ) -> tuple[tiers.Choice, Studied | None]:
     """Which tier serves a call, and what kernels compute for it; see planning.choose."""
     runtime, device = base.runtime, base.runtime.device
@@ -206,6 +217,7 @@ def choose(
     request = replace(
         request,
         captured=capturing or captured,
+        refused=refused,
         unfused=lambda: unfused.of_function(base, inputs, out, steps),
     )
     choice = tiers.choose(request, runtime.library)

@@ -10,6 +10,7 @@ import numpy as np
 from .. import recording
 from ..operators.subscripts import LETTERS, Subscripts, extents, from_sublists, parse, written
 from . import counting
+from .arguments import named_dtype
 from .contract import Study, is_staged, staged_form, stand_ins, study
 from .contraction_rows import library_row
 from .contractions import make
@@ -147,7 +148,7 @@ def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[Any]) -> boo
 def outlined(text: str, operands: Sequence[Any], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
     """The Chain of three or more operands; raises ValueError for what does not fit."""
     subscripts, sizes = parsed(text, operands)
-    result = np.dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
+    result = named_dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
     shapes = [each.shape for each in operands]
     path = _path(subscripts, shapes, strategy) if len(sizes) <= len(LETTERS) else [tuple(range(len(operands)))]
     return Chain(subscripts, tuple(_pairs(path, len(operands))), result, flags)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..operators.subscripts import Subscripts, extents, spoken
+from .arguments import named_dtype
 from .arranging import Source, arrange
 from .forms import VDOT, Form, conjugations, meaning
 from .grouping import Layout, Window, strides_of
@@ -62,7 +63,7 @@ def study(runtime: Runtime, form: Form, a: Any, b: Any, out: Any, dtype: Any, *,
     sizes = extents(subscripts, (a.shape, b.shape))
     for label in subscripts.output:
         sizes.setdefault(label, 1)  # an axis of one element that a copy or a sum has dropped
-    given = None if dtype is None else np.dtype(dtype)
+    given = None if dtype is None else named_dtype(dtype)
     result = np.promote_types(a.dtype, b.dtype) if given is None else given
     flags = conjugations(form)
     conjugated = flags[0] and a.dtype.kind == "c", flags[1] and b.dtype.kind == "c"

@@ -39,6 +39,10 @@ class Convolution(Function):
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
         return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
 
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """Zeros where the image has no channels, or nothing but padding."""
+        return 0.0 if inputs[0].size == 0 else None
+
     def op(self, parameters: Parameters) -> str:
         """Both kinds."""
         return "conv2d_transpose" if parameters.transposed else self.name

@@ -50,8 +50,9 @@ def conv2d(
     arrays (c,), one element per channel, is a folded batch norm and its activation. Padding is 0 behind them. Arrays of
     more axes broadcast to `x`.
 
-    Raises ValueError for shapes and arguments that do not fit, TypeError for operands that are no arrays of this
-    device. CuPy has no convolution of its own: where no kernel serves, products of shifted images are summed.
+    An image without channels gives the epilogue of zeros. Raises ValueError for shapes and arguments that do not fit,
+    TypeError for operands that are no arrays of this device. CuPy has no convolution of its own: where no kernel
+    serves, products of shifted images are summed.
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w)
     return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
@@ -168,7 +169,7 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
     from .convolution import full_sizes
 
     full_sizes(x.shape, w.shape, p)
-    flat, dtype = w.reshape(w.shape[0], -1), "int32" if x.dtype == w.dtype == "int8" else None
+    flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
         return product(current_runtime(), x, flat.T, out, steps, dtype, precision)
     n, _, h, width = x.shape
@@ -177,7 +178,9 @@ def _product(x: Any, w: Any, steps: tuple[Operation, ...], out: Any, precision: 
         return None
 
     def rows(array: Any) -> Any:
-        return array.reshape(*array.shape[:-2], -1) if array is not None and array.ndim > 1 else array
+        if array is None or array.ndim < 2:
+            return array
+        return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
 
     flatter = tuple(step._replace(operand=rows(step.operand)) for step in steps)
     if any(s.operand is not None and s.operand.shape[-1] not in (1, h * width) for s in flatter):

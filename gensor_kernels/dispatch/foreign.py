@@ -1,4 +1,5 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
+Inside `emulated` also NumPy's arrays of the other byte order, which are copied into the machine's own.
 
 A call that fails is looked at again: where arguments are such arrays, it is made once more with this device's arrays on
 the same memory. So calls with the device's own arrays pay a Python call for it, and plain products (api.py) not even
@@ -60,7 +61,7 @@ def _exchange(args: Any, keywords: Any) -> Exchange | None:
     """What is to be exchanged; None where no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
     arrays = list(_arrays((*args, *named, keywords.get("out"))))
-    if all(_library(each) in ("numpy", "cupy") for each in arrays):
+    if all(_library(each) in ("numpy", "cupy") and not _is_swapped(each) for each in arrays):
         return None
     device = api.current_runtime().device
     return Exchange(device, arrays) if any(is_foreign(each, device) for each in arrays) else None
@@ -84,6 +85,11 @@ def _library(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
+def _is_swapped(value: Any) -> bool:
+    """Whether it is a NumPy array whose bytes are not in the machine's order."""
+    return isinstance(value, np.ndarray) and not value.dtype.isnative
+
+
 def tensor_type() -> Any:
     """torch.Tensor where PyTorch is loaded, else a type of nothing."""
     return getattr(sys.modules.get("torch"), "Tensor", _Nothing)
@@ -97,8 +103,10 @@ def is_foreign(value: Any, device: Any) -> bool:
     """Whether it is an array that this device's library is to be given; NumPy's and CuPy's are taken for mistakes."""
     if isinstance(value, tensor_type()):
         return True
-    if device.is_array(value) or _library(value) in ("numpy", "cupy"):
+    if device.is_array(value):
         return False
+    if _library(value) in ("numpy", "cupy"):
+        return bool(device.emulated) and _is_swapped(value)
     if _has(value, CAI) and not device.emulated:
         return True
     try:
@@ -153,6 +161,8 @@ class Exchange:
             return type(result)(self._give(each) for each in result)
         for came, stands in self.taken.values():
             if result is stands:
+                if _is_swapped(came) and came.flags.writeable:  # `out`; another array has its own values written again
+                    came[...] = stands
                 return came
         if self.like is None or not self.device.is_array(result) or any(result is each for each in self.arrays):
             return result
@@ -195,13 +205,19 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def _of(value: Any, device: Any) -> Any:
-    """This device's array on the memory of an object with an interface."""
+    """This device's array on the memory of an object with an interface, or with the values of a NumPy array."""
+    if _is_swapped(value):
+        native = value.astype(value.dtype.newbyteorder("="))
+        native.flags.writeable = value.flags.writeable
+        return native
     if device.emulated or not _has(value, CAI):
         return device.xp.from_dlpack(value)
     facts = value.__cuda_array_interface__
     if facts.get("mask") is not None:
         raise TypeError(f"a masked {type(value).__name__} is no array")
     dtype, shape, strides = np.dtype(facts["typestr"]), tuple(facts["shape"]), facts.get("strides")
+    if not dtype.isnative:
+        raise TypeError(f"an array of {facts['typestr']} is not in the device's byte order")
     if strides is None:
         strides = _packed(shape, dtype.itemsize)
     if facts.get("stream") is not None:

@@ -141,7 +141,8 @@ class Function:
         return apply_steps(device, value, steps, dtype, value.dtype)
 
     def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
-        """What every element of the result is where there is nothing to compute it from; else None."""
+        """What every element of the result is where there is nothing to compute it from; else None. A Function whose
+        calls have an epilogue sums, and gives 0."""
         return None
 
     def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:

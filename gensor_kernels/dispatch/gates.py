@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..operators import gated
 from ..operators.geometry import BATCH_AXES, Strides
 from ..operators.workload import View, Workload
-from .arguments import WIDER_RESULTS, FusedAsked, Operation, operations, resolve
+from .arguments import WIDER_RESULTS, FusedAsked, Operation, named_dtype, operations, resolve
 from .fallback import apply_steps
 from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .problem import Axes, broadcast, matrix, result_matrix
@@ -155,7 +155,7 @@ def product(
     """A call of matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
     from .calls import call
 
-    parameters = None if dtype is None else np.dtype(dtype)
+    parameters = None if dtype is None else named_dtype(dtype)
     return call(runtime, FUNCTIONS[gated.GATES[gate.name]], (a, b, gate.bias), parameters, out, gate.steps, precision)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import operations
+from .arguments import named_dtype, operations
 from .foreign import adopting
 
 
@@ -30,14 +30,18 @@ def grouped_matmul(
     g has the rows from `offsets[g - 1]` (from 0) to `offsets[g]`: `offsets` (groups,) are those of PyTorch's
     `torch._grouped_mm`. Or `sizes` (groups,) are the rows of each. As arrays of the device (int32 spares a conversion)
     they stay there: nothing waits for them, and they may change from call to call; a sequence or, on a GPU, a NumPy
-    array is checked and copied to it. Groups may be empty. The product of rows behind the last offset is 0; offsets
-    that do not ascend, or lie beyond m, leave rows out.
+    array is checked and copied to it. Groups may be empty. The product of rows behind the last offset is 0.
+
+    On a GPU, offsets and sizes that lie there are not checked. An offset, as an int32, counts as the nearest number
+    from 0 to m, so nothing is read or written outside the arrays; but where offsets descend, or sizes are negative, a
+    row of the result may hold its product with any of the matrices, 0, or what was in that memory before. Inside
+    `emulated` all offsets and sizes are checked.
 
     `bias`, `activation` and `epilogue` are those of `matmul`; operands broadcast to the result. `dtype` may be wider
     than the operands', as in `matmul`.
 
-    Raises ValueError for shapes that do not fit and, where they are known, for sizes that do not; TypeError for
-    operands that are no arrays of this device.
+    Raises ValueError for shapes that do not fit and, where they are checked, for offsets that descend or lie beyond m,
+    negative sizes and sizes of more than m rows; TypeError for operands that are no arrays of this device.
     """
     import numpy as np
 
@@ -50,20 +54,22 @@ def grouped_matmul(
     steps = operations(1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     given = sizes if offsets is None else offsets
-    if runtime.device.is_array(given):
+    if runtime.device.is_array(given) and not runtime.device.emulated:
         ends = given if sizes is None else runtime.device.xp.cumsum(given, dtype=np.int32)
     else:
         ends = runtime.device.xp.asarray(_checked(np.asarray(given), sizes is not None, x.shape[0]))
-    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else np.dtype(dtype), out, steps, precision)
+    return call(runtime, RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
 
 
 def _checked(given: Any, are_sizes: bool, rows: int) -> Any:
     """Ends as int32; ValueError where they say what cannot be."""
     import numpy as np
 
+    if given.shape == (0,):  # an empty list has no integers, but no other numbers either
+        given = given.astype(np.int32)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise ValueError(f"offsets and sizes are one integer per group, not {given.dtype} of the shape {given.shape}")
-    ends = np.cumsum(given) if are_sizes else given
+    ends = np.cumsum(given, dtype=np.int64) if are_sizes else given.astype(np.int64)
     if given.size and (np.diff(ends, prepend=0).min() < 0 or ends[-1] > rows):
         raise ValueError(
             f"the ends of groups are {ends.tolist()[:8]}: expected to ascend up to the {rows} rows at most"

@@ -13,6 +13,7 @@ from gensor_database.lazy import cached_property
 from .. import config, forking
 from ..build.source import digest, flatten
 from ..devices.device import Code
+from ..errors import BuildError
 from ..machine.arch import Arch
 from ..machine.residual import Learnt, Residual
 from ..operators.workload import Workload
@@ -43,11 +44,16 @@ class Kernel:
         return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
 
     @cached_property
-    def epilogue_codes(self) -> int:
-        """The epilogue compiled into it, 0 where that is a list in Params."""
+    def epilogue_codes(self) -> int | None:
+        """The epilogue compiled into it, 0 where that is a list in Params; None where its binary cannot be read, which
+        alone names it."""
         if not dict(self.program.values).get("epilogue_fixed"):
             return 0
-        return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
+        try:
+            return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
+        except BuildError as error:
+            config.logger().warning("kernel %s is ignored: %s", self.digest[:12], error)
+            return None
 
     @property
     def demands(self) -> int:
@@ -61,6 +67,8 @@ class Kernel:
     def fits_epilogue(self, workload: Workload) -> bool:
         """Whether this binary has the epilogue of `workload`, a Workload that its class fits."""
         codes = self.epilogue_codes
+        if codes is None:
+            return False
         return codes == 0 or codes == constants(self.program, workload).get("EPILOGUE_CODES")
 
     def workload(self, wanted: Workload) -> Workload:

@@ -14,7 +14,7 @@ from ..operators.epilogue import NORMS
 from ..operators.geometry import BATCH_AXES, Geometry
 from ..operators.norms import VERIFIED_EPS
 from ..operators.workload import Workload
-from .arguments import FusedAsked, Operation, operations, resolve
+from .arguments import FusedAsked, Operation, named_dtype, operations, resolve
 from .fallback import apply_steps
 from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gates import folded, inputs_of
@@ -136,5 +136,5 @@ def product(
         before, behind = operations(alpha, epilogue=found[0]), operations(epilogue=found[2])
     except FusedAsked:
         raise ValueError("an epilogue has one gate or norm at most") from None
-    norm = found[1]._replace(before=len(before), dtype=None if dtype is None else np.dtype(dtype))
+    norm = found[1]._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
     return call(runtime, NORMED, (a, b), norm, out, (*before, *behind), precision)

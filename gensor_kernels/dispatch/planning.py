@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import config
@@ -67,8 +69,16 @@ def plan_of(
     racing: bool = True,
 ) -> Plan:
     """The Plan of a call whose result has elements; with `racing` on trial, where its kind is to race."""
-    choice, problem, staging = choose(runtime, call, a, b, out, capturing, improving=True)
-    made = _chosen(runtime, choice, problem, staging, call, (a, b, out), precision)
+    refused: dict[str, str] = {}
+    while True:
+        choice, problem, staging = choose(runtime, call, a, b, out, capturing, improving=True, refused=refused)
+        if choice.kernel is None and refused:
+            choice = replace(choice, reason=next(iter(refused.values())))
+        made = _chosen(runtime, choice, problem, staging, call, (a, b, out), precision)
+        if choice.kernel is None or not isinstance(made, FallbackPlan) or not runtime.device.emulated:
+            break
+        # No library steps in for a kernel that cannot be loaded: another one may.
+        refused[choice.kernel.digest] = made.reason
     if not racing or problem is None or capturing:
         return made
     assert runtime.device.arch is not None
@@ -124,11 +134,12 @@ def choose(
     *,
     improving: bool = False,
     captured: bool = False,
+    refused: Collection[str] = (),
 ) -> tuple[tiers.Choice, Problem | None, Staging | None]:
     """Which tier serves a call, the contraction it is, and what must be done to its arrays first.
 
     `improving` lets the call tier up, which may tune; without it nothing but memory is read. `captured`: choose
-    as for a graph, in which the library's call cannot be recorded.
+    as for a graph, in which the library's call cannot be recorded. `refused`: kernels that are passed over.
     """
     device, arch = runtime.device, runtime.device.arch
     if config.disabled() and not device.emulated:
@@ -148,6 +159,7 @@ def choose(
         one_call=call.one_call,
         captured=capturing or captured,
         loaded=runtime.loaded if capturing else None,
+        refused=refused,
         unfused=lambda: unfused.of_call(arch, call, a, b, out),
     )
     choice = tiers.choose(request, runtime.library)

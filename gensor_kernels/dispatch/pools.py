@@ -26,8 +26,9 @@ def max_pool2d(
 
     `x` is (n, c, h, w), or (n, h, w, c) with `layout="NHWC"`; the result likewise, in memory as `x` lies.
     `kernel_size`, `stride` (the window's own by default) and `dilation` are integers or (h, w) pairs; `padding` too, or
-    ((top, bottom), (left, right)). Padding never wins; NaN does. With `ceil_mode` the last window may reach past the
-    padding. Raises ValueError for shapes and arguments that do not fit.
+    ((top, bottom), (left, right)), and is at most half of what a window spans, as in PyTorch. Padding never wins; NaN
+    does. With `ceil_mode` the last window may reach past the padding. Raises ValueError for shapes and arguments that
+    do not fit, and for images without rows or columns.
     """
     return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(ceil_mode))
 
@@ -79,7 +80,11 @@ def _pooled(
     (top, bottom), (left, right) = padding_pairs(padding)
     sizes = dict(r=r, s=s, stride_h=stride_h, stride_w=stride_w, **more)
     sizes |= dict(pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)
+    dilation_h, dilation_w = (1, 1) if dilation is None else pair("dilation", dilation, 1)
+    for reach, pads in (((r - 1) * dilation_h + 1, (top, bottom)), ((s - 1) * dilation_w + 1, (left, right))):
+        if max(pads) > reach // 2:
+            raise ValueError(f"padding must be at most half of the {reach} elements under the window, not {max(pads)}")
     if dilation is not None:
-        sizes["dilation_h"], sizes["dilation_w"] = pair("dilation", dilation, 1)
+        sizes["dilation_h"], sizes["dilation_w"] = dilation_h, dilation_w
     parameters = PoolParameters(op, _layout(layout), tuple(sizes.items()))
     return call(current_runtime(), POOLING, (x,), parameters, out)

@@ -18,7 +18,7 @@ from ..operators.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS, PROLOGUES
 from ..operators.geometry import BATCH_AXES, Geometry
 from ..operators.workload import View, Workload
 from . import asking
-from .arguments import FusedAsked, Operation, check_steps, operations, resolve
+from .arguments import FusedAsked, Operation, check_steps, named_dtype, operations, resolve
 from .fallback import apply_steps
 from .function import Asked, Called, Copy, Function, Result, Staged, Understood
 from .gates import folded, inputs_of
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
         if vectors > MAX_VECTORS or len(scales) > MAX_SCALES or len(steps) > MAX_STEPS:
             return None
         scale = float(scales[0].scalar.real) if scales else 1.0
-        return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else np.dtype(dtype))
+        return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else named_dtype(dtype))
 
     def steps(self, vectors: Sequence[Any]) -> tuple[Operation, ...]:
         """The operations with their vectors."""

@@ -35,6 +35,10 @@ class QuantisedLinear(Function):
         x, w = inputs[:2]
         return Result((*x.shape[:-1], w.shape[0]), np.dtype(x.dtype))
 
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """Zeros where rows have no elements."""
+        return 0.0 if inputs[0].shape[-1] == 0 else None
+
     def understand(self, asked: Asked) -> Understood:
         """Rows of x and weights that are runs in memory; others are copied, as are scales of another type than x."""
         x, w, scales, zeros = asked.inputs
@@ -44,8 +48,6 @@ class QuantisedLinear(Function):
         copies += [None if scales.dtype == x.dtype else Copy(x.dtype, tuple(range(len(scales.shape)))), None]
         if any(copies):
             raise Staged(*copies)
-        if 0 in x.shape:
-            raise UnsupportedError("a sum of no terms")
         views = {"a": _rows(x), "b": View(w.shape, w.strides, "int8", w.alignment), "d": _pairs(scales)}
         if zeros is not None:
             views["e"] = _pairs(zeros)._replace(dtype="int8")

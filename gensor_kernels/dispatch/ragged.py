@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..operators import operator, ragged
 from ..operators.workload import Workload
 from .arguments import WIDER_RESULTS
@@ -37,6 +36,10 @@ class RaggedProduct(Function):
             dtype = parameters
         return Result((x.shape[0], w.shape[2]), dtype)
 
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """Zeros where there are no groups, or no k."""
+        return 0.0 if 0 in inputs[1].shape[:2] else None
+
     def understand(self, asked: Asked) -> Understood:
         """Any strides; other dtypes than the product's, and ends other than int32, are converted first."""
         x, w, ends = asked.inputs
@@ -46,8 +49,6 @@ class RaggedProduct(Function):
         copies.append(None if ends.dtype == "int32" else Copy("int32", (0,)))
         if any(copies):
             raise Staged(*copies)
-        if 0 in w.shape:
-            raise UnsupportedError("no groups, or groups without columns or k")
         math = asked.math if own == "float32" and asked.math == "tf32" else "ieee"
         names = [step.name for step in asked.steps]
         workload = ragged.workload_from_operands(x, w, asked.out, ends, math=math, epilogue=names)

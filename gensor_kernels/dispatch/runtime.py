@@ -182,6 +182,13 @@ class Runtime:
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
             self.plans.clear()
 
+    def refresh(self) -> None:
+        """Reads the databases again and forgets what followed from them."""
+        with self.lock:
+            self.library.reload()
+            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
+                known.clear()
+
     def adapt(self, conditions: str) -> None:
         """Under other conditions (see Device.conditions) kinds of calls are planned anew, and may race again."""
         self.library.adapt(conditions)

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..operators.storage import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
 from ..operators.workload import View
+from .arguments import named_dtype
 from .calls import call
 from .function import Asked, Function, Result, Understood
 from .problem import make
@@ -107,5 +108,5 @@ def typed_product(
     runtime.check(inputs[0], inputs[1], out, steps, precision)
     if dtype is None and out is not None:
         dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else np.dtype(dtype))
+    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
     return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)

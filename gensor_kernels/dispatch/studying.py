@@ -75,7 +75,10 @@ def _understood(base: Base, inputs: Any, target: View, steps: Any, over: tuple[V
     except Staged as needed:
         copies = needed.copies
         staged = tuple(_copied(view, copy) for view, copy in zip(views, copies, strict=True))
-        understood = base.function.understand(replace(asked, inputs=staged))
+        try:
+            understood = base.function.understand(replace(asked, inputs=staged))
+        except Staged:
+            raise UnsupportedError("no copy of the operands lies as kernels take them") from None
     operands = understood.operands
     if operands is None:
         declared, workload = operator(understood.workload.operator), understood.workload

@@ -41,8 +41,9 @@ class Request:
     """What is to be served.
 
     `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
-    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `unfused`
-    predicts the microseconds of the library's calls where it needs several, None where they are no substitute.
+    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `refused`:
+    digests of kernels that could not be loaded for this call. `unfused` predicts the microseconds of the library's
+    calls where it needs several, None where they are no substitute.
     """
 
     problem: Problem
@@ -51,11 +52,12 @@ class Request:
     one_call: bool
     captured: bool = False
     loaded: Collection[str] | None = None
+    refused: Collection[str] = ()
     unfused: Callable[[], float | None] = lambda: None
 
     def allows(self, kernel: Kernel) -> bool:
         """Whether a kernel can be had now, and can read operands that lie so."""
-        here = self.loaded is None or kernel.digest in self.loaded
+        here = kernel.digest not in self.refused and (self.loaded is None or kernel.digest in self.loaded)
         return here and self.readable(FAMILIES[kernel.program.family])
 
     def readable(self, family: Family) -> bool:
@@ -194,7 +196,8 @@ def _starter(request: Request) -> Choice:
         programs = [program for family in able for program in family.starters(coarse, arch)]
     except UnsupportedError as error:
         return Choice(4, error.reason)
-    kernels = [generate(program, coarse, arch) for program in programs]
+    made = (generate(program, coarse, arch) for program in programs)
+    kernels = [kernel for kernel in made if kernel.digest not in request.refused]
     seconds = predict(kernels, workload, arch)
     best = min(range(len(kernels)), key=lambda i: (seconds[i], kernels[i].digest), default=None)
     if best is None or not math.isfinite(seconds[best]):

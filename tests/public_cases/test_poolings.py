@@ -87,3 +87,26 @@ def test_poolings(name, served):
     cases = Cases(name, CASES[name])
     cases.run(lambda draw: pooling(name, draw, served))
     cases.require(*ARRAYS, *FLOATS, "nan", "inf", "out", "channels last")
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("max_pool2d", {"kernel_size": 3, "padding": 2}),
+        ("avg_pool2d", {"kernel_size": 3, "padding": 2}),
+        ("max_pool2d", {"kernel_size": (4, 2), "padding": (2, 2)}),
+        ("avg_pool2d", {"kernel_size": 4, "padding": ((2, 3), (0, 0))}),
+        ("max_pool2d", {"kernel_size": 2, "padding": 3, "dilation": 4}),
+    ],
+)
+def test_padding_beyond_half_of_the_window(name, keywords):
+    """As in PyTorch: a window could lie in the padding alone."""
+    with gk.emulated("sm_87"), pytest.raises(ValueError, match="at most half of the"):
+        getattr(gk, name)(np.zeros((1, 2, 8, 8), np.float32), **keywords)
+
+
+@pytest.mark.parametrize("keywords", [{"kernel_size": 4}, {"kernel_size": 2, "dilation": 4}])
+def test_padding_of_half_of_the_window(keywords):
+    """Dilation makes the window larger, as in PyTorch."""
+    with gk.emulated("sm_87"):
+        assert gk.explain(gk.max_pool2d, np.zeros((1, 2, 8, 8), np.float32), padding=2, **keywords).kernel

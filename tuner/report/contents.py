@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from gensor_database.lazy import cached_property
 from typing import Any
 
 from gensor_database.entry import newest_first, verdict

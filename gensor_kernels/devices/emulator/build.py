@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -126,6 +126,12 @@ def prepare() -> None:
         threading.Thread(target=compile_object, name="gensor-emulator").start()
 
 
+def is_built(source: str) -> bool:
+    """Whether the cache has the library of a source. Raises ToolMissingError without g++."""
+    with Kept(_folder()) as folder:
+        return folder.has(f"{library_digest(source)}.so")
+
+
 def build(source: str) -> Path:
     """Path of the shared library for a flattened, constant-bound kernel source, compiled unless cached.
 
@@ -139,10 +145,13 @@ def build(source: str) -> Path:
         return folder.path / name
 
 
-def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | BuildError]:
+def build_many(
+    sources: Iterable[str], jobs: int | None = None, done: Callable[[int, Path | BuildError], None] | None = None
+) -> list[Path | BuildError]:
     """Libraries of several sources in their order, `jobs` compilers at a time (default: one per usable core).
 
-    A source that does not compile gives its BuildError as a value. Raises ToolMissingError without g++.
+    A source that does not compile gives its BuildError as a value. `done` is that of `ordered_map`. Raises
+    ToolMissingError without g++.
     """
 
     def one(source: str) -> Path | BuildError:
@@ -153,4 +162,4 @@ def build_many(sources: Iterable[str], jobs: int | None = None) -> list[Path | B
 
     with Kept(_folder()) as folder:
         _emulator_object(folder)  # once, not by every job
-    return ordered_map(one, list(sources), jobs)
+    return ordered_map(one, list(sources), jobs, done)

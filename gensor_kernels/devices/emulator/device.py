@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from ...programs.family import Launch
 from ..arguments import Arguments
 from ..borrowed import reach
 from ..device import Code, Device, Launcher
-from .build import build
+from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
 
 
@@ -39,8 +39,8 @@ class EmulatorDevice(Device):
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is a NumPy array."""
-        return isinstance(value, np.ndarray)
+        """Whether `value` is a NumPy array in the machine's byte order: kernels read no other (foreign.py)."""
+        return isinstance(value, np.ndarray) and value.dtype.isnative
 
     def is_local(self, array: Any) -> bool:
         """There is one memory."""
@@ -89,6 +89,14 @@ class EmulatorDevice(Device):
         if library is None:
             library = self._libraries[code.digest] = build(code.source)
         return partial(_launch, code.source, library, tuple(launches))
+
+    def is_built(self, code: Code) -> bool:
+        """Whether the cache folder has its library. Raises ToolMissingError without g++."""
+        return code.digest in self._libraries or is_built(code.source)
+
+    def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
+        """Libraries, on all cores. Raises ToolMissingError without g++; what g++ refuses is left for `load` to say."""
+        build_many([code.source for code in codes], done=done)
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
         """There is no library to fall back to."""
