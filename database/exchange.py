@@ -14,6 +14,7 @@ from .entry import counting
 from .errors import translated
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
 from .row import Row
+from .writing import folder_beside
 
 if TYPE_CHECKING:
     from .store import Store
@@ -98,16 +99,10 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
     target = Path(path).expanduser().absolute()
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            with Store.open(partial) as copy:
-                yield copy
-                copy.connection.execute("PRAGMA journal_mode=DELETE")
-                copy.connection.execute("VACUUM")
-            os.replace(partial, target)
-        finally:
-            for suffix in ("", "-wal", "-shm", "-journal"):
-                Path(f"{partial}{suffix}").unlink(missing_ok=True)
+        with folder_beside(target) as partial, Store.open(partial) as copy:
+            yield copy
+            copy.connection.execute("PRAGMA journal_mode=DELETE")
+            copy.connection.execute("VACUUM")
 
 
 def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:

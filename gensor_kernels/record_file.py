@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gensor_database.writing import written
+
 from .errors import GensorError
 from .operators import matmul
 from .operators.workload import Workload
@@ -147,7 +149,8 @@ def update(path: Path, counts: Mapping[Cells, int]) -> None:
         total = read(path)
         for cells, count in counts.items():
             total[cells] = total.get(cells, 0) + count
-        _replace(path, _text(total))
+        with written(path) as file:
+            file.write(_text(total))
 
 
 def _text(counts: Mapping[Cells, int]) -> str:
@@ -161,20 +164,6 @@ def _text(counts: Mapping[Cells, int]) -> str:
         cells = dict(row) | {"count": str(min(count, _LARGEST))}
         writer.writerow([cells.get(name, "") for name in header])
     return buffer.getvalue()
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.chmod(partial, path.stat().st_mode & 0o777)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TextIO
 
@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from gensor_database.exchange import export as export_store
 from gensor_database.store import Store, StoreError
+from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
@@ -20,6 +21,7 @@ from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
 from .construct import Options
+from .output import beside, json_lines
 from .result import HEADER, Result, end_to_end, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
@@ -112,14 +114,6 @@ def tune(
     return 1 if any(result.status == "failed" for _, result in results) else 0
 
 
-def json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
-    """The file behind `--json`, to be entered; ConfigError where it cannot be written."""
-    try:
-        return path.open("w", encoding="utf-8") if path is not None else nullcontext()
-    except OSError as error:
-        raise ConfigError(f"--json {path}: cannot be written: {error.strerror or error}") from None
-
-
 def capability(arch: str | None) -> str | None:
     """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
     that archs.toml does not list can be asked for by their capability."""
@@ -169,10 +163,7 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
             print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
         else:
-            try:
-                print(f"{write_records(store, out, only)} records in {out}")
-            except OSError as error:
-                raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
+            print(f"{write_records(store, out, only)} records in {out}", file=beside(out))
     return 0
 
 
@@ -183,6 +174,8 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     """
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parent.parent / "database" / "pretuned" / f"{arch.name}.db"
+    if not is_replaceable(target):  # said before hours of work, not after
+        raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
     code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
     with Store.open(scratch, readonly=True) as store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 from gensor_database.exchange import merge
 from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
@@ -19,6 +18,7 @@ from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError
 
 from .grammar import CODE, row_of, to_json
+from .output import beside, output
 
 #: Bytes a line may have: those with code hold a cubin.
 LONGEST, LONGEST_CODE = 2**22, 2**27
@@ -28,11 +28,11 @@ BATCH = 200  # rows per transaction
 def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> int:
     """Write rows as JSON lines to `out`, or to stdout for "-"; code and verdicts only where `binaries` says so."""
     counts: Counter[str] = Counter()
-    with _written(out) as file:
+    with output(out) as file:
         for row in _rows(store, arch, binaries):
             file.write(to_json(row) + "\n")
             counts[row.TABLE] += 1
-    print(_told(counts) or "no rows", file=sys.stderr if str(out) == "-" else sys.stdout)
+    print(_told(counts) or "no rows", file=beside(out))
     return 0
 
 
@@ -57,23 +57,6 @@ def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
             wanted = chosen.get(Kernel if isinstance(row, Verification) else kind)
             if arch is None or (named in wanted if wanted is not None else getattr(row, "arch", arch) in (arch, "")):
                 yield row
-
-
-@contextmanager
-def _written(out: Path) -> Iterator[TextIO]:
-    """The file, put in its place when it is whole."""
-    if str(out) == "-":
-        yield sys.stdout
-        return
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(partial, out)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def import_lines(source: Path, target: Path, binaries: bool) -> int:

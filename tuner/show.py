@@ -21,6 +21,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
 from .cells import printable
+from .output import output
 from .result import sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
@@ -145,7 +146,7 @@ def _coordinates(program: str) -> str:
 def write_records(store: Store, out: Path, arch: str | None) -> int:
     """Write records to a .csv or JSON-lines file; how many."""
     found = list(records(store, arch))
-    with out.open("w", encoding="utf-8", newline="") as file:
+    with output(out) as file:
         if out.suffix == ".csv":
             writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
