@@ -40,6 +40,16 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
     other keys. Where pages are damaged, the rows of all others follow in the order of the table; then sqlite3's
     error is raised. So it is where most of a table is damaged, and where pages refer to each other without end.
     """
+    return (row for _, row in named(connection, kind, where))
+
+
+def named(
+    connection: Guarded, kind: type[RowType], where: Mapping[str, Any], ordered: bool = True
+) -> Iterator[tuple[Any, RowType | None]]:
+    """The same with the digest that is stored with each row, whatever that is where it is damaged.
+
+    Rows that are not `ordered` come as they lie in the table, past its indexes, which may lack some.
+    """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
         raise ValueError(f"{kind.TABLE} has no column {', '.join(sorted(unknown))}")
@@ -48,21 +58,21 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
     values, seen, tally = list(where.values()), set(), Tally(connection, kind)
     # Compressed values can be large: one at a time. Others are put in order here, so that a table of rows that are not
     # to be believed is given up before SQLite has ordered all of them.
-    order, count = (" ORDER BY digest", 1) if kind.COMPRESSED else ("", _CHUNK)
-    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition}{order}'
+    order, count = (" ORDER BY digest" if ordered else "", 1) if kind.COMPRESSED else ("", _CHUNK)
+    query = f'SELECT {names} FROM "{kind.TABLE}"{"" if ordered else " NOT INDEXED"} WHERE {condition}{order}'
     damage: sqlite3.DatabaseError | None = None
     waiting: list[RowType] = []
     try:
         for stored in _fetched(connection, connection.execute(query, values), count):
             seen.add(stored[0])
             row = tally.counted(stored, _believed(kind, stored, where))
-            if row is None or order:
-                yield row
+            if row is None or order or not ordered:
+                yield stored[0], row
             else:
                 waiting.append(row)
     except sqlite3.DatabaseError as error:  # an OperationalError, too
         damage = error
-    yield from sorted(waiting, key=attrgetter("digest"))
+    yield from ((row.digest, row) for row in sorted(waiting, key=attrgetter("digest")))
     if isinstance(damage, sqlite3.OperationalError):
         raise damage
     if damage is not None:
@@ -70,7 +80,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
         for stored in _salvaged(connection, query, values):
             if stored[0] not in seen:
                 seen.add(stored[0])
-                yield tally.counted(stored, _believed(kind, stored, where))
+                yield stored[0], tally.counted(stored, _believed(kind, stored, where))
         raise damage
 
 

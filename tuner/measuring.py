@@ -16,6 +16,7 @@ from gensor_database import Record, Store, Timing, UnreadableStoreError, Verific
 from gensor_kernels.dispatch.worker import Worker, WorkerError
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
 from .gpu import GpuError
 from .result import sizes_text
@@ -142,7 +143,7 @@ def _rejection(kernel: str, part: str, error: str) -> Verification:
 def _parsed(key: str) -> Any:
     try:
         return json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key[:200]
 
 
@@ -229,5 +230,5 @@ def _name(key: str) -> str:
     try:
         workload = Workload.from_json(key)
         return f"{workload.operator} {sizes_text(workload)} {workload.kind} {'_'.join(workload.epilogue)}".strip()
-    except (ValueError, KeyError, TypeError, AttributeError, GensorError):  # the worker says what is wrong with it
+    except MALFORMED:  # the worker says what is wrong with it
         return ascii(key)[:52]

@@ -14,6 +14,7 @@ from gensor_database import Conflict, Store, StoreError, conflicts, union
 from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
 from .result import sizes_text
 
@@ -62,6 +63,6 @@ def _told(conflict: Conflict) -> str:
     try:
         workload = Workload.from_json(conflict.subject)
         subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
-    except (ValueError, KeyError, TypeError, GensorError):  # of a newer version: its rows are merged all the same
+    except MALFORMED:  # of a newer version: its rows are merged all the same
         subject = ascii(conflict.subject[:60])
     return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"
