@@ -18,6 +18,7 @@ from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, So
 from gensor_database.row import Row
 from gensor_database.rows import named
 
+from .output import say
 from .recheck import BAD, Finding, check
 from .tools import check_compilers
 
@@ -45,7 +46,7 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
         for finding in findings(store, arch, rebuild, execute, jobs, read):
             counts[finding.status] += 1
             kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
-            print(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
+            say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
             if lines is not None:
                 lines.write(json.dumps(asdict(finding), separators=(",", ":")) + "\n")
                 lines.flush()

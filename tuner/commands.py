@@ -20,8 +20,9 @@ from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
+from .cells import printable
 from .construct import Options
-from .output import beside, json_lines
+from .output import beside, json_lines, say
 from .result import HEADER, Result, end_to_end, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
@@ -68,7 +69,7 @@ class Progress:
 
     def tell(self, line: str) -> None:
         """A line on stderr, above the bars."""
-        tqdm.write(f"gensor-tune: {line}", file=self.stream)
+        tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 
     def close(self) -> None:
         """Take the bars away."""
@@ -121,7 +122,7 @@ def capability(arch: str | None) -> str | None:
 
 
 def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
-    text = table_line(row, result)
+    text = printable(table_line(row, result), None)
     if progress.on:
         tqdm.write(text, file=sys.stdout)
     else:
@@ -144,7 +145,8 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
             lines = list(record_lines(store, capability(arch), as_json))
-    print("\n".join(lines))
+    for line in lines:
+        say(line)
     return 0
 
 

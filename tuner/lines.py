@@ -18,7 +18,7 @@ from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError
 
 from .grammar import CODE, row_of, to_json
-from .output import beside, output
+from .output import beside, output, say
 
 #: Bytes a line may have: those with code hold a cubin.
 LONGEST, LONGEST_CODE = 2**22, 2**27
@@ -84,7 +84,7 @@ def _believed(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) 
             row = row_of(line)
         except ValueError as error:
             seen["refused"] += 1
-            print(f"gensor-tune: {source}:{number}: {error}", file=sys.stderr)
+            say(f"gensor-tune: {source}:{number}: {error}", sys.stderr)
             continue
         if isinstance(row, CODE) and not binaries:
             seen["left"] += 1

@@ -19,6 +19,7 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
 from .gpu import GpuError
+from .output import say
 from .result import sizes_text
 from .shapes import read_shapes
 
@@ -172,7 +173,7 @@ def measure(
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
-            print(found.line(), flush=True)
+            say(found.line(), flush=True)
             if lines is not None:
                 lines.write(found.to_json(run.conditions) + "\n")
                 lines.flush()

@@ -16,6 +16,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
+from .output import say
 from .result import sizes_text
 
 
@@ -35,7 +36,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             counts = sum((add_to(store, other, binaries) for other in others), Counter[str]())
     print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
     for conflict in found:
-        print(f"gensor-tune: {_told(conflict)}", file=sys.stderr)
+        say(f"gensor-tune: {_told(conflict)}", sys.stderr)
         if lines is not None:
             lines.write(json.dumps(asdict(conflict), separators=(",", ":")) + "\n")
     if counts["kernel"] and not binaries:

@@ -11,6 +11,8 @@ from typing import TextIO
 from gensor_database.writing import written
 from gensor_kernels.errors import ConfigError
 
+from .cells import printable
+
 STDOUT = "-"
 
 
@@ -79,6 +81,11 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
             raise _cannot(path, "--json", error) from None
         with file:
             yield file
+
+
+def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print a line that may quote a database or a file of somebody else's, on stdout unless `file` says otherwise."""
+    print(printable(line, None), file=file, flush=flush)
 
 
 def beside(path: Path | None) -> TextIO:

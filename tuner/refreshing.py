@@ -32,6 +32,7 @@ from gensor_kernels.programs.grammar import MALFORMED
 
 from .adapting import Adapted, adapt
 from .grammar import class_of, workload_of
+from .output import say
 from .persist import kernel_rows, verification_row
 from .pool import Candidate
 from .tools import check_compilers
@@ -69,7 +70,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
         for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
             counts[found.status] += 1
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
-            print(f"{text} {found.reason or ''}".rstrip(), flush=True)
+            say(f"{text} {found.reason or ''}".rstrip(), flush=True)
             if lines is not None:
                 lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
                 lines.flush()
