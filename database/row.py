@@ -30,6 +30,8 @@ class Row:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = _typed(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
+            if isinstance(value, bytes) and len(value) > LARGEST_BLOB:
+                raise ValueError(f"{type(self).__name__}.{item.name} has more than {LARGEST_BLOB >> 20} MB")
             object.__setattr__(self, item.name, value)
         for name, choices in (("outcome", OUTCOMES), ("method", METHODS)):
             if getattr(self, name, choices[0]) not in choices:
@@ -49,6 +51,12 @@ class Row:
     def digest(self) -> str:
         """SHA-256 over the whole row, in hexadecimal."""
         return self.digest_of([getattr(self, name) for name in self.columns()])
+
+    @property
+    def size(self) -> int:
+        """Bytes of its texts and data in memory, where they are not compressed."""
+        values = (getattr(self, name) for name in self.columns())
+        return sum(len(value) for value in values if isinstance(value, (str, bytes)))
 
     def to_sql(self) -> tuple[Value, ...]:
         """Digest and columns as SQLite stores them."""

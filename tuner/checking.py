@@ -92,8 +92,8 @@ def findings(
 def _rows(store: Store, kind: type[Row]) -> Iterator[tuple[str, Row | None]]:
     """(digest, row or None where it does not match) of a table. Raises a StoreError where reading ends early."""
     with translated(store.path):
-        for digest, row in named(store.connection, kind, {}, ordered=False):
-            yield str(digest), row
+        for stored, row in named(store.connection, kind, {}, ordered=False):
+            yield str(stored[0]), row
 
 
 def _structure(store: Store) -> Iterator[Finding]:

@@ -7,22 +7,23 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from gensor_database.exchange import merge
 from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
 from gensor_database.row import Row
+from gensor_database.rows import batches
 from gensor_database.store import Store
-from gensor_kernels.errors import ConfigError
+from gensor_kernels.errors import ConfigError, GensorError
 
 from .grammar import CODE, row_of, to_json
 from .output import beside, output, say
 
 #: Bytes a line may have: those with code hold a cubin.
-LONGEST, LONGEST_CODE = 2**22, 2**27
-BATCH = 200  # rows per transaction
+LONGEST, LONGEST_CODE = 2**22, 2**24
+#: Bytes behind which nobody looks for the end of a line that is too long.
+ENDLESS = 2**28
 
 
 def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> int:
@@ -68,7 +69,7 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
         # Rows go through a database of their own, so that they are added as those of any other database are.
         scratch = stack.enter_context(Store.open(Path(folder) / "rows.db", trusted=binaries))
         rows = _believed(file, source, binaries, seen)
-        while batch := list(islice(rows, BATCH)):
+        for batch in batches(rows):
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
     print(_told(added) or "nothing new")
@@ -102,13 +103,21 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
 
 
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given."""
+    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given.
+
+    GensorError for a line without an end.
+    """
     number = 0
     while line := file.readline(longest):
         number += 1
         if len(line) == longest and not line.endswith(b"\n"):
+            size = longest
             while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
-                pass
+                size += len(rest)
+                if size > ENDLESS:
+                    raise GensorError(
+                        f"line {number} has more than {ENDLESS >> 20} MB: this is no file of export --json"
+                    )
         if line.strip():
             yield number, line
 
