@@ -10,6 +10,8 @@ import csv
 import io
 import os
 import re
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ COLUMNS = (
     *("count", "tier", "part", "unsupported"),
 )
 _NAME, _MARKED = re.compile(r"[a-z][a-z0-9_]{0,40}"), re.compile(r"(dtype|layout|align)_")
+#: Seconds to wait for other processes that write to the file, which takes milliseconds; and between two looks.
+PATIENCE, LOOK_SECONDS = 30.0, 0.01
 _LARGEST = 10**18 - 1  # what a count may have: 18 digits
 
 #: The cells of a row that say something, but for its count, by column.
@@ -168,24 +172,37 @@ def _text(counts: Mapping[Cells, int]) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; where the system has no such locks, two that end together may lose one's counts."""
+    """One process at a time; where the system has no such locks, or somebody else holds them for good, two that end
+    together may lose one's counts."""
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
     lock = path.with_name(f".{path.name}.lock")
-    while True:
-        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    deadline, held = time.monotonic() + PATIENCE, False
+    while not held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock)):
-                break  # else the one before us took the file away while we waited
-        except OSError:
-            break  # a file system without locks
-        os.close(handle)
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        except OSError:  # a link, or a file of another user's; or nothing can be written here, which is told later
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                text = f"another process has held {lock} for {PATIENCE:.0f} s: it is not waited for any more"
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
+                break
+            time.sleep(LOOK_SECONDS)
+        except OSError:  # a file system without locks
+            held = True
+        if not held:  # it is another's turn, or the one before us took the file away meanwhile
+            os.close(handle)
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        if held:
+            lock.unlink(missing_ok=True)
         os.close(handle)

@@ -19,6 +19,9 @@ from gensor_kernels.programs.grammar import MALFORMED
 from .output import say
 from .result import sizes_text
 
+#: Seconds to wait for locks of a file that is read, again for each of its tables; commits take milliseconds.
+SOURCE_TIMEOUT = 5.0
+
 
 def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:
     """Add the rows of `sources` to the database `into`, or with `new` make that of them where there is none yet.
@@ -52,7 +55,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
 def _source(path: Path) -> Store:
     """A database to read from; GensorError, because advice about `--db` would be about another file."""
     try:
-        return Store.open(path, readonly=True)
+        return Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
     except StoreError as error:
         raise GensorError(f"cannot merge: {error}") from None
 
