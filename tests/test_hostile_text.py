@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
+import sqlite3
 import sys
+import zlib
 
 import pytest
 
@@ -13,6 +16,7 @@ from gensor_database import Record, Store, Timing
 
 from .numpy_device import ARCH, workload
 from .stocked import kernel_rows, lines
+from .store_rows import rows as toy_rows
 
 cli = pytest.importorskip("gensor_tuner.cli")
 
@@ -112,3 +116,43 @@ def test_no_cell_of_a_spreadsheet_is_a_formula(gensor_tune, tmp_path):
         assert row["part"] == row["kernel"] and row["part"][0] not in "=+-@\uff1d" and row["predicted_us"] == "-5.0"
     parts = {row["part"] for row in found}
     assert {"'=1+1", "'+1", "'-1", "'@SUM(A1)", r"'\t=1", r"'\r=1", "'\uff1d1+1", "plain", "a-b=c"} < parts
+
+
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
+def test_values_of_other_types_under_their_own_digests_are_no_rows(gensor_tune, tmp_path):
+    """SQLite stores any type in any column, and a digest over it is soon computed."""
+    made = {type(row): row for row in toy_rows(1)}
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(*toy_rows(2))
+        sound = store.counts()
+        store.connection.execute("PRAGMA synchronous=OFF")
+        for kind, row in made.items():
+            for place, name in enumerate(kind.columns()):
+                if name in ("outcome", "method"):  # any text is of their type
+                    continue
+                for strange in ("abc", b"abc", None):
+                    values = [getattr(row, each) for each in kind.columns()]
+                    values[place] = strange
+                    with contextlib.suppress(TypeError, ValueError):
+                        kind(*values)
+                        continue  # as it may be
+                    try:
+                        digest = kind.digest_of(values)
+                    except (TypeError, AttributeError):
+                        continue
+                    named = zip(kind.columns(), values, strict=True)
+                    packed = [
+                        zlib.compress(value) if each in kind.COMPRESSED and isinstance(value, bytes) else value
+                        for each, value in named
+                    ]
+                    with contextlib.suppress(sqlite3.IntegrityError):
+                        marks = ", ".join("?" * (len(packed) + 1))
+                        store.connection.execute(f"INSERT INTO {kind.TABLE} VALUES ({marks})", (digest, *packed))
+        assert store.counts()["record"] > sound["record"] + 8 and store.counts()["timing"] > sound["timing"] + 8
+    for arguments in (("show",), ("show", "--json"), ("show", "--kernel", ""), ("export", "{}/x.csv"), ("learn",)):
+        code, out, err = gensor_tune(*arguments, "--db", "{}/k.db")
+        assert code in (0, 2) and "Traceback" not in err and "abc" not in out
+    assert gensor_tune("verify", "--db", "{}/k.db")[0] == 1
+    assert gensor_tune("merge", "{}/k.db", "-o", "{}/new.db", "--binaries")[0] == 0
+    with Store.open(tmp_path / "new.db", readonly=True) as store:
+        assert store.counts()["record"] == 1
