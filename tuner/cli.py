@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
-ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV).")]
+ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
