@@ -73,7 +73,8 @@ class Row:
             if cls.COMPRESSED:
                 named = zip(columns, values, strict=True)
                 values = [_unpack(value) if name in cls.COMPRESSED else value for name, value in named]
-            if tuple(map(type, values)) not in _kinds(cls) or cls.digest_of(values) != stored[0]:
+            known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
+            if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
         except (TypeError, ValueError, zlib.error, struct.error):
             return None

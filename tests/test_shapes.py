@@ -160,4 +160,4 @@ def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
     found = [read_shapes(path) for path in (tmp_path / "pipe", "-")]
     writer.join()
     assert [[row.workload.size["k"] for row in rows] for rows in found] == [[3], [3]]
-    assert not any("-" == each.name for each in tmp_path.iterdir())
+    assert not any(each.name == "-" for each in tmp_path.iterdir())
