@@ -88,7 +88,7 @@ def newest_first(records: Iterable[Record]) -> list[Record]:
 def counting(store: Store, arch: str) -> Residual | None:
     """The residual of a store that counts for a capability: the newest of those learnt from its timings, or from all;
     of one second, by digest."""
-    rows = [row for each in ("", arch) for row in store.rows(Residual, arch=each)]
+    rows = (row for each in ("", arch) for row in store.rows(Residual, arch=each))
     return min(rows, key=lambda row: (-row.created, row.digest), default=None)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,11 @@ from .entry import counting
 from .errors import translated
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
 from .row import Row
+from .rows import batches
+from .writing import folder_beside
 
 if TYPE_CHECKING:
     from .store import Store
-
-_BATCH = 200  # rows per transaction, so that other writers get their turn
 
 
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
@@ -45,10 +44,7 @@ def tables(store: Store, binaries: bool | None) -> list[type[Row]]:
 
 
 def _add_all(store: Store, rows: Iterable[Row]) -> int:
-    iterator, added = iter(rows), 0
-    while batch := list(islice(iterator, _BATCH)):
-        added += store.add(*batch)
-    return added
+    return sum(store.add(*batch) for batch in batches(rows))
 
 
 def _merge_portfolios(store: Store, other: Store) -> int:
@@ -81,11 +77,10 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
-        for batch in _selected(store, arch):
-            for start in range(0, len(batch), _BATCH):
-                for row in batch[start : start + _BATCH]:
-                    added[row.TABLE] += 1
-                copy.add(*batch[start : start + _BATCH])
+        for rows in _selected(store, arch):
+            for batch in batches(rows):
+                added[batch[0].TABLE] += len(batch)
+                copy.add(*batch)
     return added
 
 
@@ -98,20 +93,14 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
     target = Path(path).expanduser().absolute()
     with translated(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            with Store.open(partial) as copy:
-                yield copy
-                copy.connection.execute("PRAGMA journal_mode=DELETE")
-                copy.connection.execute("VACUUM")
-            os.replace(partial, target)
-        finally:
-            for suffix in ("", "-wal", "-shm", "-journal"):
-                Path(f"{partial}{suffix}").unlink(missing_ok=True)
+        with folder_beside(target) as partial, Store.open(partial) as copy:
+            yield copy
+            copy.connection.execute("PRAGMA journal_mode=DELETE")
+            copy.connection.execute("VACUUM")
 
 
-def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:
-    """Rows to export, table by table, each in the order of digests."""
+def _selected(store: Store, arch: str) -> Iterator[Iterable[Row]]:
+    """Rows to export, table by table, each in the order of digests; code is read when it is asked for."""
     newest: dict[tuple[str, str], Record] = {}
     for record in store.rows(Record, arch=arch):
         if record.outcome != "ok" or not record.kernel_digest:
@@ -126,10 +115,9 @@ def _selected(store: Store, arch: str) -> Iterator[Sequence[Row]]:
     kernels = [kernel for kernel in store.rows(Kernel, arch=arch) if kernel.digest in named]
     present_kernels = {kernel.digest for kernel in kernels}
     wanted = {kernel.binary_digest for kernel in kernels}
-    binaries = [binary for binary in store.rows(Binary) if binary.digest in wanted]
-    texts = {binary.source_digest for binary in binaries}
-    yield [source for source in store.rows(Source) if source.digest in texts]
-    yield binaries
+    texts = {binary.source_digest for binary in store.rows(Binary) if binary.digest in wanted}
+    yield (source for source in store.rows(Source) if source.digest in texts)
+    yield (binary for binary in store.rows(Binary) if binary.digest in wanted)
     yield kernels
     yield [row for row in store.rows(Verification) if row.kernel_digest in present_kernels]
     yield sorted(newest.values(), key=lambda record: record.digest)

@@ -16,7 +16,7 @@ from .errors import ForeignStoreError
 from .guard import Guarded
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from .row import Row
-from .rows import insert, select
+from .rows import insert, named
 
 #: From a table's name and an old row's values by column to those of the new row, or None to leave it out.
 Convert = Callable[[str, dict[str, Any]], Mapping[str, Any] | None]
@@ -70,7 +70,15 @@ def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step]
 
 
 def _apply(connection: Guarded, step: Step, schema: str, tables: tuple[type[Row], ...]) -> int:
-    old_rows = {kind: list(select(connection, kind, {})) for kind in step.tables}
+    # As they are stored: inflated they can be a thousand times as large.
+    old_rows: dict[type[Row], list[Sequence[Any]]] = {kind: [] for kind in step.tables}
+    dropped = 0
+    for kind, rows in old_rows.items():
+        for stored, row in named(connection, kind, {}):
+            if row is None:
+                dropped += 1
+            else:
+                rows.append(stored)
     for what, name, *_ in schema_rows(connection):
         if what == "table":
             connection.execute(f'DROP TABLE "{name}"')
@@ -78,15 +86,15 @@ def _apply(connection: Guarded, step: Step, schema: str, tables: tuple[type[Row]
     new = {kind.TABLE: kind for kind in tables}
     digests: dict[str, str] = {}  # before -> after
     for kind, rows in old_rows.items():
-        for row in rows:
-            if row is None:
-                continue
+        for stored in rows:
+            row = kind.from_sql(stored)
+            assert row is not None  # as it was a moment ago
             converted = step.convert(kind.TABLE, _with_new_references(row, digests))
             if converted is not None:
                 fresh = new[kind.TABLE](**converted)
                 digests[row.digest] = fresh.digest
                 insert(connection, fresh)
-    return sum(row is None for rows in old_rows.values() for row in rows)
+    return dropped
 
 
 def _with_new_references(row: Row, digests: Mapping[str, str]) -> dict[str, Any]:

@@ -129,9 +129,9 @@ def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable
 
 def _outdated(residuals: Iterable[Residual]) -> set[str]:
     """Digests of residuals behind a newer one for the same timings."""
-    ordered = sorted(residuals, key=lambda row: (-row.created, row.digest))
-    newest = {row.arch: row.digest for row in reversed(ordered)}
-    return {row.digest for row in ordered} - set(newest.values())
+    ordered = sorted((-row.created, row.digest, row.arch) for row in residuals)  # without their models
+    newest = {arch: digest for _, digest, arch in reversed(ordered)}
+    return {digest for _, digest, _ in ordered} - set(newest.values())
 
 
 def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:

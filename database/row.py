@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import product
 from operator import index
 from typing import Any, ClassVar, TypeVar
 
@@ -31,6 +32,8 @@ class Row:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = _typed(getattr(self, item.name), str(item.type), f"{type(self).__name__}.{item.name}")
+            if isinstance(value, bytes) and len(value) > LARGEST_BLOB:
+                raise ValueError(f"{type(self).__name__}.{item.name} has more than {LARGEST_BLOB >> 20} MB")
             object.__setattr__(self, item.name, value)
         for name, choices in (("outcome", OUTCOMES), ("method", METHODS)):
             if getattr(self, name, choices[0]) not in choices:
@@ -51,6 +54,12 @@ class Row:
         """SHA-256 over the whole row, in hexadecimal."""
         return self.digest_of([getattr(self, name) for name in self.columns()])
 
+    @property
+    def size(self) -> int:
+        """Bytes of its texts and data in memory, where they are not compressed."""
+        values = (getattr(self, name) for name in self.columns())
+        return sum(len(value) for value in values if isinstance(value, (str, bytes)))
+
     def to_sql(self) -> tuple[Value, ...]:
         """Digest and columns as SQLite stores them."""
         values = ((name, getattr(self, name)) for name in self.columns())
@@ -65,11 +74,12 @@ class Row:
             if cls.COMPRESSED:
                 named = zip(columns, values, strict=True)
                 values = [_unpack(value) if name in cls.COMPRESSED else value for name, value in named]
-            if cls.digest_of(values) != stored[0]:
+            known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
+            if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
         except (TypeError, ValueError, zlib.error, struct.error):
             return None
-        # The digest vouches for what __init__ checked before it was computed.
+        # The digest vouches for what else __init__ checked; whoever means harm can compute one, too.
         row = object.__new__(cls)
         row.__dict__.update(zip(columns, values, strict=True))
         row.__dict__["digest"] = stored[0]
@@ -79,6 +89,13 @@ class Row:
 @cache
 def _columns(kind: type[Row]) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
+
+
+@cache
+def _kinds(kind: type[Row]) -> frozenset[tuple[type, ...]]:
+    """The types that the columns of a row can have, all of a row together: one look is enough for each row."""
+    known = {"int": int, "float": float, "str": str, "bytes": bytes, "None": type(None)}
+    return frozenset(product(*([known[name] for name in str(item.type).split(" | ")] for item in fields(kind))))
 
 
 def _typed(value: Any, declared: str, name: str) -> Value:

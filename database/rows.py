@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from .guard import Guarded
@@ -14,6 +13,11 @@ from .row import Row, RowType
 #: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
 #: to take long.
 MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
+#: Bytes that the values of a table may have in memory for each byte of the file, and beside these: code compresses to a
+#: fifth, what was made to fill memory to a thousandth.
+MOST_INFLATED, INFLATED_BESIDE = 64, 2**26
+#: Rows that are held at once, or written in one transaction, so that other writers get their turn; and their bytes.
+BATCH, BATCH_BYTES = 200, 2**24
 _CHUNK = 64  # rows fetched at once
 _LITTLE = 2**14  # bytes of a result for which nobody asks how large the file is
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
@@ -33,12 +37,36 @@ def insert(connection: sqlite3.Connection, row: Row) -> bool:
     return True
 
 
+def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
+    """The rows in groups of at most BATCH, and of about BATCH_BYTES: a small file can hold very large ones."""
+    batch: list[RowType] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += row.size
+        if len(batch) == BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
 def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
     """Rows whose columns equal `where`, in the order of their digests; None for each that is not to be believed.
 
     A row is believed when it matches its own digest and what was asked for: a damaged index leads to good rows of
     other keys. Where pages are damaged, the rows of all others follow in the order of the table; then sqlite3's
     error is raised. So it is where most of a table is damaged, and where pages refer to each other without end.
+    """
+    return (row for _, row in named(connection, kind, where))
+
+
+def named(
+    connection: Guarded, kind: type[RowType], where: Mapping[str, Any], ordered: bool = True
+) -> Iterator[tuple[Sequence[Any], RowType | None]]:
+    """The same behind the values that are stored for each row, its digest first, whatever that is where it is damaged.
+
+    Rows that are not `ordered` come as they lie in the table, past its indexes, which may lack some.
     """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
@@ -48,21 +76,21 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
     values, seen, tally = list(where.values()), set(), Tally(connection, kind)
     # Compressed values can be large: one at a time. Others are put in order here, so that a table of rows that are not
     # to be believed is given up before SQLite has ordered all of them.
-    order, count = (" ORDER BY digest", 1) if kind.COMPRESSED else ("", _CHUNK)
-    query = f'SELECT {names} FROM "{kind.TABLE}" WHERE {condition}{order}'
+    order, count = (" ORDER BY digest" if ordered else "", 1) if kind.COMPRESSED else ("", _CHUNK)
+    query = f'SELECT {names} FROM "{kind.TABLE}"{"" if ordered else " NOT INDEXED"} WHERE {condition}{order}'
     damage: sqlite3.DatabaseError | None = None
-    waiting: list[RowType] = []
+    waiting: list[tuple[Sequence[Any], RowType]] = []
     try:
         for stored in _fetched(connection, connection.execute(query, values), count):
             seen.add(stored[0])
             row = tally.counted(stored, _believed(kind, stored, where))
-            if row is None or order:
-                yield row
+            if row is None or order or not ordered:
+                yield stored, row
             else:
-                waiting.append(row)
+                waiting.append((stored, row))
     except sqlite3.DatabaseError as error:  # an OperationalError, too
         damage = error
-    yield from sorted(waiting, key=attrgetter("digest"))
+    yield from sorted(waiting, key=lambda pair: pair[1].digest)
     if isinstance(damage, sqlite3.OperationalError):
         raise damage
     if damage is not None:
@@ -70,7 +98,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
         for stored in _salvaged(connection, query, values):
             if stored[0] not in seen:
                 seen.add(stored[0])
-                yield tally.counted(stored, _believed(kind, stored, where))
+                yield stored, tally.counted(stored, _believed(kind, stored, where))
         raise damage
 
 
@@ -80,7 +108,7 @@ class Tally:
     def __init__(self, connection: Guarded, kind: type[Row]):
         self.connection = connection
         self.most_damaged = MOST_DAMAGED_COMPRESSED if kind.COMPRESSED else MOST_DAMAGED
-        self.bytes, self.good, self.damaged = 0, 0, 0
+        self.bytes, self.inflated, self.good, self.damaged = 0, 0, 0, 0
         self.most: float = _LITTLE
 
     def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
@@ -93,6 +121,10 @@ class Tally:
             self.most = self.connection.bytes()  # it may have grown meanwhile
             if self.bytes > self.most:
                 raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
+        if row is not None and row.COMPRESSED:
+            self.inflated += row.size
+            if self.inflated > INFLATED_BESIDE and self.inflated > self.connection.bytes() * MOST_INFLATED:
+                raise sqlite3.OperationalError("malformed: its values fill far more memory than code does")
         if self.damaged > self.most_damaged + self.good:
             raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
         return row

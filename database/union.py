@@ -11,19 +11,18 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
 from .record import TABLES, Kernel, Portfolio, Record, Timing, Verification
 from .row import Row
+from .rows import batches
 from .timings import winner
 
 if TYPE_CHECKING:
     from .store import Store
-
-_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def union(stores: Sequence[Store], path: str | os.PathLike[str], binaries: bool 
                 rows = best_ranks(row for store in stores for row in store.rows(Portfolio)).values()
             else:
                 rows = _distinct([store for store in stores if kind in tables(store, binaries)], kind)
-            for batch in _batches(rows):
+            for batch in batches(rows):
                 counts[kind.TABLE] += copy.add(*batch)
     return counts
 
@@ -65,12 +64,6 @@ def _distinct(stores: Sequence[Store], kind: type[Row]) -> Iterator[Row]:
     """The rows of one table, in the order of their digests, each once."""
     merged = heapq.merge(*(store.rows(kind) for store in stores), key=lambda row: row.digest)
     return (next(same) for _, same in groupby(merged, key=lambda row: row.digest))
-
-
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    iterator = iter(rows)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch
 
 
 def conflicts(stores: Sequence[Store], binaries: bool | None = None) -> list[Conflict]:

@@ -10,10 +10,14 @@ import csv
 import io
 import os
 import re
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from gensor_database.writing import written
 
 from .errors import GensorError
 from .operators import matmul
@@ -29,6 +33,8 @@ COLUMNS = (
     *("count", "tier", "part", "unsupported"),
 )
 _NAME, _MARKED = re.compile(r"[a-z][a-z0-9_]{0,40}"), re.compile(r"(dtype|layout|align)_")
+#: Seconds to wait for other processes that write to the file, which takes milliseconds; and between two looks.
+PATIENCE, LOOK_SECONDS = 30.0, 0.01
 _LARGEST = 10**18 - 1  # what a count may have: 18 digits
 
 #: The cells of a row that say something, but for its count, by column.
@@ -147,7 +153,8 @@ def update(path: Path, counts: Mapping[Cells, int]) -> None:
         total = read(path)
         for cells, count in counts.items():
             total[cells] = total.get(cells, 0) + count
-        _replace(path, _text(total))
+        with written(path) as file:
+            file.write(_text(total))
 
 
 def _text(counts: Mapping[Cells, int]) -> str:
@@ -163,40 +170,39 @@ def _text(counts: Mapping[Cells, int]) -> str:
     return buffer.getvalue()
 
 
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.chmod(partial, path.stat().st_mode & 0o777)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; where the system has no such locks, two that end together may lose one's counts."""
+    """One process at a time; where the system has no such locks, or somebody else holds them for good, two that end
+    together may lose one's counts."""
     try:
         import fcntl
     except ImportError:  # Windows
         yield
         return
     lock = path.with_name(f".{path.name}.lock")
-    while True:
-        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    deadline, held = time.monotonic() + PATIENCE, False
+    while not held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock)):
-                break  # else the one before us took the file away while we waited
-        except OSError:
-            break  # a file system without locks
-        os.close(handle)
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        except OSError:  # a link, or a file of another user's; or nothing can be written here, which is told later
+            yield
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                text = f"another process has held {lock} for {PATIENCE:.0f} s: it is not waited for any more"
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
+                break
+            time.sleep(LOOK_SECONDS)
+        except OSError:  # a file system without locks
+            held = True
+        if not held:  # it is another's turn, or the one before us took the file away meanwhile
+            os.close(handle)
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        if held:
+            lock.unlink(missing_ok=True)
         os.close(handle)

@@ -7,15 +7,18 @@ import json
 import sqlite3
 import sys
 from collections import Counter
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from gensor_database import Record, Store, Timing, Verification
+from gensor_database import Record, Source, Store, Timing, Verification
 from gensor_kernels.build.nvrtc import toolchain
 
 from .numpy_device import ARCH, workload
 from .stocked import kernel_rows, lines, record_of, stock
+from .store_rows import residual
 from .store_rows import rows as toy_rows
 
 cli = pytest.importorskip("gensor_tuner.cli")
@@ -72,6 +75,66 @@ def test_damaged_rows_of_every_table_are_named(verify, tmp_path):
     code, said, told = verify()
     assert code == 1 and [(each["table"], each["digest"]) for each in said["damaged"]] == damaged
     assert "7 damaged" in told and {each["status"] for each in said["orphan"]} == {"orphan"}
+
+
+def test_the_damaged_row_is_named_wherever_it_lies_in_its_table(verify, tmp_path):
+    """Digests and rows of a table are not in one order: one in the middle is taken, whose neighbours are sound."""
+    stock(tmp_path / "k.db")
+    with Store.open(tmp_path / "k.db") as store:
+        for number in range(1, 6):
+            store.add(Source.of(f"// {number}"), *toy_rows(number), residual(value=number))
+        store.replace_portfolio("sm_87", "orin-nano-8gb", "{}", [f"{number}" for number in range(5)])
+    columns = dict(
+        source="text", binary="registers", kernel="abi", verification="worst", record="bound_us", portfolio="rank",
+        timing="median_us", residual="created",
+    )  # fmt: skip
+    damaged = []
+    with closing(sqlite3.connect(tmp_path / "k.db")) as connection:
+        for table, column in columns.items():
+            digests = [digest for (digest,) in connection.execute(f"SELECT digest FROM {table} ORDER BY digest")]
+            assert len(digests) >= 5
+            damaged.append((table, digests[len(digests) // 2]))
+            connection.execute(f"UPDATE {table} SET {column} = 77 WHERE digest = ?", damaged[-1][1:])
+        connection.commit()
+    code, said, _ = verify()
+    assert code == 1 and [(each["table"], each["digest"]) for each in said["damaged"]] == damaged
+
+
+def test_a_damaged_index_is_named_and_ends_nothing(verify, tmp_path):
+    """A bit in each byte of the headers and first pointers of every index page; rows in the tables are sound."""
+    stock(tmp_path / "k.db", ((64, 64, 64),), kernels=2)
+    with closing(sqlite3.connect(tmp_path / "k.db")) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        pages = [page for (page,) in connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'")]
+    sound = (tmp_path / "k.db").read_bytes()
+    shown = 0
+    for number, (page, offset) in enumerate(product(pages, (0, 3, 4, 5, 6, 8, 9))):
+        data = bytearray(sound)
+        data[(page - 1) * size + offset] ^= 1 << number % 3
+        (tmp_path / "x.db").write_bytes(data)
+        code, said, told = verify(db=tmp_path / "x.db")
+        assert "checked" in told and code == ("damaged" in said)
+        assert {each["table"] for each in said.get("damaged", ())} <= {"structure"}
+        shown += code
+    assert shown > 50
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("where", ["program", "class_key", "constants", "codes"])
+def test_json_that_nests_without_end_is_a_difference(verify, tmp_path, where):
+    source, binary, kernel, _ = kernel_rows(workload(64, 64, 64))[0]
+    if where in ("constants", "codes"):
+        binary = dataclasses.replace(binary, constants=NESTED if where == "constants" else '{"EPILOGUE_CODES":-1}')
+        kernel = dataclasses.replace(kernel, binary_digest=binary.digest)
+    else:
+        kernel = dataclasses.replace(kernel, **{where: NESTED})
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(source, binary, kernel, record_of(workload(64, 64, 64), kernel))
+    code, said, told = verify()
+    assert code == 1 and [each["digest"] for each in said["differs"]] == [kernel.digest] and "Traceback" not in told
 
 
 def changed(path, wanted, **values):

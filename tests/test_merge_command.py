@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 
 import pytest
 
-from gensor_database import Store, Timing
+from gensor_database import Store, StoreWarning, Timing, turns
 from gensor_database.record import TABLES
 
 from .numpy_device import ARCH, workload
@@ -118,3 +119,17 @@ def test_what_cannot_be_merged_is_one_sentence(merge, pair, tmp_path):
         code, out, err = merge(*arguments)
         assert code == 2 and words in err and not out and "Traceback" not in err, err
     assert not (tmp_path / "c.db").exists()
+
+
+def test_a_folder_whose_lock_is_held_for_good_is_told_and_merged_into(merge, pair, tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(turns, "PATIENT", 0.1)
+    monkeypatch.setattr(turns, "QUEUE", 1.0)
+    monkeypatch.setattr(Store.open.__func__, "__kwdefaults__", {**Store.open.__func__.__kwdefaults__, "timeout": 0.2})
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.warns(StoreWarning, match=f"has held a lock on {tmp_path}") as told:
+        code, _, _ = merge("a.db", "b.db", "--db", "c.db", "--binaries")
+    os.close(descriptor)
+    assert code == 0 and len(told) == 1
+    assert everything(tmp_path / "c.db") == everything(tmp_path / "a.db") | everything(tmp_path / "b.db")

@@ -128,3 +128,20 @@ def test_links_and_permissions_of_the_file_stay(tmp_path):
     with record(link):
         product(made)
     assert link.is_symlink() and counts(target) == [(2, 1, 4)] and target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_somebody_holds_for_good_is_waited_for_once_and_told(tmp_path, monkeypatch):
+    """In a folder that others can write to, the lock's file can be theirs."""
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(record_file, "PATIENCE", 0.1)
+    path, lock = tmp_path / "shapes.csv", tmp_path / ".shapes.csv.lock"
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.warns(RuntimeWarning, match="it is not waited for any more"):
+        record_file.update(path, {(("op", "matmul"),): 2})
+    os.close(descriptor)
+    assert path.read_text().count("\n") == 2 and lock.exists()  # it is not ours to delete
+    lock.unlink()
+    lock.symlink_to(tmp_path / "victim")
+    record_file.update(path, {(("op", "matmul"),): 3})
+    assert ",5," in path.read_text() and lock.is_symlink() and not (tmp_path / "victim").exists()

@@ -1,5 +1,9 @@
 """shapes.csv: strict, located errors, and every public matmul row readable."""
 
+import io
+import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -143,3 +147,17 @@ def test_every_op_has_its_own_columns(tmp_path):
     words = ("does not fit the padded image", "no multiple of groups = 3", "axes (2,)", "not a list of whole numbers")
     for row, text in zip(rows[10:], words, strict=True):
         assert text in row.error, row
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
+def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
+    """As in `gensor-tune --shapes <(...)` and `... | gensor-tune --shapes -`."""
+    text = b"op,m,n,k\nmatmul,1,2,3\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(text,))
+    writer.start()
+    found = [read_shapes(path) for path in (tmp_path / "pipe", "-")]
+    writer.join()
+    assert [[row.workload.size["k"] for row in rows] for rows in found] == [[3], [3]]
+    assert not any(each.name == "-" for each in tmp_path.iterdir())

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 
-from gensor_database import LockedStoreError, Record, Store
+from gensor_database import LockedStoreError, Record, Store, turns
 from gensor_database import connection as sql
 from gensor_database.turns import turn
 
@@ -109,6 +110,55 @@ def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
             holder.execute("COMMIT")
             holder.close()
             assert other.add(*rows(2)) > 0
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The folder of a test, held by somebody who writes nothing; a call lets it go."""
+    fcntl = pytest.importorskip("fcntl")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, held, monkeypatch):
+    """Whoever can open a folder can hold its lock; each transaction would wait for ten minutes."""
+    monkeypatch.setattr(turns, "PATIENT", 0.2)
+    monkeypatch.setattr(turns, "QUEUE", 1.0)
+    waits, queued = [], turns._queued
+    monkeypatch.setattr(turns, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
+            for number in range(5):
+                store.add(*rows(number))
+        (told,) = caught
+        assert len(waits) == 1 and f"held a lock on {tmp_path}" in str(told.message)
+        with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
+            held()
+            store.add(*rows(5))  # it is free: who waits from now on does so in the queue again
+            assert not turns._stalled and len(list(store.rows(Record))) == 6
+
+
+def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
+    monkeypatch.setattr(turns, "PATIENT", 0.05)
+    looks = []
+
+    def written(path):
+        looks.append(path)
+        if len(looks) == 5:
+            held()
+        return len(looks)  # another state at each look: somebody writes
+
+    monkeypatch.setattr(turns, "_written", written)
+    with turn(tmp_path / "kernels.db", 0.05):
+        assert len(looks) >= 5 and not turns._stalled
+        fcntl = pytest.importorskip("fcntl")
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # it is ours
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")

@@ -14,6 +14,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.family import Family
+from gensor_kernels.programs.grammar import MALFORMED
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace
 
@@ -47,7 +48,9 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
         if reason is not None:
             raise NotLegal(f"{family.name} does not serve it: {reason}")
         program = _completed(family, body, workload, arch)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except NotLegal:
+        raise
+    except MALFORMED as error:
         raise NotLegal(f"its Program cannot be read: {error}") from None
     (seconds,) = few_seconds(family, [program], workload, arch)
     if not math.isfinite(seconds):

@@ -18,9 +18,14 @@ class RowError(GensorError):
     """A row of a shapes file that cannot be read; the message names file, line, column and reason."""
 
 
-def printable(text: str, longest: int = 400) -> str:
-    """`text` on one line and of bearable length: a cell can hold what moves a terminal's cursor, or ten megabytes."""
-    cut = text if len(text) <= longest else f"{text[:longest]} ..."
+def printable(text: str, longest: int | None = 400) -> str:
+    """`text` on one line and of bearable length: a cell can hold what moves a terminal's cursor, or ten megabytes.
+
+    Control characters, marks that turn the direction of text, and others that show nothing are escaped as in Python.
+    """
+    cut = text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
+    if cut.isprintable():
+        return cut
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 

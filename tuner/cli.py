@@ -13,6 +13,7 @@ from gensor_kernels.errors import GensorError
 
 from . import commands, fleet_cli, report_cli
 from .construct import Options
+from .output import say
 from .start import STOPPED
 from .store_cli import DbOption, export_rows, register
 from .strategies import STRATEGIES
@@ -27,7 +28,7 @@ app = typer.Typer(
 )
 
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
-ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV).")]
+ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
@@ -149,11 +150,10 @@ def main() -> None:
     """Entry point of `gensor-tune`: errors are sentences on stderr, never tracebacks."""
     try:
         app(prog_name="gensor-tune")
-    except GensorError as error:
-        print(f"gensor-tune: {error}", file=sys.stderr)
-        sys.exit(2)
-    except StoreError as error:
-        print(f"gensor-tune: {error} (another database: --db FILE, or GENSOR_DB)", file=sys.stderr)
+    except (GensorError, StoreError) as error:
+        advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
+        for line in f"gensor-tune: {error}{advice}".split("\n"):
+            say(line, sys.stderr)
         sys.exit(2)
     except SystemExit as ended:
         if ended.code == 130:  # which is what typer makes of Ctrl-C

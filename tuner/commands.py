@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TextIO
 
@@ -13,13 +13,16 @@ from tqdm import tqdm
 
 from gensor_database.exchange import export as export_store
 from gensor_database.store import Store, StoreError
+from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 
+from .cells import printable
 from .construct import Options
+from .output import beside, json_lines, say
 from .result import HEADER, Result, end_to_end, json_line, summary, table_line
 from .shapes import Row, read_shapes
 from .tools import check_compilers, timer_for, verifier_for
@@ -66,7 +69,7 @@ class Progress:
 
     def tell(self, line: str) -> None:
         """A line on stderr, above the bars."""
-        tqdm.write(f"gensor-tune: {line}", file=self.stream)
+        tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 
     def close(self) -> None:
         """Take the bars away."""
@@ -112,14 +115,6 @@ def tune(
     return 1 if any(result.status == "failed" for _, result in results) else 0
 
 
-def json_lines(path: Path | None) -> AbstractContextManager[TextIO | None]:
-    """The file behind `--json`, to be entered; ConfigError where it cannot be written."""
-    try:
-        return path.open("w", encoding="utf-8") if path is not None else nullcontext()
-    except OSError as error:
-        raise ConfigError(f"--json {path}: cannot be written: {error.strerror or error}") from None
-
-
 def capability(arch: str | None) -> str | None:
     """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
     that archs.toml does not list can be asked for by their capability."""
@@ -127,7 +122,7 @@ def capability(arch: str | None) -> str | None:
 
 
 def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
-    text = table_line(row, result)
+    text = printable(table_line(row, result), None)
     if progress.on:
         tqdm.write(text, file=sys.stdout)
     else:
@@ -150,7 +145,8 @@ def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
             lines = list(record_lines(store, capability(arch), as_json))
-    print("\n".join(lines))
+    for line in lines:
+        say(line)
     return 0
 
 
@@ -169,10 +165,7 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
             print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
         else:
-            try:
-                print(f"{write_records(store, out, only)} records in {out}")
-            except OSError as error:
-                raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
+            print(f"{write_records(store, out, only)} records in {out}", file=beside(out))
     return 0
 
 
@@ -183,6 +176,8 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
     """
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parent.parent / "database" / "pretuned" / f"{arch.name}.db"
+    if not is_replaceable(target):  # said before hours of work, not after
+        raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
     code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
     with Store.open(scratch, readonly=True) as store:

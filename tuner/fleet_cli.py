@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from . import commands
+from .output import json_lines
 from .store_cli import DbOption
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
@@ -37,7 +38,7 @@ def measure(
     from .measuring import measure as run
 
     limit = None if memory is None else bytes_of(memory)
-    with commands.json_lines(json) as lines:
+    with json_lines(json) as lines:
         raise typer.Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
 
 
@@ -62,7 +63,7 @@ def merge(
 
     if out is not None and db is not None:
         raise typer.BadParameter("--db adds to a database, -o makes one: name one of them")
-    with commands.json_lines(json) as lines:
+    with json_lines(json) as lines:
         raise typer.Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
 
 
@@ -79,7 +80,7 @@ def verify(
     """Check every row's digest and references, and derive every kernel's source from its Program again."""
     from .checking import verify as run
 
-    with commands.json_lines(json) as lines:
+    with json_lines(json) as lines:
         only = commands.capability(arch)
         raise typer.Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
 
@@ -94,7 +95,7 @@ def refresh(
     """After an upgrade: build and verify the recorded kernels again from their Programs. Every timing stays."""
     from .refreshing import refresh as run
 
-    with commands.json_lines(json) as lines:
+    with json_lines(json) as lines:
         only = commands.capability(arch)
         raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
 

@@ -38,6 +38,7 @@ CODE = (Source, Binary, Verification, Residual)
 DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
 LONGEST_TEXT = 2**20  # characters; a walk has thousands
 LARGEST_INTEGER = 2**53
+LONGEST_INTEGER = 20  # characters
 
 
 def to_json(row: Row) -> str:
@@ -76,13 +77,18 @@ def _parsed(line: bytes) -> dict[str, Any]:
     def refuse(text: str) -> None:
         raise ValueError(f"{text} is no number")
 
+    def whole(text: str) -> int:
+        if len(text) > LONGEST_INTEGER:  # of which int() would take the square of its length to read
+            raise ValueError(f"a number has {len(text)} digits")
+        return int(text)
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
             raise ValueError("a name stands twice")
         return dict(pairs)
 
     try:
-        body = json.loads(line.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
+        body = json.loads(line.decode("utf-8"), parse_constant=refuse, parse_int=whole, object_pairs_hook=unique)
     except (UnicodeDecodeError, RecursionError):
         raise ValueError("is no JSON object in UTF-8") from None
     except json.JSONDecodeError as error:

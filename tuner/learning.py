@@ -24,6 +24,7 @@ from gensor_kernels.programs.grammar import MALFORMED, class_of, program_of, wor
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.roster import Roster
 
+from .output import say
 from .residual import Measured, fit
 
 #: Shares of the table's clock that a recorded one may be; an idle GPU's is far below.
@@ -146,7 +147,7 @@ def learn(path: Path, arch: str | None, part: str | None, seed: int) -> int:
     with Store.open(path) as store:
         found = lessons(store, arch, part)
         for line in _remarks(found):
-            print(f"gensor-tune: {line}", file=sys.stderr)
+            say(f"gensor-tune: {line}", sys.stderr)
         if not found.samples:
             where = f" on {part or arch}" if arch else ""
             raise GensorError(
@@ -158,7 +159,7 @@ def learn(path: Path, arch: str | None, part: str | None, seed: int) -> int:
         told = {"timings": sum(found.parts.values()), "parts": dict(found.parts), "left": sum(found.left.values())}
         store.add(Residual(arch or "", model.to_json().encode("utf-8"), canonical({**told, "seed": seed})))
     for line in _table(model, samples):
-        print(line)
+        say(line)
     return 0
 
 

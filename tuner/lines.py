@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 from gensor_database.exchange import merge
 from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
 from gensor_database.row import Row
+from gensor_database.rows import batches
 from gensor_database.store import Store
-from gensor_kernels.errors import ConfigError
+from gensor_kernels.errors import ConfigError, GensorError
 
 from .grammar import CODE, row_of, to_json
+from .output import beside, output, say
 
 #: Bytes a line may have: those with code hold a cubin.
-LONGEST, LONGEST_CODE = 2**22, 2**27
-BATCH = 200  # rows per transaction
+LONGEST, LONGEST_CODE = 2**22, 2**24
+#: Bytes behind which nobody looks for the end of a line that is too long.
+ENDLESS = 2**28
 
 
 def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> int:
     """Write rows as JSON lines to `out`, or to stdout for "-"; code and verdicts only where `binaries` says so."""
     counts: Counter[str] = Counter()
-    with _written(out) as file:
+    with output(out) as file:
         for row in _rows(store, arch, binaries):
             file.write(to_json(row) + "\n")
             counts[row.TABLE] += 1
-    print(_told(counts) or "no rows", file=sys.stderr if str(out) == "-" else sys.stdout)
+    print(_told(counts) or "no rows", file=beside(out))
     return 0
 
 
@@ -59,23 +60,6 @@ def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
                 yield row
 
 
-@contextmanager
-def _written(out: Path) -> Iterator[TextIO]:
-    """The file, put in its place when it is whole."""
-    if str(out) == "-":
-        yield sys.stdout
-        return
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(partial, out)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def import_lines(source: Path, target: Path, binaries: bool) -> int:
     """Add the rows of a file, or of stdin for "-"; 1 where a line was refused, which the others do not suffer from."""
     seen: Counter[str] = Counter()
@@ -85,7 +69,7 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
         # Rows go through a database of their own, so that they are added as those of any other database are.
         scratch = stack.enter_context(Store.open(Path(folder) / "rows.db", trusted=binaries))
         rows = _believed(file, source, binaries, seen)
-        while batch := list(islice(rows, BATCH)):
+        for batch in batches(rows):
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
     print(_told(added) or "nothing new")
@@ -101,7 +85,7 @@ def _believed(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) 
             row = row_of(line)
         except ValueError as error:
             seen["refused"] += 1
-            print(f"gensor-tune: {source}:{number}: {error}", file=sys.stderr)
+            say(f"gensor-tune: {source}:{number}: {error}", sys.stderr)
             continue
         if isinstance(row, CODE) and not binaries:
             seen["left"] += 1
@@ -119,13 +103,21 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
 
 
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given."""
+    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given.
+
+    GensorError for a line without an end.
+    """
     number = 0
     while line := file.readline(longest):
         number += 1
         if len(line) == longest and not line.endswith(b"\n"):
+            size = longest
             while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
-                pass
+                size += len(rest)
+                if size > ENDLESS:
+                    raise GensorError(
+                        f"line {number} has more than {ENDLESS >> 20} MB: this is no file of export --json"
+                    )
         if line.strip():
             yield number, line
 

@@ -16,8 +16,10 @@ from gensor_database import Record, Store, Timing, UnreadableStoreError, Verific
 from gensor_kernels.dispatch.worker import Worker, WorkerError
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
 from .gpu import GpuError
+from .output import say
 from .result import sizes_text
 from .shapes import read_shapes
 
@@ -142,7 +144,7 @@ def _rejection(kernel: str, part: str, error: str) -> Verification:
 def _parsed(key: str) -> Any:
     try:
         return json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key[:200]
 
 
@@ -171,7 +173,7 @@ def measure(
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
-            print(found.line(), flush=True)
+            say(found.line(), flush=True)
             if lines is not None:
                 lines.write(found.to_json(run.conditions) + "\n")
                 lines.flush()
@@ -229,5 +231,5 @@ def _name(key: str) -> str:
     try:
         workload = Workload.from_json(key)
         return f"{workload.operator} {sizes_text(workload)} {workload.kind} {'_'.join(workload.epilogue)}".strip()
-    except (ValueError, KeyError, TypeError, AttributeError, GensorError):  # the worker says what is wrong with it
+    except MALFORMED:  # the worker says what is wrong with it
         return ascii(key)[:52]

@@ -14,8 +14,13 @@ from gensor_database import Conflict, Store, StoreError, conflicts, union
 from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.workload import Workload
+from gensor_kernels.programs.grammar import MALFORMED
 
+from .output import say
 from .result import sizes_text
+
+#: Seconds to wait for locks of a file that is read, again for each of its tables; commits take milliseconds.
+SOURCE_TIMEOUT = 5.0
 
 
 def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:
@@ -34,7 +39,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             counts = sum((add_to(store, other, binaries) for other in others), Counter[str]())
     print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
     for conflict in found:
-        print(f"gensor-tune: {_told(conflict)}", file=sys.stderr)
+        say(f"gensor-tune: {_told(conflict)}", sys.stderr)
         if lines is not None:
             lines.write(json.dumps(asdict(conflict), separators=(",", ":")) + "\n")
     if counts["kernel"] and not binaries:
@@ -50,7 +55,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
 def _source(path: Path) -> Store:
     """A database to read from; GensorError, because advice about `--db` would be about another file."""
     try:
-        return Store.open(path, readonly=True)
+        return Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
     except StoreError as error:
         raise GensorError(f"cannot merge: {error}") from None
 
@@ -62,6 +67,6 @@ def _told(conflict: Conflict) -> str:
     try:
         workload = Workload.from_json(conflict.subject)
         subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
-    except (ValueError, KeyError, TypeError, GensorError):  # of a newer version: its rows are merged all the same
+    except MALFORMED:  # of a newer version: its rows are merged all the same
         subject = ascii(conflict.subject[:60])
     return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"

@@ -11,12 +11,12 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.dispatch.stored import class_workload
-from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.epilogue import OPERATIONS
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.family import Family
+from gensor_kernels.programs.grammar import MALFORMED
 from gensor_kernels.programs.program import Program
 
 from .pool import Candidate, candidate
@@ -51,7 +51,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
     try:
         derived, workload = derive(family, kernel, binary)
         target = lookup(kernel.arch).target
-    except (ValueError, KeyError, TypeError, AttributeError, GensorError) as error:
+    except MALFORMED as error:
         return found("differs", f"its Program is none of this version: {error}")
     if derived.constants != binary.constants:
         return found("differs", "its constants are not those of its Program")
@@ -89,7 +89,7 @@ def _fixed_epilogue(codes: int) -> tuple[str, ...]:
     """Operation names of a compile-time epilogue: five bits per operation, the first lowest; 31 is none."""
     names = {operation.code: name for name, operation in OPERATIONS.items()}
     found = []
-    while codes:
+    while codes > 0:  # below it shifting has no end
         if codes & 31 in names:
             found.append(names[codes & 31])
         codes >>= 5

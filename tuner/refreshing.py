@@ -24,22 +24,21 @@ from gensor_database.record import now
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
-from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.grammar import MALFORMED
 
 from .adapting import Adapted, adapt
 from .grammar import class_of, workload_of
+from .output import say
 from .persist import kernel_rows, verification_row
 from .pool import Candidate
 from .tools import check_compilers
 from .trail import start_of
 from .verify import Verdict, verify
 
-#: What reading a Program or a Workload of another version may raise.
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, GensorError)
 BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
 
 
@@ -71,7 +70,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
         for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
             counts[found.status] += 1
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
-            print(f"{text} {found.reason or ''}".rstrip(), flush=True)
+            say(f"{text} {found.reason or ''}".rstrip(), flush=True)
             if lines is not None:
                 lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
                 lines.flush()
@@ -151,7 +150,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
         try:
             workload = workload_of(record.key)
             adapted = adapt(kernel.program, workload, arch)
-        except UNREADABLE as error:
+        except MALFORMED as error:
             yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
             legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
@@ -161,7 +160,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
         try:
             workload = class_of(kernel.class_key)
             todo.append(Work(winner, workload, adapt(kernel.program, workload, arch), (), reason))
-        except UNREADABLE as error:
+        except MALFORMED as error:
             yield Refreshed(kernel.digest, "left", reason=str(error))
 
 
@@ -196,7 +195,10 @@ def _executed(work: Work) -> Verdict:
 
 def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, kernel: Kernel) -> Record:
     """The record that names the kernel built again; newer than the one it follows, whatever the clock says."""
-    kept = json.loads(record.provenance)
+    try:
+        kept = json.loads(record.provenance)
+    except (ValueError, RecursionError):  # of a file of somebody else's
+        kept = None
     versions = {"gensor_kernels": metadata.version("gensor-kernels"), "refreshed_from": old.digest}
     same = old.abi == kernel.abi and old.program == kernel.program
     return replace(

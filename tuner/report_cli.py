@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import commands
+from .output import beside
 from .regression import TOLERANCE
 from .store_cli import DbOption
 
@@ -21,7 +22,7 @@ def report(
     from .report.page import write
 
     with commands.existing(db) as store:
-        print(write(store, commands.capability(arch), out))
+        print(write(store, commands.capability(arch), out), file=beside(out))
 
 
 def check(

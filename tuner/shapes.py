@@ -10,6 +10,7 @@ import csv
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Row:
 
 
 def read_shapes(path: str | Path) -> list[Row]:
-    """Every row of the shapes file `path`, in order; a bad row carries its error, and the others go on.
+    """Every row of the shapes file `path` (`-`: stdin), in order; a bad row carries its error, and the others go on.
 
     Raises ShapesError where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
     """
@@ -66,7 +67,7 @@ def read_shapes(path: str | Path) -> list[Row]:
 def _lines(path: Path) -> list[str]:
     """The lines of a file; ShapesError where it is none that could be read."""
     try:
-        with path.open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:  # a path with a zero byte in it
         raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None

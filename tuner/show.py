@@ -24,9 +24,12 @@ from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
 from .cells import printable
+from .output import output
 from .result import sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
+#: What a formula of a spreadsheet begins with, the wide forms of the East included.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
@@ -153,14 +156,22 @@ def _coordinates(program: str) -> str:
         return f"unknown: {printable(program, 200)}"
 
 
+def spreadsheet(value: Any) -> Any:
+    """A cell of a CSV file: text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value, None)
+    return f"'{text}" if value.startswith(FORMULA) else text
+
+
 def write_records(store: Store, out: Path, arch: str | None) -> int:
     """Write records to a .csv or JSON-lines file; how many."""
     found = list(records(store, arch))
-    with out.open("w", encoding="utf-8", newline="") as file:
+    with output(out) as file:
         if out.suffix == ".csv":
             writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
-            writer.writerows(found)
+            writer.writerows({name: spreadsheet(value) for name, value in each.items()} for each in found)
         else:
             file.writelines(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
     return len(found)

@@ -26,6 +26,7 @@ from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.operators.geometry import Geometry
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.grammar import MALFORMED
 
 from .gpu import free_memory, limit_memory, open_any_gpu
 from .grammar import workload_of
@@ -67,7 +68,7 @@ class StoredTimes:
         """
         try:
             workload = workload_of(key)
-        except (ValueError, KeyError, TypeError, AttributeError, GensorError) as error:
+        except MALFORMED as error:
             return {"status": "skipped", "error": f"not a workload of this version: {error}"}
         try:
             return self._times(workload, without, say)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..output import beside, say
 from .runs import Run, UnusableError, read
 from .statistics import FEWEST_AFTER, FEWEST_BEFORE
 from .told import lines, write_junit
@@ -24,10 +25,10 @@ def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance
     moved = _moved(old, new)
     if junit is not None:
         write_junit(junit, verdicts, moved)
-    print("\n".join(lines(verdicts)))
+    print("\n".join(lines(verdicts)), file=beside(junit))
     for machine, changes in sorted(moved.items()):
         for name, (before, after) in changes.items():
-            print(f"gensor-tune: {machine}: {name} was {before}, is {after}", file=sys.stderr)
+            say(f"gensor-tune: {machine}: {name} was {before}, is {after}", sys.stderr)
     if all(each.verdict == TOO_FEW for each in verdicts):
         raise UnusableError(
             f"no benchmark has {FEWEST_BEFORE} runs in {baseline} and {FEWEST_AFTER} new ones on the same machine: "

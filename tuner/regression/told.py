@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from gensor_kernels.errors import ConfigError
-
 from ..cells import printable
+from ..output import output
 from .verdicts import SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict
 
 #: Those that a person has to look at come first.
@@ -56,7 +55,5 @@ def write_junit(path: Path, verdicts: Sequence[Verdict], moved: Mapping[str, Map
         else:
             xml.SubElement(case, "system-out").text = printable(f"{each.verdict}: {told}")
     xml.indent(suites)
-    try:
-        xml.ElementTree(suites).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise ConfigError(f"--junit {path}: cannot be written: {error.strerror or error}") from None
+    with output(path, "--junit") as file:
+        file.write(xml.tostring(suites, encoding="utf-8", xml_declaration=True).decode("utf-8"))

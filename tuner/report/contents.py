@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from gensor_database.lazy import cached_property
 from typing import Any
 
 from gensor_database.entry import newest_first, verdict
+from gensor_database.lazy import cached_property
 from gensor_database.record import Binary, Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError

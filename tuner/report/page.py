@@ -12,8 +12,9 @@ from pathlib import Path
 
 from gensor_database.record import now
 from gensor_database.store import Store
-from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.errors import GensorError
 
+from ..output import output
 from ..result import NEAR_BOUND
 from . import tables
 from .bars import time_split
@@ -36,10 +37,8 @@ def write(store: Store, arch: str | None, out: Path) -> str:
     if not found:
         raise GensorError(f"{store.path} has no records{f' of {arch}' if arch else ''}: tune into it first")
     text = page(store.path.name, found)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written: {error.strerror or error}") from None
+    with output(out) as file:
+        file.write(text)
     lines = sum(len(part.lines) for part in found)
     return f"{out}: {lines} workloads of {', '.join(part.name for part in found)}, {len(text.encode()):,} bytes"
 
