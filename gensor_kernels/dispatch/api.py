@@ -218,8 +218,8 @@ _forget_devices: list[Callable[[], None]] = []
 def refresh() -> None:
     """Forgets every plan and what was read from databases and settings: the next call looks again.
 
-    Inside `emulated` the databases that the environment names now are read at once. Kernels that are loaded stay loaded,
-    because captured graphs may launch them.
+    Inside `emulated` the databases that the environment names now are read at once. Loaded kernels stay loaded, because
+    captured graphs may launch them.
     """
     global _only
     with _lock:
