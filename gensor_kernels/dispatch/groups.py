@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import operations
+from .arguments import unfused
 from .foreign import adopting
 
 
@@ -33,11 +33,11 @@ def grouped_matmul(
     array is checked and copied to it. Groups may be empty. The product of rows behind the last offset is 0; offsets
     that do not ascend, or lie beyond m, leave rows out.
 
-    `bias`, `activation` and `epilogue` are those of `matmul`; operands broadcast to the result. `dtype` may be wider
-    than the operands', as in `matmul`.
+    `bias`, `activation` and `epilogue` are those of `matmul` but for gates and norms; operands broadcast to the result.
+    `dtype` may be wider than the operands', as in `matmul`.
 
     Raises ValueError for shapes that do not fit and, where they are known, for sizes that do not; TypeError for
-    operands that are no arrays of this device.
+    operands that are no arrays of this device, UnsupportedError for a gate or a norm.
     """
     import numpy as np
 
@@ -47,7 +47,7 @@ def grouped_matmul(
     runtime = current_runtime()
     if (offsets is None) == (sizes is None):
         raise ValueError("grouped_matmul takes offsets or sizes")
-    steps = operations(1, bias, None, activation, epilogue)
+    steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     given = sizes if offsets is None else offsets
     if runtime.device.is_array(given):
