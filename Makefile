@@ -3,13 +3,38 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pretuned clean
+.PHONY: demo test test-cupy test-oldest lint pretuned clean
 
 demo: $(VENV)/installed
 	$(BIN)/gensor-tune --arch sm_87 --shapes examples/shapes.csv
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=4
+
+# Launches on another CuPy: make test-cupy CUPY=cupy-cuda13x==13.6.0. The environment is made once; `make clean` drops it.
+CUPY ?= cupy-cuda12x
+NUMPY ?= numpy
+CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY)-$(NUMPY))
+CUPY_TESTS := $(patsubst %,tests/test_%.py,accelerate accelerate_cases arguments cuda_device cupy_internals \
+    dependent_launches dispatch einsum fallback faults_calls foreign params placed product_plans racing sampling tiers)
+test-cupy: $(CUPY_VENV)/installed
+	@$(CUPY_VENV)/bin/python -c "import cupy, numpy, sys; \
+	    print('CuPy', cupy.__version__, 'NumPy', numpy.__version__, 'Python', sys.version.split()[0])"
+	$(CUPY_VENV)/bin/python -m pytest -q $(CUPY_TESTS)
+
+# The oldest CuPy that pyproject.toml allows, with NumPy 1.26.
+test-oldest:
+	@$(MAKE) --no-print-directory test-cupy CUPY=cupy-cuda12x==13.3.0 NUMPY=numpy==1.26.4
+
+# NumPy 1.26 and CuPy 13.3 run on Python 3.10 to 3.12.
+$(CUPY_VENV)/installed: pyproject.toml Makefile
+	for python in $(PYTHON) python3.12 python3.11 python3.10; do \
+	    if $$python -c "import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))" 2>/dev/null; then \
+	        exec $$python -m venv --clear $(CUPY_VENV); \
+	    fi; \
+	done; echo "a Python from 3.10 to 3.12 is needed: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1
+	$(CUPY_VENV)/bin/python -m pip install -q -e '.[test-cupy]' '$(CUPY)' '$(NUMPY)'
+	touch $@
 
 # The shipped database of one architecture; see CONTRIBUTING.md before committing its result.
 ARCH ?= sm_87
@@ -33,4 +58,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-cupy build dist *.egg-info

@@ -34,7 +34,7 @@ from .record import (
 )
 from .row import METHODS, OUTCOMES, Row
 from .store import Store
-from .timings import TIE_BAND, Winner, winner
+from .timings import TIE_BAND, Winner, quiet, winner
 from .union import Conflict, conflicts, union
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "merge",
     "open_layers",
     "prune",
+    "quiet",
     "row_digest",
     "text_digest",
     "union",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,14 +26,32 @@ class Winner:
         return self.vendor_us / self.median_us if self.vendor_us else None
 
 
+def quiet(timings: Iterable[Timing]) -> list[Timing]:
+    """The timings that say how fast a call is: all but those taken while a program used the same GPU.
+
+    Tuning in the background marks its rows so (`samples`). They are kept, but no kernel is chosen by them.
+    """
+    return [timing for timing in timings if not _in_background(timing.samples)]
+
+
+def _in_background(samples: str) -> bool:
+    if '"background"' not in samples:
+        return False
+    try:
+        found = json.loads(samples)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and bool(found.get("background"))
+
+
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
-    """The fastest of what was timed for one Workload on one part; None without timings.
+    """The fastest of what was timed for one Workload on one part; None without `quiet` timings.
 
     Everything within `band` of the fastest is a tie. A tie goes to the vendor's call, which needs no kernel of ours,
     then to the smaller digest, so that noise moves neither bits nor files.
     """
     by_subject: dict[tuple[bool, str], list[float]] = {}
-    for timing in timings:
+    for timing in quiet(timings):
         subject = (timing.vendor is None, timing.kernel_digest or "")
         by_subject.setdefault(subject, []).append(timing.median_us)
     if not by_subject:

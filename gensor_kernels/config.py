@@ -7,6 +7,7 @@
 | `GENSOR_SITE_DB` | a read-only database made elsewhere, for a fleet of boards |
 | `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
 | `GENSOR_BACKGROUND` | `1` or `0`: tune hot calls while the program runs; default `1`, on integrated GPUs `0` |
+| `GENSOR_RACE` | `0`: no call is timed in the program itself; default `1` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and database alone |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
@@ -46,8 +47,8 @@ def _warn_once(text: str) -> None:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
-def _flag(name: str) -> bool:
-    return _choice(name, (*_ON, *_OFF), "0") in _ON
+def _flag(name: str, default: str = "0") -> bool:
+    return _choice(name, (*_ON, *_OFF), default) in _ON
 
 
 def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
@@ -150,6 +151,16 @@ def tune_mode() -> str:
 def background() -> bool | None:
     """`GENSOR_BACKGROUND`: whether hot calls are tuned while the program runs; None where it does not say."""
     return _flag("GENSOR_BACKGROUND") if os.environ.get("GENSOR_BACKGROUND", "").strip() else None
+
+
+def races() -> bool:
+    """Whether calls may be timed in the program itself, kernels against the library's call.
+
+    A race waits for the caller's stream. `GENSOR_RACE=0` is for programs that must not wait there, because what the
+    stream waits for comes from the same thread, such as the other half of a collective (docs/dispatch.md).
+    `GENSOR_TUNE=off` and `GENSOR_DETERMINISTIC=1` forbid races too.
+    """
+    return _flag("GENSOR_RACE", "1") and tune_mode() != "off" and not deterministic()
 
 
 def deterministic() -> bool:

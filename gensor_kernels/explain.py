@@ -128,7 +128,11 @@ def _product(runtime: Runtime, call: Call, a: Any, b: Any, out: Any) -> Explanat
 
 def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, staged: str | None) -> Explanation:
     """Of a choice of the tiers."""
-    kernel = choice.kernel
+    from .machine.roofline import sustained_us
+
+    kernel, arch, predicted = choice.kernel, runtime.device.arch, choice.predicted_us
+    if predicted is not None and problem is not None and arch is not None:
+        predicted = max(predicted, sustained_us(problem.workload, arch))
     return Explanation(
         choice.tier,
         choice.reason,
@@ -137,7 +141,7 @@ def _explanation(runtime: Runtime, choice: Choice, problem: Problem | None, stag
         family=kernel.program.family if kernel else None,
         program=kernel.program if kernel else None,
         workload=problem.workload.key() if problem else None,
-        predicted_us=choice.predicted_us,
+        predicted_us=predicted,
         measured_us=choice.measured_us,
         vendor_us=choice.vendor_us,
         staged=staged,

@@ -25,7 +25,8 @@ class Explanation:
     what it is, `workload` the canonical key it was looked up by, `staged` what happens to the arrays first,
     `views` the shapes and strides (in elements) a contraction was turned into, as a product (batch..., m, k) by
     (batch..., k, n). `steps` are the pairwise contractions of three and more operands; the rest then says what holds
-    for the one that does most work.
+    for the one that does most work. `predicted_us` claims no rate above the best published one of the part, where there
+    is one (docs/potential.md).
     """
 
     tier: int

@@ -6,7 +6,8 @@ from importlib import resources
 import pytest
 
 from gensor_kernels.errors import UnknownArchError
-from gensor_kernels.machine.arch import RATES, archs, from_attributes, lookup
+from gensor_kernels.machine.arch import RATES, archs, lookup
+from gensor_kernels.machine.attributes import from_attributes
 
 #: dense peaks of data sheets and whitepapers, TFLOP/s or TOP/s
 PUBLISHED = [

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import gensor_kernels
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.matmul import workload
 from gensor_kernels.programs.space import FamilySpace
@@ -113,3 +114,18 @@ def test_tensor_cores_are_predicted_to_double_the_rate(part, least):
     assert 0.8 * arch.peak("float64") <= 2 * 4096**3 / seconds[MMA] <= arch.peak("float64")
     codes = {program["instruction"] for program in MMA.starters(problem, arch)}
     assert codes == ({8} if arch.name == "sm_80" else {7})
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+def test_eps_of_a_norm_keeps_the_digits_of_a_double(norm, arch):
+    """Rows whose variance eps exceeds by far: 0.1 as a float32 is off by 1.5e-8 of itself."""
+    rng = np.random.default_rng(4)
+    a, b = 1e-3 * rng.standard_normal((9, 16)), rng.standard_normal((16, 24))
+    with gensor_kernels.emulated(arch):
+        found = gensor_kernels.matmul(a, b, epilogue=[(norm, 0.1)])
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, epilogue=[(norm, 0.1)])
+    assert why.family.startswith("contraction")
+    rows = a @ b
+    rows -= rows.mean(axis=1, keepdims=True) if norm == "layernorm" else 0
+    np.testing.assert_allclose(found, rows / np.sqrt((rows * rows).mean(axis=1, keepdims=True) + 0.1), rtol=1e-12)

@@ -45,6 +45,7 @@ RIGHT = "[0.0, 55.0, 55.0]"
 NONSENSE = {
     "GENSOR_TUNE": "sideways",
     "GENSOR_BACKGROUND": "perhaps",
+    "GENSOR_RACE": "later",
     "GENSOR_DETERMINISTIC": "off\t",
     "GENSOR_DISABLE": "-1",
     "GENSOR_LOG": "\udcff",

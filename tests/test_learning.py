@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gensor_database import Residual, Store, Timing, open_layers
+from gensor_database import Catalog, Residual, Store, Timing, open_layers
 from gensor_kernels.dispatch import library, predicting, stored, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.residual import ANALYTIC_NOISE, FEATURES, Learnt, Part
 from gensor_kernels.machine.residual import Residual as Model
+from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.roster import Roster
 from gensor_kernels.programs.space import Space
 from gensor_tuner.construct import Options
@@ -30,6 +31,7 @@ learning = pytest.importorskip("gensor_tuner.learning")
 SIZES = [(64 * m, 64 * n, 128 * k) for m in (1, 4, 9, 16) for n in (2, 7, 12) for k in (1, 3, 8)]
 UNSEEN = (640, 576, 640)
 NOISE = 0.02
+ABIS = {name: family.abi for name, family in FAMILIES.items()}
 
 
 @pytest.fixture
@@ -105,6 +107,15 @@ def test_a_known_residual_is_learnt_from_a_database(gensor_tune, tmp_path):
     # Other parts of the capability borrow from it, at more doubt; a part of another gets half of the trees.
     near = said(model, workload(*UNSEEN), lookup("agx-orin-64gb"))
     assert np.abs(near[:, 1] - near[:, 0]).mean() < 0.08 and (near[:, 2] > 0.1).all()
+
+
+def test_times_taken_beside_a_program_teach_nothing(tmp_path):
+    stock(tmp_path / "k.db", samples='{"background":true}', sizes=SIZES[:2])
+    with Store.open(tmp_path / "k.db", readonly=True) as store:
+        assert not learning.lessons(store).samples
+        contents = stored.contents(Catalog([store], ARCH.name, ABIS), ARCH)
+        shelf = library.Library(contents)  # no kernel's predictions are corrected by them either
+        assert contents.kernels and not any(shelf.timed(kernel) for kernel in contents.kernels.values())
 
 
 def test_what_was_learnt_chooses_the_kernel_of_an_unseen_shape(gensor_tune, tmp_path):

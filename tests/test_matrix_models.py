@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gensor_kernels.devices.emulator import KernelFault
+
 from .emulated import execute
 
 # One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
@@ -228,6 +230,16 @@ def test_ldmatrix_hands_out_rows_or_columns(matrices, transposed):
         tile = memory[8 * m : 8 * m + 8][np.arange(8) ^ 1]  # the kernel gives the rows in pairs swapped
         tile = tile.T if transposed else tile
         assert np.array_equal(result[:, m], tile.reshape(32, 2))
+
+
+@pytest.mark.parametrize("matrices", [1, 2])
+@pytest.mark.parametrize(("moved", "what"), [("512", "byte 512 of 512"), ("8", "misaligned")])
+def test_ldmatrix_asks_for_valid_addresses_of_lanes_without_a_row(matrices, moved, what):
+    rows = f"(thread_index() ^ 1) % (8 * N) * 16 + (thread_index() == 31 ? {moved} - (30 % (8 * N)) * 16 : 0)"
+    kernel = LOAD.replace("(thread_index() ^ 1) % (8 * N) * 16", rows)
+    with pytest.raises(KernelFault, match=f"{what}") as caught:
+        execute(kernel, [np.zeros(256, np.uint16), np.zeros((32, matrices, 2), np.uint16)], n=matrices, shared=512)
+    assert "16-byte shared access" in caught.value.message
 
 
 @pytest.mark.parametrize("mask", [1, 2, 4, 8, 16, 31])

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from gensor_kernels.operators import normed
 from gensor_kernels.operators.geometry import Geometry, Strides, Window
 from gensor_kernels.programs import params
 from gensor_kernels.programs.params import Step, Tiling
@@ -44,6 +45,11 @@ def test_pack_puts_every_number_at_its_offset():
     assert read(blob, 264, "Q5qd2i") == (0, 0, 0, 0, 0, 0, 2.5, 1, 1)
     assert read(blob, 328, "Q5qd2i") == (99, 0, 0, 1, 0, 1, 0.0, 2, 3)
     assert not any(blob[392:648]) and read(blob, 648, "7q16i") == (*range(1, 7), 21, *range(7, 21), 0, 0)
+
+
+def test_eps_of_a_norm_is_a_double():
+    blob = params.pack(Geometry((1, 1, 1), tail=normed.told(0.1, 3)), TILES)
+    assert read(blob, params.TAIL_OFFSET, "di") == (0.1, 3)
 
 
 def test_writers_change_only_their_place():

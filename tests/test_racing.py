@@ -5,6 +5,7 @@ import time
 from contextvars import ContextVar
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import gensor_kernels
@@ -64,11 +65,33 @@ def test_a_call_of_several_library_calls_races_too():
 
 
 def test_no_race_without_leave(monkeypatch):
-    for name, value in [("GENSOR_TUNE", "off"), ("GENSOR_DETERMINISTIC", "1")]:
+    for name, value in [("GENSOR_TUNE", "off"), ("GENSOR_DETERMINISTIC", "1"), ("GENSOR_RACE", "0")]:
         with monkeypatch.context() as only:
             only.setenv(name, value)
             runtime = racer()
             assert products(runtime, 4) == [0] * 4 and not runtime.device.races
+
+
+class Waiting(RacingDevice):
+    """The stream waits for a collective whose other half this thread sends later: whoever waits for it hangs."""
+
+    def sampled(self, calls):
+        pytest.fail("the program hangs")
+
+    synchronize = sampled
+
+
+def test_without_races_nothing_waits_for_the_stream(monkeypatch):
+    """Products, fused products and calls with copies serve on a stream that must not be waited for."""
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    runtime = Runtime(Waiting(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    a, wide = aligned((64, 64)), aligned((64, 64), np.float64).astype(np.float32)[::-1].astype(np.float16)
+    for _ in range(trials.HOT_RUN + 2):
+        runtime.call(a, a, None, (), None, None)
+        runtime.call(a, a, None, (Operation("relu"),), None, None)
+        runtime.call(a, wide, None, (), None, None)
+        pair(runtime, "ij,jk", a, wide, None, None)
+    assert not any(isinstance(plan, trials.Trial) for plan in runtime.plans.values())
 
 
 def test_no_race_inside_graph_capture():
@@ -122,6 +145,14 @@ def test_other_conditions_are_another_race():
     later.device.under = later.library.conditions = '{"driver":2}'
     assert products(later, 3) == [55, 0, 0] and len(later.device.races) == 1
     assert not later.library.reload() and products(later, 1) == [0]
+
+
+def test_a_time_without_the_librarys_beside_it_is_another_race():
+    first = racer()
+    products(first, 3)
+    rows = [row for rows in first.library.contents.timings.values() for row in rows if row.kernel_digest]
+    later = racer(times=rows)
+    assert products(later, 3) == [0, 55, 55] and len(later.device.races) == 1
 
 
 def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):

@@ -1,5 +1,7 @@
 """Groups of different rows: declaration, kernels and public calls, against per-group NumPy and torch._grouped_mm."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.ragged import RAGGED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator, ragged
+from gensor_kernels.operators.workload import View, contiguous
 from gensor_kernels.programs.params import ragged_tiles
 from gensor_kernels.programs.space import Space
 from gensor_tuner.pool import candidate
@@ -69,12 +72,25 @@ KERNELS = [
     ({"dtype": "int8", "epilogue": "bias_relu"}, "contraction_mma", {"epilogue_staged": 0, "epilogue_fixed": 1}),
     ({"dtype": "float64"}, "contraction_simt", {"stages": 1}),
     ({"dtype": "float16", "out": "float32"}, "contraction_simt", {"epilogue_staged": 1}),
+    ({"dtype": "float16", "along_m": True}, "contraction_mma", {"copy": 0}),
+    ({"dtype": "float32", "along_m": True}, "contraction_simt", {}),
 ]
+
+
+def workload(groups, m, n, k, *, along_m=False, **more):
+    """That of contiguous operands, or of an x with unit stride along m."""
+    w = ragged.workload(groups, m, n, k, **more)
+    if not along_m:
+        return w
+    b, c, d = (
+        contiguous(shape, w.dtype[name]) for name, shape in (("b", (groups, k, n)), ("c", (m, n)), ("d", (groups,)))
+    )
+    return ragged.workload_from_operands(View((m, k), (1, m), w.dtype["a"]), b, c, d, epilogue=w.epilogue)
 
 
 @pytest.mark.parametrize(("more", "family", "values"), KERNELS)
 def test_kernels_pass_the_verifier(more, family, values):
-    w, arch = ragged.workload(8, 512, 96, 64, **more), lookup("sm_87")
+    w, arch = workload(8, 512, 96, 64, **more), lookup("sm_87")
     space = Space(w, arch).family(family)
     small = {"block_m": 32, "block_n": 32}
     thread = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
@@ -84,6 +100,36 @@ def test_kernels_pass_the_verifier(more, family, values):
     verdict = verify(candidate(space.family, program, w), w, use_cache=False)
     assert verdict.outcome == "ok", verdict.detail
     assert verdict.branches["rest"] and verdict.branches["spare"]
+
+
+ODD_STARTS = [3, 0, 8, 1, 14, 5, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "bfloat16"])
+@pytest.mark.parametrize(("arch", "n", "k"), [("sm_75", 24, 40), ("sm_87", 1, 8), ("sm_90", 24, 40), ("sm_90", 16, 1)])
+def test_groups_start_at_any_row_of_arrays_along_m(arch, n, k, dtype):
+    """x, out, bias and add along m: a group's first row is aligned to nothing but an element."""
+    if arch == "sm_75" and dtype == "bfloat16":
+        pytest.skip("sm_75 has no bfloat16")
+    rng, kind = np.random.default_rng(6), BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    sizes, wide = ODD_STARTS, np.dtype(np.int32) if dtype == "int8" else kind
+    x = rng.integers(-4, 5, (k, 32)).astype(kind).T
+    w, bias = (rng.integers(-4, 5, shape).astype(each) for shape, each in (((7, k, n), kind), ((n,), wide)))
+    added, out = rng.integers(-4, 5, (n, 32)).astype(wide).T, np.zeros((n, 32), wide).T
+    with gensor_kernels.emulated(arch):
+        more = {"out": out} | ({"dtype": wide} if dtype == "int8" else {})
+        gensor_kernels.grouped_matmul(x, w, sizes=sizes, epilogue=[("bias", bias), ("add", added)], **more)
+        explained = gensor_kernels.explain(gensor_kernels.grouped_matmul, x, w, np.cumsum(sizes))
+    wanted = reference(x, w, np.cumsum(sizes)) + bias.astype(np.float64) + added.astype(np.float64)
+    np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(wide).astype(np.float64))
+    assert explained.family.startswith("contraction")
+
+
+def test_an_alignment_that_groups_along_m_cannot_have_is_refused():
+    own = workload(4, 64, 32, 16, dtype="float16", along_m=True)
+    assert own.align["a"] == 2 and operator("ragged_matmul").operands(own)[0].order == (1, 0)
+    with pytest.raises(ValueError, match="start at any row"):
+        operator("ragged_matmul").operands(replace(own, alignment=tuple((own.align | {"a": 16}).items())))
 
 
 def test_k_is_not_split():

@@ -79,12 +79,13 @@ def test_a_second_run_measures_nothing_again_and_new_conditions_everything(measu
     assert len(after) == 2 * len(before) and set(before) <= set(after)
 
 
-def test_only_what_is_missing_is_timed(measure, tmp_path):
+@pytest.mark.parametrize("samples", ['{"race":true}', '{"background":true}'])
+def test_only_what_is_missing_is_timed(measure, tmp_path, samples):
     (wanted,) = stock(tmp_path / "k.db", SIZES[:1], kernels=1)
     first = kernel_rows(wanted)[0][2].digest
-    with Store.open(tmp_path / "k.db") as store:  # a race's times are of few samples
+    with Store.open(tmp_path / "k.db") as store:  # a race's times are of few samples, the other's beside a program
         place = (wanted.key(), ARCH.name, ARCH.part)
-        store.add(Timing(*place, first, None, 4.0, '{"race":true}', '{"driver":1}'))
+        store.add(Timing(*place, first, None, 4.0, samples, '{"driver":1}'))
     assert measure()[1][0]["status"] == "ok"
     stock(tmp_path / "k.db", SIZES[:1], kernels=3)
     assert measure()[1][0]["status"] == "ok"

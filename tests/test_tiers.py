@@ -83,6 +83,31 @@ def test_timings_decide_with_a_tie_band():
     assert tiers.choose(request(wanted, one_call=False), alone).tier == 1
 
 
+def test_several_calls_serve_where_they_are_predicted_to_be_faster(monkeypatch):
+    wanted = workload()
+    for record, times in ((True, ()), (False, ()), (False, [1e4])):  # recorded, predicted; measured, but we alone
+        shelf, digests = stocked(wanted, record=record, times=times)
+        fused = dict(one_call=False)
+        kernel = tiers.choose(request(wanted, **fused), shelf)
+        us = kernel.measured_us or kernel.predicted_us
+        assert (
+            kernel.kernel is not None and tiers.choose(request(wanted, **fused, unfused=lambda: None), shelf) == kernel
+        )
+        assert tiers.choose(request(wanted, **fused, unfused=lambda us=us: us), shelf) == kernel
+        fused["unfused"] = lambda us=us: us * 0.99
+        choice = tiers.choose(request(wanted, **fused), shelf)
+        how = "measured" if times else "predicted"
+        assert choice.tier == 4 and choice.standby and choice.kernel is None and choice.measured_us is None
+        assert f"on orin-nano-8gb our best kernel takes {us:.1f} us ({how}), the library's calls" in choice.reason
+        assert tiers.choose(request(wanted, **fused, emulated=True), shelf).tier in (2, 3)
+        assert tiers.choose(request(wanted, **fused, captured=True, loaded=digests), shelf).kernel is not None
+        with monkeypatch.context() as only:
+            only.setenv("GENSOR_TUNE", "predicted")
+            assert tiers.choose(request(wanted, **fused), shelf) == kernel
+    won, _ = stocked(wanted, times=[100.0], vendor=120.0)
+    assert tiers.choose(request(wanted, one_call=False, unfused=lambda: 1.0), won).tier == 1  # a timing says more
+
+
 def test_kernels_of_lesser_classes_fit():
     narrow = workload(510, 510, 510)
     wanted = workload(512, 512, 512)

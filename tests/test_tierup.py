@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import Store, Verification
+from gensor_database import Record, Store, Timing, Verification
 from gensor_kernels import config
-from gensor_kernels.dispatch import library, problem, tiers, tierup, trials
+from gensor_kernels.dispatch import library, problem, stored, tiers, tierup, trials
 from gensor_kernels.dispatch.runtime import Runtime
 from gensor_kernels.dispatch.tiers import Choice
 from gensor_kernels.dispatch.tierup import Background
 from gensor_kernels.dispatch.worker import Worker
 from gensor_kernels.operators.geometry import Geometry
 
-from .emulated_store import isolate, stock
+from .emulated_store import isolate
+from .emulated_store import stock as emulated_stock
 from .numpy_device import ARCH, starters, workload
-from .racing import RacingDevice, kernels, products
+from .racing import CONDITIONS, RacingDevice, kernels, products
+from .stocked import stock
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +163,7 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
     runtime = Runtime(RacingDevice(), library.Library(read=lambda: stored[0]))
     asked = []
 
-    def tune(wanted, arch, notes, device):
+    def tune(wanted, arch, notes, device, background):
         asked.append(wanted)
         stored.pop(0)
         return True
@@ -171,6 +173,48 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
     runtime.background.join(10)
     assert len(asked) == 1 and products(runtime, 3) == [0, 55, 55]
     assert products(runtime, trials.HOT_RUN) and len(asked) == 1  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("ours", "settings", "expected"),
+    [
+        (5.0, {}, [0, 55, 55]),
+        (20.0, {}, [0, 0, 0]),
+        (5.0, {"GENSOR_RACE": "0"}, [0, 0, 0]),
+        (5.0, {"GENSOR_DETERMINISTIC": "1"}, [0, 0, 0]),
+        (5.0, {"GENSOR_TUNE": "off"}, [0, 0, 0]),
+    ],
+)
+def test_a_kernel_tuned_in_the_background_serves_after_a_race_only(ours, settings, expected, monkeypatch, tmp_path):
+    """The worker's times say that the kernel wins, but the program used the GPU meanwhile: one race decides."""
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    runtime, wanted = background_tuned(tmp_path / "user.db", RacingDevice(ours), '{"background":true,"rounds":15}')
+    assert products(runtime, 3) == expected and len(runtime.device.races) == (not settings)
+    assert not settings or not runtime.library.timings(wanted)
+    if not settings:  # one race confirmed it, or did not: another process has no need of one
+        again = Runtime(RacingDevice(ours), stored.library(ARCH))
+        assert products(again, 3) == [expected[-1]] * 3 and not again.device.races
+
+
+def test_times_of_a_tuning_that_blocks_count_at_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    runtime, _ = background_tuned(tmp_path / "user.db", RacingDevice(), '{"rounds":15}')
+    assert products(runtime, 3) == [55, 55, 55] and not runtime.device.races
+
+
+def background_tuned(path, device, samples):
+    """A Runtime over a database that tuning left, and the Workload of `products`."""
+    (wanted,) = stock(path, [(64, 64, 64)], kernels=1)
+    with Store.open(path) as store:
+        (digest,) = {row.kernel_digest for row in store.rows(Record)}
+        place = (wanted.key(), ARCH.name, ARCH.part)
+        store.add(
+            Timing(*place, digest, None, 5.0, samples, CONDITIONS),
+            Timing(*place, None, "cupy.matmul", 50.0, samples, CONDITIONS),
+        )
+    return Runtime(device, stored.library(ARCH)), wanted
 
 
 @pytest.mark.parametrize(
@@ -268,7 +312,7 @@ def test_damaged_databases_are_warnings(monkeypatch, tmp_path):
     with pytest.warns(RuntimeWarning, match=r"user\.db"), gensor_kernels.emulated("sm_87"):
         np.testing.assert_array_equal(gensor_kernels.matmul(a, a), a)
     gensor_kernels.refresh()
-    stock(
+    emulated_stock(
         tmp_path / "good.db", {"sm_87": {("float32", "float32", "ieee"): [("sss", False, "contraction_simt", False)]}}
     )
     data = bytearray((tmp_path / "good.db").read_bytes())
@@ -284,13 +328,14 @@ ECHO = """
 import json, sys
 for line in sys.stdin:
     with open({path!r}, "a") as file:
-        print(json.loads(line)["device"], file=file)
+        asked = json.loads(line)
+        print(asked["device"], asked.get("background", False), file=file)
     print(json.dumps({{"status": "failed", "error": "an echo"}}), flush=True)
 """
 
 
 def test_each_device_asks_for_itself(monkeypatch, tmp_path):
-    """Two devices share a process: `now` and the background name the one whose call it is."""
+    """Two devices share a process: `now` and the background name the one whose call it is, and which of both asks."""
     path = tmp_path / "asked"
     worker(monkeypatch, ECHO.format(path=str(path)))
     for number in (0, 1):
@@ -299,4 +344,4 @@ def test_each_device_asks_for_itself(monkeypatch, tmp_path):
         made = Runtime(device, library.Library(library.Contents(kernels(workload(64, 64, 64)))))
         products(made, 1)
         made.background._tune(workload(32, 32, 32 + number))
-    assert path.read_text().split() == ["0", "0", "1", "1"]
+    assert path.read_text().splitlines() == ["0 False", "0 True", "1 False", "1 True"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from gensor_database import TIE_BAND, Timing, winner
+from gensor_database import TIE_BAND, Timing, quiet, winner
 
 from .store_rows import ARCH, PART, key
 
@@ -25,6 +26,14 @@ def test_ties_go_to_the_vendor_then_to_the_smaller_digest():
     assert winner(timings(b=10.0, a=10.3)).kernel_digest == "b"
     assert winner([*timings(a=10.0), *timings(a=30.0), *timings(a=11.0), *timings(b=12.0)]).median_us == 11.0
     assert winner(timings(vendor=5.0, a=4.0), band=0.5).kernel_digest is None
+
+
+def test_times_taken_beside_a_program_decide_nothing():
+    busy = [replace(row, samples='{"background":true,"rounds":15}') for row in timings(a=5.0, vendor=50.0)]
+    assert winner(busy) is None and quiet(busy) == []
+    assert winner([*busy, *timings(a=20.0, vendor=10.0)]).kernel_digest is None
+    strange = [replace(timings(a=1.0)[0], samples=text) for text in ('{"background"', '["background"]', "[" * 9999)]
+    assert quiet(strange) == strange and quiet(timings(a=1.0)) == timings(a=1.0)
 
 
 def test_the_order_of_rows_does_not_matter():

@@ -183,6 +183,7 @@ def test_doctor_and_archs_print_reports(tmp_path):
     assert "nvrtc       nvrtc 12" in report and "g++" in report and "GENSOR_CACHE_DIR=" in report
     table = gensor_tune("archs", check=0).stdout
     assert "orin-nano-8gb" in table and "h200" in table
+    assert "808.0" in next(line for line in table.splitlines() if " h100-sxm " in line)
 
 
 def test_importing_the_command_line_needs_no_gpu_library():

@@ -78,13 +78,18 @@ BUGS = {
     "a bound that is off by one": ("within(at.row, params.m)", "within(at.row, params.m + 1)", "contraction_mma"),
     "a missing barrier": ("barrier();", ";", "contraction_simt"),
     "a k that is read beyond its end": ("within(at, k_end)", "within(at, k_end + 1)", "contraction_simt"),
+    "an address that sm_75 asks of a lane without a row": ("ODD && COUNT == 1 ? 0 : bit4", "bit4", "contraction_mma"),
+    "a row of the next tile": ("2 * read - (ODD && read > 0 ? 1 : 0)", "2 * read", "contraction_mma"),
 }
+ODD = {"an address that sm_75 asks of a lane without a row": 8, "a row of the next tile": 24}  # columns of a warp
 
 
-@pytest.mark.parametrize(("before", "after", "family"), BUGS.values(), ids=BUGS)
-def test_planted_bugs_are_caught(before, after, family, monkeypatch):
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_caught(bug, monkeypatch):
+    before, after, family = BUGS[bug]
     workload = HALF if family == "contraction_mma" else FLOAT
-    each = smallest(family, workload)
+    odd = {"block_m": 16, "warp_m": 16, "block_n": 2 * ODD[bug], "warp_n": ODD[bug]} if bug in ODD else {}
+    each = smallest(family, workload, "sm_75" if odd else "sm_87", **odd)
     source = each.source()
     if before not in source:
         pytest.fail(f"the source no longer contains {before!r}: plant the bug elsewhere")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from gensor_database import Timing, quiet
 from gensor_database.store import Store
 from gensor_kernels.operators import matmul
 
@@ -103,8 +104,11 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number
     monkeypatch.setattr(measure, "CudaClock", lambda device: measure.HostClock())
     workload = matmul.workload(16, 16, 32, dtype="float64")
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
-    found = worker.answer({**request, "device": number})
+    found = worker.answer({**request, "device": number, "background": bool(number)})
     assert found["status"] == "ok" and set(launched) == {(number, number)}
+    with Store.open(tmp_path / "user.db", readonly=True) as store:
+        rows = list(store.rows(Timing))
+        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken beside a program say so
 
 
 @pytest.mark.parametrize("number", [-1, "1", True, 1.0, [0]])

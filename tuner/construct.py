@@ -45,6 +45,8 @@ class Options:
     graph: str = "full"
     verify: str = "emulator"
     strategy: str = "walk"
+    #: a program uses the same GPU meanwhile, so that times are no ground to choose by
+    background: bool = False
 
 
 @dataclass(frozen=True)

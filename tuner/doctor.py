@@ -15,6 +15,7 @@ from importlib import metadata
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel, resources
 from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import Arch, archs
 
 PACKAGES = (
     *("gensor-kernels", "numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy", "cuda-bindings", "cuda-pathfinder"),
@@ -84,4 +85,11 @@ def _gpu() -> str:
     device = cuda.CudaDevice(cuda.current_device()())
     if device.arch is None:
         return f"device {device.number} is not served: {device.unsupported}"
-    return f"device {device.number}: {device.arch.part}, {device.arch.name}, {device.arch.sms} SMs"
+    return f"device {device.number}: {described(device.arch)}"
+
+
+def described(arch: Arch) -> str:
+    """The part that a GPU is taken for, with figures by which a wrong guess shows."""
+    listed = arch in archs()
+    facts = f"{arch.sms} SMs, {arch.clock_ghz:.2f} GHz, {arch.dram_gb_s:.0f} GB/s, {arch.l2_mb:g} MB L2"
+    return f"{arch.part}, {arch.name}, {facts}" + ("" if listed else "; not listed: built from its driver's attributes")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_database import Kernel, Residual, Store, Timing, canonical
+from gensor_database import Kernel, Residual, Store, Timing, canonical, quiet
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual, roofline
 from gensor_kernels.machine.arch import Arch, lookup
@@ -55,12 +55,12 @@ def lessons(store: Store, arch: str | None = None, part: str | None = None) -> L
     """What the timings of our own kernels teach; `arch` and `part` are the only ones asked for.
 
     Terms are derived from each kernel's Program anew. Several timings of one kernel and Workload count as their
-    median.
+    median. Timings taken in the background of a program teach nothing.
     """
     found = Lessons()
     kernels = {row.digest: row for row in store.rows(Kernel, **({"arch": arch} if arch else {}))}
     groups: dict[Subject, dict[Program, list[float]]] = {}
-    for row in store.rows(Timing, **({"arch": arch} if arch else {}), **({"part": part} if part else {})):
+    for row in quiet(store.rows(Timing, **({"arch": arch} if arch else {}), **({"part": part} if part else {}))):
         if row.kernel_digest is None:
             continue
         try:

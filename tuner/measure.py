@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.devices.device import Code, Device
+from gensor_kernels.devices.sampling import Fill, host_us
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.workload import Workload
 
@@ -31,6 +32,7 @@ ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
 MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
 STEADIED_FROM, POLISHES = 3, 3
+HOST_SLACK = 1.5  # the host may take so much longer to launch calls than it did the time before
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
 #: The call that another library makes of one set of operands, or None where it has none.
@@ -74,46 +76,27 @@ class HostClock:
 
 
 class CudaClock:
-    """Times calls with events on the current stream, behind a backlog that hides the host."""
+    """Times calls with events on the current stream, behind a fill that hides the host and takes operands out of the L2
+    (`gensor_kernels.devices.sampling`)."""
 
     def __init__(self, device: Any, memory: int | None = None):
-        """The backlog is a quarter of `memory` bytes at most, where that is given."""
-        self.cupy = device.cupy
-        l2 = self.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
+        """The fill is a quarter of `memory` bytes at most, where that is given."""
+        l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
         size = max(4 * l2, 256 << 20)
-        self.backlog = self.cupy.empty(size if memory is None else max(1, min(size, memory // 4)), np.uint8)
-        self.seconds = self._memset_seconds()
-
-    def _memset_seconds(self) -> float:
-        self._fill(4)
-        return self._between(lambda: self._fill(16)) / 16
-
-    def _fill(self, times: int) -> None:
-        for _ in range(times):
-            self.backlog.data.memset_async(0, self.backlog.nbytes)
-
-    def _between(self, work: Any) -> float:
-        start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return self.cupy.cuda.get_elapsed_time(start, end) * 1e-3
+        self.fill = Fill(device.cupy, size if memory is None else max(1, min(size, memory // 4)))
 
     def measure(self, calls: Sequence[Any]) -> float:
-        """Seconds the device takes for the calls, launched while it is still busy with the backlog."""
-        began = time.perf_counter()
-        for call in calls:
-            call()
-        self.cupy.cuda.get_current_stream().synchronize()
-        host = time.perf_counter() - began  # an upper bound of the time it takes to launch them
-        self._fill(math.ceil(1.5 * host / self.seconds) + 1)
+        """Seconds the device takes for the calls, launched while it is still busy with fills."""
 
         def work() -> None:
             for call in calls:
                 call()
 
-        return self._between(work)
+        host = host_us(work)
+        self.fill.cuda.get_current_stream().synchronize()
+        start, end = self.fill.behind(work, HOST_SLACK * host)
+        end.synchronize()
+        return self.fill.us_between(start, end) * 1e-6
 
 
 class Timer:

@@ -17,7 +17,7 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary as Compiled
 from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.families import FAMILIES
 from gensor_kernels.programs.program import Program
@@ -110,7 +110,7 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
         rows += executed_rows(chosen.candidate, chosen.binary, chosen.workload, chosen.verdicts, arch)
-        rows += timing_rows(chosen, arch)
+        rows += timing_rows(chosen, arch, options.background)
         abi, outcome = chosen.candidate.family.abi, "ok"
         digest = next(row.digest for row in rows if isinstance(row, Kernel))
     rows.append(
@@ -145,22 +145,27 @@ def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) 
     return rows
 
 
-def timing_rows(chosen: Chosen, arch: Arch) -> list[Row]:
-    """All timings of a workload, with the kernels they are of: losers are kept too."""
+def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[Row]:
+    """All timings of a workload, with the kernels they are of: losers are kept too.
+
+    Those taken in the `background` of a program that uses the same GPU say so: see `gensor_database.quiet`.
+    """
     rows: list[Row] = []
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
-        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, samples(timed), chosen.conditions)]
+        how = samples(timed, background), chosen.conditions
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, *how)]
     if chosen.vendor is not None:
         vendor, name = chosen.vendor, vendor_name(chosen.workload)
-        rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor), chosen.conditions))
+        rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor, background), chosen.conditions))
     return rows
 
 
-def samples(timed: Timed) -> str:
+def samples(timed: Timed, background: bool = False) -> str:
     """How a time was taken, for the `samples` column of a Timing."""
-    return canonical({name: value for name, value in asdict(timed).items() if name != "median_us"})
+    found = {name: value for name, value in asdict(timed).items() if name != "median_us"}
+    return canonical(found | {"background": True} if background else found)
 
 
 def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:
@@ -185,6 +190,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
         spill_bytes=chosen.binary.spill_bytes,
         shared_bytes=shared_bytes,
         seconds=seconds,
+        sustained_us=sustained_us(chosen.workload, arch),
     )
 
 
@@ -201,10 +207,10 @@ def stored_result(
     enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
     if family is None or family.abi != entry.kernel.abi or not enough:
         return None
-    return _from_entry(entry, workload)
+    return _from_entry(entry, workload, arch)
 
 
-def _from_entry(entry: Entry, workload: Workload) -> Result | None:
+def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     kernel, binary = entry.kernel, entry.binary(trusted=False)
     if binary is None:
         return None
@@ -224,4 +230,5 @@ def _from_entry(entry: Entry, workload: Workload) -> Result | None:
         spill_bytes=binary.spill_bytes,
         shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
         stored=True,
+        sustained_us=sustained_us(workload, arch),
     )

@@ -16,12 +16,15 @@ from gensor_kernels.operators.workload import Workload
 from .shapes import Row
 
 STAGES = ("walk", "compile", "verify", "measure")
-NEAR_BOUND = 2.0  # a row is near its bound when predicted_us <= 2 x bound_us
+NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one workload. Times are in microseconds; `seconds` is this row's share of the tuning time."""
+    """What became of one workload. Times are in microseconds; `seconds` is this row's share of the tuning time.
+
+    `sustained_us` is the least time that is told of it (roofline.sustained_us).
+    """
 
     workload: Workload | None
     status: str  # ok | failed | unsupported
@@ -39,6 +42,12 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     error: str | None = None
     stored: bool = False  # found in the database by an earlier run
+    sustained_us: float = 0.0
+
+    @property
+    def told_us(self) -> float | None:
+        """The predicted time as people read it."""
+        return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
 
     def with_error(self, status: str, error: str) -> Result:
         """The same workload, not served, and why."""
@@ -102,10 +111,10 @@ def table_line(row: Row, result: Result) -> str:
     sizes = sizes_text(result.workload) if result.workload else ""
     dtype = result.workload.kind if result.workload else ""
     head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<13} {result.status:<11} "
-    if result.status != "ok" or result.predicted_us is None or result.bound_us is None:
+    if result.status != "ok" or result.told_us is None or result.bound_us is None:
         return head + (result.error or "")
-    ratio = result.predicted_us / result.bound_us
-    times = f"{_microseconds(result.predicted_us):>10} {_microseconds(result.bound_us):>10} {ratio:>6.2f}"
+    ratio = result.told_us / result.bound_us
+    times = f"{_microseconds(result.told_us):>10} {_microseconds(result.bound_us):>10} {ratio:>6.2f}"
     kernel = (result.kernel or "")[:10]
     return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified:<8}"
 
@@ -116,7 +125,7 @@ def _microseconds(value: float) -> str:
 
 def end_to_end(results: Sequence[tuple[Row, Result]]) -> str:
     """A sentence about the whole: calls times predicted time, over the rows that have a kernel."""
-    served = [(row.count, result.predicted_us) for row, result in results if result.predicted_us is not None]
+    served = [(row.count, result.told_us) for row, result in results if result.told_us is not None]
     total = sum(count * predicted for count, predicted in served)
     return f"end to end {total / 1e3:.4f} ms predicted for {len(served)} of {len(results)} rows, calls counted"
 
@@ -136,9 +145,9 @@ def summary(results: Sequence[Result]) -> list[str]:
         assert workload is not None
         kernels = len({result.kernel for result in group})
         lines.append(f"class {class_text(workload)}: {len(group)} rows, {kernels} kernels")
-    near = [r for r in served if r.predicted_us and r.bound_us and r.predicted_us <= NEAR_BOUND * r.bound_us]
+    near = [r for r in served if r.told_us and r.bound_us and r.told_us <= NEAR_BOUND * r.bound_us]
     if served:
-        ratios = [r.predicted_us / r.bound_us for r in served if r.predicted_us and r.bound_us]
+        ratios = [r.told_us / r.bound_us for r in served if r.told_us and r.bound_us]
         lines.append(
             f"predicted within 2x of the bound: {len(near)} of {len(served)} rows; "
             f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"

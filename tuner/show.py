@@ -17,6 +17,9 @@ from gensor_database.errors import translated
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.timings import Winner, winner
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.workload import Workload
 from gensor_kernels.programs.grammar import MALFORMED
 
@@ -68,6 +71,15 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
     return winner(mine), winner(row for row in rows if row.vendor is not None)
 
 
+def told_us(key: str, part: str, predicted_us: float | None) -> float | None:
+    """A record's predicted time as people read it: not below the part's sustained rate, as far as this version knows
+    the Workload and the part."""
+    try:
+        return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
+    except (*MALFORMED, GensorError):
+        return predicted_us
+
+
 def described(key: str) -> dict[str, str]:
     """The columns that are about the Workload; a key that this version does not know has none."""
     try:
@@ -91,9 +103,8 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
         f"{'predicted':>12} {'bound':>12}  kernel"
     )
     for each in records(store, arch):
-        times = " ".join(
-            f"{each[name]:>9.1f} us" if each[name] else f"{'':>12}" for name in ("predicted_us", "bound_us")
-        )
+        told = told_us(each["key"], each["part"], each["predicted_us"])
+        times = " ".join(f"{time:>9.1f} us" if time else f"{'':>12}" for time in (told, each["bound_us"]))
         yield (
             f"{each['operator']:<9} {each['sizes']:<20} {each['dtype']:<9} {each['epilogue'][:16]:<16} "
             f"{each['part']:<18} {each['outcome']:<8} {times}  {(each['kernel'] or '')[:12]}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from gensor_database import Catalog, Store, StoreError, Timing, canonical
+from gensor_database import Catalog, Store, StoreError, Timing, canonical, quiet
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch import stored
 from gensor_kernels.dispatch.library import Kernel, Library
@@ -129,9 +129,11 @@ class StoredTimes:
         return kernel, Candidate(kernel.program, family, canonical(dict(code.constants))), code
 
     def _measured(self, workload: Workload) -> set[str]:
-        """Kernels timed under the conditions there are now; the runtime's races took fewer samples and do not count."""
+        """Kernels timed under the conditions there are now. The runtime's races do not count, which took fewer samples,
+        nor does tuning in the background, which shares the GPU with a program."""
         rows = [row for store in self.stores for row in store.rows(Timing, key=workload.key(), part=self.arch.part)]
-        current = [row for row in rows if row.device == self.conditions and not json.loads(row.samples).get("race")]
+        current = [row for row in quiet(rows) if row.device == self.conditions]
+        current = [row for row in current if not json.loads(row.samples).get("race")]
         return {row.kernel_digest for row in current if row.kernel_digest is not None}
 
     def _why_none(self, workload: Workload) -> str:

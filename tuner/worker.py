@@ -2,7 +2,8 @@
 
 A bad candidate can poison a CUDA context; then it is this process's, not the user's. Requests are lines of JSON on
 stdin, {"workload": {...}, "arch": name of a capability or part, "db": path, "device": number of the GPU that asks};
-without "device" it is the current one. Each is answered by a line on stdout,
+without "device" it is the current one. With "background": true the program goes on meanwhile, and times are stored as
+taken beside it (`gensor_database.quiet`). Each is answered by a line on stdout,
 {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}. Before that there are
 lines {"trying": digest}: that kernel, whose rows are stored by then, runs on the device from now on, and
 {"trying": null}: it does not any more. Whatever a library prints meanwhile goes to stderr.
@@ -50,7 +51,8 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         number = _number(request.get("device"))
         arch = _arch(request["arch"], number)
         with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
-            options = Options(jobs=usable_cores(), verify="device" if verifier is not None else "emulator")
+            verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
+            options = Options(jobs=usable_cores(), verify=verify, background=beside)
             timer, trying = _timer(arch, number), _announced(store, arch, say)
             run = Run(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.build import nvrtc
+from gensor_kernels.devices import cupy_internals
 from gensor_kernels.errors import ToolMissingError
 
 from . import overlap, probes
@@ -79,9 +80,7 @@ def environment(session: Session) -> dict[str, Any]:
 
 def _cublas(cupy: Any) -> int | None:
     try:
-        from cupy.cuda import cublas, device
-
-        return int(cublas.getVersion(device.get_cublas_handle()))
+        return cupy_internals.cublas_version(cupy)
     except Exception:  # a detail; CuPy has moved it before
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from gensor_database.store import Store
 from gensor_kernels.build import parallel
+from gensor_kernels.devices import cupy_internals
 from gensor_kernels.devices.device import Device
 from gensor_kernels.devices.emulator.run import KernelFault
 from gensor_kernels.errors import ToolMissingError
@@ -127,7 +128,7 @@ class Session:
         if self.emulate:
             self._poisoned |= isinstance(error, KernelFault)
             return isinstance(error, KernelFault)
-        return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
+        return cupy_internals.raised_by_cupy(error)
 
     def wants(self, item: str) -> bool:
         """Whether the item is among those asked for."""

@@ -41,12 +41,16 @@ DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #endif
 
 // Reads one operand's fragments for a warp. COUNT fragments of ENTRIES rows (A: 16) or columns (B: 8) each, of
-// REGISTERS (A: 4, B: 2) 8 x 16-byte matrices; B's are read two at a time.
+// REGISTERS (A: 4, B: 2) 8 x 16-byte matrices; B's are read two at a time. The odd one of B is read first, by a read of
+// two matrices: its upper lanes point at the next fragment, or at the same one where it is alone, because sm_75 asks
+// for valid addresses from all lanes.
 template <class Shape, int COUNT, int REGISTERS>
 struct FragmentLoader {
     using Rows = typename Shape::Rows;
     static constexpr int ENTRIES = REGISTERS * 4, WARP = COUNT * ENTRIES;
     static constexpr bool BY_MATRIX = Shape::K_CONTIGUOUS || ELEMENT == 2;
+    static constexpr bool ODD = BY_MATRIX && REGISTERS == 2 && COUNT % 2 == 1;
+    static_assert(!ODD || !Shape::K_CONTIGUOUS || 8 % Rows::PERIOD == 0, "Fragments lie alike behind the odd one.");
     // A read takes UNIT_BYTES along the shared row: the 2 chunks of a step of k, the 2 chunks of 16 entries, or 8
     // entries loaded plainly. Reads a multiple of SPAN chunks apart are permuted alike, so that their offsets repeat
     // after PERIOD reads; across the rows they do if warps start at such multiples, too.
@@ -61,36 +65,42 @@ struct FragmentLoader {
     MEMBER explicit FragmentLoader(int first) {
         const int lane = thread_index() & 31, low = lane & 7, bit3 = lane >> 3 & 1, bit4 = lane >> 4;
         // Matrices in the order of the registers: A alternates entries first, B alternates k first.
-        const int entry_half = REGISTERS == 4 ? bit3 : bit4, k_half = REGISTERS == 4 ? bit4 : bit3;
+        const int entry_half = REGISTERS == 4 ? bit3 : ODD && COUNT == 1 ? 0 : bit4;
+        const int k_half = REGISTERS == 4 ? bit4 : bit3;
         UNROLL for (int i = 0; i < PERIOD; ++i) {
             if constexpr (Shape::K_CONTIGUOUS)
                 base[i] = Rows::offset(first + low + 8 * entry_half, (2 * i + k_half) * 16);
             else if constexpr (BY_MATRIX)
-                base[i] = Rows::offset(low + 8 * k_half, (first / 8 + 2 * i + entry_half) * 16);
+                base[i] = Rows::offset(low + 8 * k_half, (first / 8 + first_of(i) + entry_half) * 16);
             else
                 base[i] = Rows::offset((lane & 3) * (4 / ELEMENT), (first + 8 * i + (lane >> 2)) * ELEMENT);
         }
     }
+
+    // The first group of 8 entries that a read of matrices takes.
+    static MEMBER constexpr int first_of(int read) { return 2 * read - (ODD && read > 0 ? 1 : 0); }
 
     // Offset of unit `unit` along the shared row.
     MEMBER int along(int unit) const { return base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES; }
 
     // Byte offset of this lane's row of the matrices of one read.
     MEMBER int place(int read, int step) const {
-        return Shape::K_CONTIGUOUS ? along(step) + read * 16 * Rows::ROW_BYTES
-                                   : along(read) + step * 16 * Rows::ROW_BYTES;
+        if constexpr (Shape::K_CONTIGUOUS)
+            return along(step) + first_of(read) * 8 * Rows::ROW_BYTES;
+        else // an odd count repeats where chunks are not permuted only
+            return base[read % PERIOD] + (first_of(read) - first_of(read % PERIOD)) * 16 + step * 16 * Rows::ROW_BYTES;
     }
 
     MEMBER void load(u32 (&fragments)[COUNT][REGISTERS], sptr<u8> tile, int step) const {
         if constexpr (BY_MATRIX && REGISTERS == 2) {
-            UNROLL for (int i = 0; i + 1 < COUNT; i += 2) {
+            if constexpr (ODD)
+                load_matrix<2, !Shape::K_CONTIGUOUS>(fragments[0], tile + place(0, step));
+            UNROLL for (int i = ODD; i < COUNT; i += 2) {
                 u32 pair[4];
-                load_matrix<4, !Shape::K_CONTIGUOUS>(pair, tile + place(i / 2, step));
+                load_matrix<4, !Shape::K_CONTIGUOUS>(pair, tile + place((i + 1) / 2, step));
                 fragments[i][0] = pair[0], fragments[i][1] = pair[1];
                 fragments[i + 1][0] = pair[2], fragments[i + 1][1] = pair[3];
             }
-            if constexpr (COUNT % 2 == 1)
-                load_matrix<2, !Shape::K_CONTIGUOUS>(fragments[COUNT - 1], tile + place(COUNT / 2, step));
         } else {
             UNROLL for (int i = 0; i < COUNT; ++i) load_one(fragments[i], tile, step, i);
         }

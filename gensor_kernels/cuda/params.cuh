@@ -68,7 +68,7 @@ struct Gated {
 
 // Rows that are normalised (norm.cuh).
 struct Normed {
-    float eps;
+    double eps;
     i32 before; // operations of the epilogue in front of the norm
 };
 
@@ -117,6 +117,7 @@ static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed
 static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= sizeof(u64[14]) &&
                   sizeof(Sliding) - sizeof(i32[4]) <= sizeof(u64[14]),
               "What a prologue is told lies behind a window.");
+static_assert(sizeof(Normed) == 16, "A norm's eps is packed by Python as a double, and an int behind it.");
 static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128, "Params is packed by Python as 776 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {

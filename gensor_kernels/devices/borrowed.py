@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .cupy_internals import stream
+
 
 def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """(bytes before the first element, bytes from the lowest to the highest one) of an array that lies so."""
@@ -26,27 +28,6 @@ def array(
     before, size = reach(shape, strides, dtype.itemsize)
     memory = cupy.cuda.UnownedMemory(address - before, max(size, 1), owner, number)
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, before), strides)
-
-
-class _Stream:
-    """A stream by its address, in the words of NVIDIA's protocol for streams (version 0)."""
-
-    def __init__(self, address: int):
-        self.address = address
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.address
-
-
-def stream(cupy: Any, address: int) -> Any:
-    """CuPy's object for the stream at an address: 0 and 1 are the legacy default one, 2 the thread's own."""
-    if address in (0, 1):
-        return cupy.cuda.Stream.null
-    if address == 2:
-        return cupy.cuda.Stream.ptds
-    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
-        return cupy.cuda.Stream.from_external(_Stream(address))
-    return cupy.cuda.ExternalStream(address)
 
 
 @contextmanager

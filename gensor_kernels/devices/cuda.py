@@ -1,9 +1,4 @@
-"""A GPU through CuPy: the only file that imports it.
-
-Two parts of CuPy's interface used here are public by name but not documented, read in 13.3 to 14.2: a struct by
-value is passed as `cupy.cuda.function.CPointer(address)`, which the launch takes as the address of the argument,
-and modules load from memory by `Module().load(bytes)`. Launches go to the calling thread's current stream.
-"""
+"""A GPU through CuPy: the only file that imports it. What CuPy does not document is in cupy_internals.py."""
 
 from __future__ import annotations
 
@@ -18,16 +13,16 @@ import numpy as np
 
 from .. import forking
 from ..errors import BuildError, ToolMissingError, UnknownArchError
-from ..machine.arch import from_attributes
+from ..machine.attributes import from_attributes
 from ..programs.family import Launch
-from . import borrowed
+from . import borrowed, cupy_internals
 from .advice import about_device, about_import
 from .arguments import Arguments, ready
-from .dependent import argument_type, started
+from .cupy_internals import FLOAT32
+from .dependent import started
 from .device import Code, Device, Launcher, launcher
 from .modules import Modules
 from .sampling import conditions, sampled
-from .switch import FLOAT32, compute_types
 from .tensor_maps import Mapped
 
 Handle = Callable[[int], Any]
@@ -99,25 +94,21 @@ class CudaDevice(Device):
 
     def _prepare(self, several: bool) -> None:
         cupy = self.cupy
-        from cupy import _core
-        from cupy._core import _routines_linalg
-        from cupy.cuda.function import CPointer
-        from cupy_backends.cuda.api import driver, runtime
-
         self.pointer = attrgetter("data.ptr")
         self.where = attrgetter("data.device_id") if several else None
-        argument = argument_type(CPointer)
+        argument = cupy_internals.argument_type(cupy)
         self._handle = lambda address: (argument(address),)
         self.local = Arguments(self._handle)
         self.ready = partial(ready, handle=self._handle)
-        self.refusals = (driver.CUDADriverError, BuildError)  # the latter of operands that no tensor map describes
-        self.faults = (*self.refusals, runtime.CUDARuntimeError)
-        self.driver = driver
+        of_driver, of_runtime = cupy_internals.errors(cupy)
+        self.refusals = (of_driver, BuildError)  # the latter of operands that no tensor map describes
+        self.faults = (*self.refusals, of_runtime)
+        self.driver = cupy_internals.driver_api(cupy)
         self._array = cupy.ndarray
         self._modules = Modules(self)
         self.after_fork()
         forking.renew(self)
-        self._switch, self._tf32, self._set_switch = compute_types(_core, _routines_linalg)
+        self._switch, self._tf32, self._set_switch = cupy_internals.tf32_switch(cupy)
 
     def after_fork(self) -> None:
         """A lock that nobody holds."""
@@ -128,7 +119,8 @@ class CudaDevice(Device):
         device = cupy.cuda.Device(self.number)
         facts = device.attributes
         self.integrated = bool(facts.get("Integrated"))
-        name = cupy.cuda.runtime.getDeviceProperties(self.number)["name"]
+        properties = cupy.cuda.runtime.getDeviceProperties(self.number)
+        name = properties["name"]
         bandwidth = None
         if facts.get("MemoryClockRate") and facts.get("GlobalMemoryBusWidth"):
             # kHz, two transfers per clock, bits
@@ -142,6 +134,7 @@ class CudaDevice(Device):
                 facts.get("ClockRate", 0) / 1e6 or 1.0,
                 bandwidth,
                 facts.get("L2CacheSize"),
+                properties.get("totalGlobalMem"),
             )
         except UnknownArchError as error:
             self.unsupported = str(error)
@@ -218,7 +211,7 @@ class CudaDevice(Device):
     # ---- the library's own operations
 
     def tf32(self) -> bool:
-        """CuPy's own switch: `CUPY_TF32`, or `cupy._core.set_compute_type`."""
+        """CuPy's own switch, which the environment variable `CUPY_TF32` sets: see cupy_internals.tf32_switch."""
         return bool(self._switch(FLOAT32) == self._tf32)
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:

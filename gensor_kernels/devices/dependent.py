@@ -12,6 +12,7 @@ from typing import Any
 
 from ..machine.arch import Arch
 from ..programs.family import Launch
+from .cupy_internals import entry_address
 from .driver import driver_function, driver_version
 
 #: Of Arch.features.
@@ -41,19 +42,6 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-def argument_type(pointer: type) -> type:
-    """CuPy's `CPointer` that also has what the driver library takes a kernel's one argument by."""
-
-    class Argument(pointer):
-        __slots__ = ("pointers",)
-
-        def __init__(self, address: int):
-            super().__init__(address)
-            self.pointers = (ctypes.c_void_p * 1)(address)
-
-    return Argument
-
-
 class DependentLaunch:
     """Is called as CuPy's function of the launch, `function`, but does not wait for the launch in front.
 
@@ -63,7 +51,7 @@ class DependentLaunch:
 
     def __init__(self, function: Any, launch: Launch, blocks: int, stream: Callable[[], int]):
         self._function, self._stream = function, stream
-        self._entry = ctypes.c_void_p(function.ptr)
+        self._entry = ctypes.c_void_p(entry_address(function))
         self._launch = driver_function("cuLaunchKernelEx")
         self._attribute = LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
         self._config = LaunchConfig(

@@ -11,6 +11,7 @@ from ..build import nvrtc
 from ..config import logger
 from ..errors import BuildError, ToolMissingError
 from ..programs.family import Launch
+from .cupy_internals import allow_shared_bytes, entry, load_module
 from .device import Code
 
 if TYPE_CHECKING:
@@ -65,19 +66,15 @@ class Modules:
             raise BuildError(f"the driver refused a cubin by {binary.toolchain}: {error}") from error
 
     def _load_image(self, image: bytes) -> Any:
-        module = self.device.cupy.cuda.function.Module()
-        module.load(image)
-        return module
+        return load_module(self.device.cupy, image)
 
     def _function(self, code: Code, launch: Launch) -> Any:
         """The entry of a loaded module, allowed the shared memory of `launch`."""
         found = self._functions.get((code.digest, launch.entry))
         try:
-            function, allowed = found or (self._loaded[code.digest].get_function(launch.entry), PLAIN_SHARED_BYTES)
+            function, allowed = found or (entry(self._loaded[code.digest], launch.entry), PLAIN_SHARED_BYTES)
             if launch.shared_bytes > allowed:
-                driver = self.device.driver
-                attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                driver.funcSetAttribute(function.ptr, attribute, launch.shared_bytes)
+                allow_shared_bytes(self.device.driver, function, launch.shared_bytes)
                 allowed = launch.shared_bytes
         except self.device.refusals as error:
             raise BuildError(f"the driver refused {launch.entry}: {error}") from error

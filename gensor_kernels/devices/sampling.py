@@ -1,7 +1,7 @@
 """Times of a few calls on the current stream, within milliseconds: what a race between kernels and the library needs.
 
-Before every sample a fill larger than the L2 cache takes the operands out of it, and keeps the device busy while the
-host enqueues the calls: host time does not count. Samples of all calls are interleaved, so that a clock that changes
+Before every sample a fill (`Fill`) takes the operands out of the L2 cache, and keeps the device busy while the host
+enqueues the calls: host time does not count. Samples of all calls are interleaved, so that a clock that changes
 changes for all. The caller's arrays are the operands; nothing else is allocated but the fill.
 """
 
@@ -17,11 +17,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROUNDS, FEW_ROUNDS = 9, 3
 LONG_US = 20_000.0  # of all calls together: what takes longer is sampled in few rounds
 SAMPLE_US = 40.0  # short calls are repeated until a sample is this long: events resolve half a microsecond
 MOST_REPEATS = 16
 SMALLEST_FILL = 32 << 20
+ROW = 4096  # elements of a fill that are summed to one
+#: The most of the host's time that fills hide: a call that takes the host longer waits for the device itself, and fills
+#: would only make it wait longer.
+MOST_HIDDEN_US = 5_000.0
 #: Where nvpmodel keeps the mode that is set (JetPack 5 and 6).
 POWER_MODE = Path("/var/lib/nvpmodel/status")
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -32,7 +38,7 @@ Call = Callable[[], Any]
 def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[float]]:
     """Microseconds per call, a list of samples for each of `calls`; each is called once more before."""
     with _relaxed_capture():
-        return _Sampler(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)).samples(calls)
+        return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls)
 
 
 def conditions(cupy: Any) -> str:
@@ -43,52 +49,80 @@ def conditions(cupy: Any) -> str:
     return json.dumps(found, sort_keys=True, separators=(",", ":"))
 
 
-class _Sampler:
-    def __init__(self, cupy: Any, fill_bytes: int):
+class Fill:
+    """Device work of a known length, behind which calls are timed from the device's events alone.
+
+    It reads an array that is larger than the L2 cache and writes next to nothing, so it leaves the cache full of lines
+    that are clean and that no call needs. A fill that writes would leave dirty lines, and the first misses of the
+    sample would wait for their write-back: 50 MB on an H100, 15 us of its bandwidth. Lines that an earlier call left
+    dirty are written back during the fill. The read is the array library's own sum along rows. An ordinary kernel's
+    loads allocate lines in the L2, while no document says so of a copy engine's; a sum of the whole array would be the
+    work of one block.
+    """
+
+    def __init__(self, cupy: Any, nbytes: int):
         self.cuda = cupy.cuda
-        self.fill = self.cuda.alloc(fill_bytes)
-        self.fill_bytes = fill_bytes
-        self._fills(1)
-        self.fill_us = max(self._elapsed(lambda: self._fills(4)) / 4, 1.0)
-
-    def samples(self, calls: Sequence[Call]) -> list[list[float]]:
-        """See `sampled`."""
-        once, host = [], 0.0
-        for call in calls:
-            call()  # what is loaded or allocated at a first call
-            began = time.perf_counter()
-            once.append(self._elapsed(call))
-            host = max(host, (time.perf_counter() - began) * 1e6)
-        repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))
-        rounds = FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS
-        fills = math.ceil(repeats * host / self.fill_us) + 1
-        pairs = [[self._between(call, repeats, fills) for call in calls] for _ in range(rounds)]
+        self.array = cupy.zeros((max(nbytes // (4 * ROW), 1), ROW), np.float32)
+        self._fills(2)  # the first may load a kernel
         self.cuda.get_current_stream().synchronize()
-        return [[self._us(*pairs[turn][index]) / repeats for turn in range(rounds)] for index in range(len(calls))]
-
-    def _between(self, call: Call, repeats: int, fills: int) -> tuple[Any, Any]:
-        self._fills(fills)
-        start, end = self.cuda.Event(), self.cuda.Event()
-        start.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        return start, end
+        us, host = self.timed(lambda: self._fills(4))
+        #: microseconds by which a fill puts the host ahead of the device
+        self.lead_us = max((us - host) / 4, us / 32, 1.0)
 
     def _fills(self, times: int) -> None:
         for _ in range(times):
-            self.fill.memset_async(0, self.fill_bytes)
+            self.array.sum(axis=1)
 
-    def _elapsed(self, work: Call) -> float:
+    def timed(self, work: Call) -> tuple[float, float]:
+        """Microseconds that the device takes for `work`, the host's delays included, and the host to enqueue it."""
+        taken: list[float] = []
+        start, end = self._between(lambda: taken.append(host_us(work)))
+        end.synchronize()
+        return self.us_between(start, end), taken[0]
+
+    def behind(self, work: Call, hidden_us: float) -> tuple[Any, Any]:
+        """Enqueues `work` behind fills that hide so much of the host's time; the events before and after it."""
+        self._fills(math.ceil(min(hidden_us, MOST_HIDDEN_US) / self.lead_us) + 1)
+        return self._between(work)
+
+    def _between(self, work: Call) -> tuple[Any, Any]:
         start, end = self.cuda.Event(), self.cuda.Event()
         start.record()
         work()
         end.record()
-        end.synchronize()
-        return self._us(start, end)
+        return start, end
 
-    def _us(self, start: Any, end: Any) -> float:
+    def us_between(self, start: Any, end: Any) -> float:
+        """Microseconds between two events that have happened."""
         return self.cuda.get_elapsed_time(start, end) * 1e3
+
+
+def host_us(work: Call) -> float:
+    """Microseconds that the host takes to enqueue `work`; the device's time is no part of it."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e6
+
+
+def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
+    """See `sampled`."""
+    stream = fill.cuda.get_current_stream()
+    once, host = [], []
+    for call in calls:
+        call()  # what is loaded or allocated at a first call
+        stream.synchronize()
+        device_us, enqueued_us = fill.timed(call)
+        once.append(device_us)
+        host.append(enqueued_us)
+    repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))
+    rounds = FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS
+
+    def sample(call: Call, host_us: float) -> tuple[Any, Any]:
+        return fill.behind(lambda: [call() for _ in range(repeats)], repeats * host_us)
+
+    pairs = [[sample(*each) for each in zip(calls, host, strict=True)] for _ in range(rounds)]
+    stream.synchronize()
+    return [[fill.us_between(*each[index]) / repeats for each in pairs] for index in range(len(calls))]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from .function import Copy, Function, Result, Spread
 from .library import Kernel
 from .problem import LARGEST_EXTENT, Problem
 from .staging import clearance
+from .standing_by import Standby
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -57,18 +58,22 @@ class NothingPlan:
 
 
 class LibraryPlan:
-    """Tier 4: the array library."""
+    """Tier 4: the array library. With `standby`, kernels serve inside graph capture, as for products."""
 
     tier = 4
 
-    def __init__(self, base: Base, reason: str):
+    def __init__(self, base: Base, reason: str, standby: bool = False):
         self.base, self.reason = base, reason
+        self.standby = Standby(base.runtime.device, standby)
 
     def serve(self, inputs: Any, out: Any, steps: tuple[Operation, ...]) -> Any:
         """Computes, and copies into `out` where there is one."""
         base, device = self.base, self.base.runtime.device
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
+        standing = self.standby.now(lambda capturing: self._standby(inputs, out, steps, capturing))
+        if standing is not None:
+            return standing.serve(inputs, out, steps)
         if self.reason:  # races have none
             tally.fallbacks.add()
         value = base.function.library(device, inputs, base.parameters, base.math)
@@ -77,6 +82,11 @@ class LibraryPlan:
             return value
         out[...] = value
         return out
+
+    def _standby(self, inputs: Any, out: Any, steps: tuple[Operation, ...], capturing: bool) -> Any:
+        from .calls import standby
+
+        return standby(self.base, inputs, out, steps, capturing)
 
 
 class CopyPlan:

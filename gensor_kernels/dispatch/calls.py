@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from .. import config
 from ..errors import BuildError, UnsupportedError
-from . import copying, counting, tally, tiers
+from . import copying, counting, tally, tiers, unfused
 from .arguments import Operation, kind
 from .asking import Question, asking
 from .call_plans import Base, CopyPlan, KernelPlan, LibraryPlan, NothingPlan, TemporaryPlan
@@ -110,7 +111,7 @@ def make(base: Base, inputs: Any, out: Any, steps: Any) -> tuple[Any, bool]:
         staged = None if studied is None else _staged(base, studied, choice.tier)
         if choice.kernel is not None and studied is not None:
             plan = staged or KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
-        plan = plan or LibraryPlan(base, reason)
+        plan = plan or LibraryPlan(base, reason, choice.standby)
         if studied is None or capturing:
             return plan, not capturing
         request = _request(base, studied.problem, steps)
@@ -163,10 +164,30 @@ def idle_plan(base: Base, inputs: Any, steps: Any) -> NothingPlan | None:
     return None if value is None else NothingPlan(base, "the sums have no terms", value)
 
 
+def standby(base: Base, inputs: Any, out: Any, steps: Any, capturing: bool) -> Any:
+    """The Plan for this call inside graph capture; outside of one its kernel is loaded. None: there is none."""
+    try:
+        choice, studied = choose(base, inputs, out, steps, capturing, captured=True)
+        if choice.kernel is None or studied is None:
+            return None
+        plan = KernelPlan(base, choice.kernel, studied.problem, inputs, out, steps, choice.tier)
+        return _staged(base, studied, choice.tier) or plan
+    except Exception as error:
+        config.logger().info("nothing stands by for graph capture: %s", error)
+        return None
+
+
 def choose(
-    base: Base, inputs: Any, out: Any, steps: Any, capturing: bool, *, improving: bool = False
+    base: Base,
+    inputs: Any,
+    out: Any,
+    steps: Any,
+    capturing: bool,
+    *,
+    improving: bool = False,
+    captured: bool = False,
 ) -> tuple[tiers.Choice, Studied | None]:
-    """Which tier serves a call, and what kernels compute for it."""
+    """Which tier serves a call, and what kernels compute for it; see planning.choose."""
     runtime, device = base.runtime, base.runtime.device
     if config.disabled() and not device.emulated:
         return tiers.Choice(4, "GENSOR_DISABLE is set"), None
@@ -182,10 +203,15 @@ def choose(
     if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
         return tiers.Choice(4, "an extent of 2^31 or more"), None
     request = _request(base, problem, steps, capturing)
+    request = replace(
+        request,
+        captured=capturing or captured,
+        unfused=lambda: unfused.of_function(base, inputs, out, steps),
+    )
     choice = tiers.choose(request, runtime.library)
     if improving:
         choice = improve(request, choice, runtime.library, runtime.tuned, runtime.notes, device.number)
-    if studied.staged and not capturing:
+    if studied.staged and not request.captured:
         kind = copying.kind(runtime, problem, _arrays(inputs, out, steps))
         choice = copying.weighed(runtime, kind, request.one_call, choice)
     return choice, studied

@@ -20,6 +20,7 @@ from .pairs import pair
 from .plan import FallbackPlan, Plan, SwitchedPlan
 from .racing import may
 from .staging import problem_of
+from .standing_by import Standby
 from .tiers import Request
 from .trials import TrialContraction
 
@@ -117,34 +118,20 @@ class LibraryPlan:
     def __init__(self, runtime: Runtime, found: Study, call: Call | None, reason: str, standby: bool = False):
         self.runtime, self.study, self.reason = runtime, found, reason
         self.call: Any = call
-        self.runs_to_wait = 1 if standby else -1
-        self.standby: Plan | None = None
+        self.standby = Standby(runtime.device, standby)
 
     def run(self, a: Any, b: Any, out: Any, steps: Any, pa: int, pb: int, pc: int) -> Any:
         """The library's result; UnsupportedError on an emulated device."""
         device, found = self.runtime.device, self.study
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
-        standby = self._standing_by(a, b, out)
-        if standby is not None:
-            return standby.run(a, b, out, steps, pa, pb, pc)
+        standing = self.standby.now(lambda capturing: self._standby(a, b, out, capturing))
+        if standing is not None:
+            return standing.run(a, b, out, steps, pa, pb, pc)
         if self.reason:  # races have none
             tally.fallbacks.add()
         result = library_call(device.xp, found.form, a, b, out, found.given)
         return result if result.shape == found.shape else result.reshape(found.shape)
-
-    def _standing_by(self, a: Any, b: Any, out: Any) -> Plan | None:
-        """The plan inside graph capture; made at the second run, because shapes may never come back."""
-        if self.runs_to_wait > 0:
-            self.runs_to_wait -= 1
-            return None
-        if self.runs_to_wait < 0 and self.standby is None:
-            return None
-        capturing = self.runtime.device.capturing()
-        if self.runs_to_wait == 0:
-            self.standby = self._standby(a, b, out, capturing)
-            self.runs_to_wait = 0 if capturing and self.standby is None else -1
-        return self.standby if capturing else None
 
     def _standby(self, a: Any, b: Any, out: Any, capturing: bool) -> Plan | None:
         found = self.study
@@ -186,7 +173,7 @@ def make(
     x, y, z = views(runtime, found, a, b, target(runtime, found, out))
     inside, keep = planning.plan(runtime, x, y, z, (), found.given, None, found)
     if isinstance(inside, FallbackPlan):
-        plan: Plan = LibraryPlan(runtime, found, inside.call, inside.reason, inside.runs_to_wait > 0)
+        plan: Plan = LibraryPlan(runtime, found, inside.call, inside.reason, inside.standby.wanted)
     else:
         plan = bound(runtime, found, inside, out is None)
     return (_on_trial(runtime, found, inside.call, (x, y, z), plan) if racing and keep else plan), keep
@@ -213,7 +200,7 @@ def _staged(runtime: Runtime, found: Study, a: Any, b: Any, out: Any, racing: bo
     staged, asked = StagedContraction(runtime, found, inner.call), copied_request(runtime, found, a, b, out)
     reason, hopeful = "", True
     if isinstance(inner, LibraryPlan):
-        reason, hopeful = inner.reason, inner.runs_to_wait > 0
+        reason, hopeful = inner.reason, inner.standby.wanted
     elif asked is not None:
         reason = copying.against(runtime, asked[1], asked[0].one_call)
     plan: Plan = LibraryPlan(runtime, found, None, reason) if reason else staged

@@ -62,13 +62,7 @@ def weighed(runtime: Runtime, kind: Kind, one_call: bool, choice: Choice) -> Cho
 
 def may(runtime: Runtime, kind: Kind, hopeful: bool) -> bool:
     """Whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
-    return (
-        hopeful
-        and not runtime.device.emulated
-        and config.tune_mode() != "off"
-        and not config.deterministic()
-        and kind not in runtime.wholes
-    )
+    return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
 
 
 def is_hopeful(choice: Choice) -> bool:

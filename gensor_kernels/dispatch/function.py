@@ -118,6 +118,8 @@ class Function:
     name: str
     #: whether the array library has it as one call of its own
     one_call = False
+    #: whether the library's calls serve where a kernel is predicted to take longer (unfused.py)
+    stands_in = True
 
     def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
         """Shape, dtype and memory order of the result; ValueError and TypeError for arguments that do not fit."""

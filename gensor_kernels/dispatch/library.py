@@ -223,10 +223,11 @@ class Library:
         return [row for row in usable if row.device == self.conditions] or usable
 
     def is_current(self, workload: Workload) -> bool:
-        """Whether its timings were taken under the conditions there are now, that of its record's kernel among them."""
+        """Whether its timings were taken under the conditions there are now, those of the library's call and of its
+        record's kernel among them."""
         current = {row.kernel_digest for row in self.timings(workload) if row.device == self.conditions}
         recorded = self.record(workload)
-        return bool(current) and (recorded is None or recorded.digest in current)
+        return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
     def _fits(self, name: str, workload: Workload) -> bool:
         kernel = self.contents.kernels.get(name)

@@ -10,6 +10,7 @@ from . import tally
 from .arguments import Call, Operation
 from .fallback import conjugated, evaluate
 from .staging import Staging, operand_dtype
+from .standing_by import Standby
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -50,11 +51,7 @@ class EmptyPlan:
 
 
 class FallbackPlan:
-    """Tier 4. With `standby`, a call that comes back gets a plan that launches kernels, for inside graph capture.
-
-    That plan is made at the second run: it costs milliseconds and loads a kernel, which shapes that never come back
-    must not pay for. Inside a capture only kernels that are loaded already can stand by.
-    """
+    """Tier 4. With `standby`, a call that comes back gets a plan that launches kernels, for inside graph capture."""
 
     placed = NOWHERE
     tier = 4
@@ -63,25 +60,22 @@ class FallbackPlan:
         self.runtime, self.device, self.reason = runtime, runtime.device, reason
         self.call = call.without_arrays()
         self.library_call = replace(self.call, math=precision)
-        self.runs_to_wait = 1 if standby else -1
-        self.standby: Plan | None = None
+        self.standby = Standby(runtime.device, standby)
 
     def run(self, a: Any, b: Any, out: Any, steps: Steps, pa: int, pb: int, pc: int) -> Any:
         """Computes, and copies into `out` where there is one."""
         device, call = self.device, self.call
         if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
-        if self.runs_to_wait > 0:
-            self.runs_to_wait -= 1
-        elif self.runs_to_wait == 0 or self.standby is not None:
-            from .planning import standby
 
-            capturing = device.capturing()
-            if self.runs_to_wait == 0:
-                self.standby = standby(self.runtime, replace(call, operations=steps), a, b, out, capturing)
-                self.runs_to_wait = 0 if capturing and self.standby is None else -1
-            if capturing and self.standby is not None:
-                return self.standby.run(a, b, out, steps, pa, pb, pc)
+        def standby(capturing: bool) -> Plan | None:
+            from .planning import standby as made
+
+            return made(self.runtime, replace(call, operations=steps), a, b, out, capturing)
+
+        standing = self.standby.now(standby)
+        if standing is not None:
+            return standing.run(a, b, out, steps, pa, pb, pc)
         if self.reason:  # races have none
             tally.fallbacks.add()
         if call.plain:

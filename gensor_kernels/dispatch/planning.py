@@ -9,7 +9,7 @@ from ..errors import BuildError, UnsupportedError
 from ..operators.geometry import Strides
 from ..programs import params
 from ..programs.families import FAMILIES
-from . import copying, tiers
+from . import copying, tiers, unfused
 from .arguments import Call, resolve
 from .copy_trials import CopiedProduct
 from .fallback import integer_steps
@@ -130,10 +130,10 @@ def choose(
     `improving` lets the call tier up, which may tune; without it nothing but memory is read. `captured`: choose
     as for a graph, in which the library's call cannot be recorded.
     """
-    device = runtime.device
+    device, arch = runtime.device, runtime.device.arch
     if config.disabled() and not device.emulated:
         return tiers.Choice(4, "GENSOR_DISABLE is set"), None, None
-    if device.arch is None:
+    if arch is None:
         return tiers.Choice(4, device.unsupported), None, None
     if not all(device.is_local(array) for array in arrays_of(call, a, b, out)):
         return tiers.Choice(4, "an operand is in the memory of another device"), None, None
@@ -143,11 +143,12 @@ def choose(
         return tiers.Choice(4, error.reason), None, None
     request = tiers.Request(
         problem=problem,
-        arch=device.arch,
+        arch=arch,
         emulated=device.emulated,
         one_call=call.one_call,
         captured=capturing or captured,
         loaded=runtime.loaded if capturing else None,
+        unfused=lambda: unfused.of_call(arch, call, a, b, out),
     )
     choice = tiers.choose(request, runtime.library)
     if improving:

@@ -2,7 +2,7 @@
 
 A race takes milliseconds, once per Workload and part: its times go to the user's database, and decide from then on
 (tier 1). Nothing is compiled for it, and nothing races while a graph is captured, on an emulated device, or where
-`GENSOR_TUNE=off` or `GENSOR_DETERMINISTIC=1` forbid it.
+settings forbid it (`config.races`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def may(runtime: Runtime, workload: Workload) -> bool:
     """Whether calls of this Workload are to race: nothing was timed under the conditions there are now."""
     return (
         not runtime.device.emulated
-        and config.tune_mode() != "off"
-        and not config.deterministic()
+        and config.races()
         and workload.key() not in runtime.raced
         and not runtime.library.is_current(workload)
     )

@@ -18,6 +18,7 @@ class RaggedProduct(Function):
     """x (m, k) by w (groups, k, n), the rows of a group by its matrix; `ends` (groups,) say where groups end."""
 
     name = "grouped_matmul"
+    stands_in = False  # the library's calls wait for the device, which this function promises not to do
 
     def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
         """(m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for shapes that do not fit."""

@@ -47,6 +47,7 @@ class Rows(Function):
     """Whatever the rows family computes; `parameters` is a Parameters."""
 
     name = "rows"
+    stands_in = False  # there is no product in it at which the library could be faster
 
     def __init__(self, one_call: bool):
         self.one_call = one_call

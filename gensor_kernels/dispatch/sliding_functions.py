@@ -32,6 +32,7 @@ class Pooling(Function):
     """A pooling of four-dimensional arrays; `parameters` is a PoolParameters."""
 
     name = "pooling"
+    stands_in = False  # there is no product in it at which the library could be faster
 
     def result(self, inputs: Sequence[Any], parameters: PoolParameters) -> Result:
         """The image's dtype, axes and order in memory."""

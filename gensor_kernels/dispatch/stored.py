@@ -52,7 +52,8 @@ def _path(setting: Callable[[], Path | None]) -> Path | None:
 
 
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:
-    """Usable kernels, records and portfolios that name them (this part's before another's), this part's timings."""
+    """Usable kernels, records and portfolios that name them (this part's before another's), and this part's timings
+    but for those of tuning in the background, which a race has to confirm."""
     # This part's records last, where they replace those of others.
     usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
     stored = catalog.kernels()
@@ -69,7 +70,7 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
         kernels=kernels,
         records={e.record.key: e.kernel.digest for e in usable if may(e.kernel.digest, e.record.key)},
         timings={
-            key: [row for row in catalog.timings(key, arch.part) if may(row.kernel_digest, key)]
+            key: [row for row in database.quiet(catalog.timings(key, arch.part)) if may(row.kernel_digest, key)]
             for key in catalog.timed_keys(arch.part)
         },
         portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},

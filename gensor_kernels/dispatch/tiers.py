@@ -6,14 +6,15 @@
    kernel for this Workload, all stored kernels that fit;
 4. the array library.
 
-Until a timing shows a win, tiers 2 and 3 serve only what the library cannot do in one call: that is the promise
-never to be slower. `GENSOR_TUNE=predicted` lifts it. `choose` is a pure function of its arguments and settings.
+Until a timing shows a win, tiers 2 and 3 serve only what the library cannot do in one call, and of that only what its
+several calls are predicted to take longer for: that is the promise never to be slower. `GENSOR_TUNE=predicted` lifts
+it. `choose` is a pure function of its arguments and settings.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from gensor_database import winner
@@ -40,7 +41,8 @@ class Request:
     """What is to be served.
 
     `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
-    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now.
+    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `unfused`
+    predicts the microseconds of the library's calls where it needs several, None where they are no substitute.
     """
 
     problem: Problem
@@ -49,6 +51,7 @@ class Request:
     one_call: bool
     captured: bool = False
     loaded: Collection[str] | None = None
+    unfused: Callable[[], float | None] = lambda: None
 
     def allows(self, kernel: Kernel) -> bool:
         """Whether a kernel can be had now, and can read operands that lie so."""
@@ -82,7 +85,8 @@ def choose(request: Request, library: Library) -> Choice:
     workload, arch = request.problem.workload, request.arch
     measured = None if request.emulated else _measured(request, library)
     if measured is not None and (request.allows(measured.kernel) if measured.kernel else not request.captured):
-        return measured
+        compared = measured.kernel is None or measured.vendor_us is not None
+        return measured if compared else _never_slower(request, measured, "measured", measured.measured_us)
     one_call = request.one_call and not request.captured
     if one_call and not request.emulated and config.tune_mode() != "predicted":
         reason = f"the library does this in one call, and no timing on {arch.part} shows a win yet"
@@ -90,8 +94,22 @@ def choose(request: Request, library: Library) -> Choice:
     found = _recorded(request, library) or _predicted(request, library)
     if found is None and request.emulated:
         found = _starter(request)
+    if found is not None:
+        return _never_slower(request, found, "predicted", found.predicted_us)
     state = "stored" if request.loaded is None else "loaded"
-    return found or Choice(4, f"no kernel is {state} for {_class_words(workload)} on {arch.name}")
+    return Choice(4, f"no kernel is {state} for {_class_words(workload)} on {arch.name}")
+
+
+def _never_slower(request: Request, choice: Choice, how: str, us: float | None) -> Choice:
+    """The choice of a kernel that takes `us`, or the library's calls where these are predicted to take less."""
+    if request.emulated or request.captured or us is None or config.tune_mode() == "predicted":
+        return choice
+    theirs = request.unfused()
+    if theirs is None or us <= theirs:
+        return choice
+    ours = f"on {request.arch.part} our best kernel takes {us:.1f} us ({how})"
+    reason = f"{ours}, the library's calls {theirs:.1f} us (predicted), and no timing of both shows a win yet"
+    return Choice(4, reason, predicted_us=choice.predicted_us, standby=True)
 
 
 def _measured(request: Request, library: Library) -> Choice | None:

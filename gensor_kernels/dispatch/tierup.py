@@ -74,10 +74,12 @@ def _say(text: str) -> None:
             print(f"\r\033[Kgensor-kernels: {text}", end="", file=sys.stderr, flush=True)
 
 
-def tune(workload: Workload, arch: Arch, notes: Notes | None = None, device: int = 0) -> bool:
+def tune(workload: Workload, arch: Arch, notes: Notes | None = None, device: int = 0, background: bool = False) -> bool:
     """Tunes one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
-    It is measured on the GPU of number `device`. Why there is none is a warning of the process that tuned.
+    It is measured on the GPU of number `device`. In the `background` this program goes on using that GPU, so its times
+    are stored as such, and a race decides whether the kernel serves. Why there is none is a warning of the process that
+    tuned.
     """
     database = config.own_database()
     if database is None:
@@ -86,7 +88,7 @@ def tune(workload: Workload, arch: Arch, notes: Notes | None = None, device: int
         return False
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = _is_stored(database, workload, arch)
-        return stored if stored or not mine else _tuned(database, workload, arch, notes, device)
+        return stored if stored or not mine else _tuned(database, workload, arch, notes, device, background)
 
 
 def _can_store(database: Path) -> bool:
@@ -114,12 +116,13 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
     return entry is not None and entry.usable
 
 
-def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None, device: int) -> bool:
+def _tuned(database: Path, workload: Workload, arch: Arch, notes: Notes | None, device: int, background: bool) -> bool:
     """Whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
     """
     request = {"workload": json.loads(workload.key()), "arch": arch.part, "db": str(database), "device": device}
+    request |= {"background": True} if background else {}
     for _ in range(ATTEMPTS):
         try:
             answer = WORKER.ask(request)
@@ -220,7 +223,7 @@ class Background:
         runtime = self.runtime
         assert runtime.device.arch is not None
         config.logger().info("tuning in the background: %s", workload.key())
-        if tune(workload, runtime.device.arch, runtime.notes, runtime.device.number):
+        if tune(workload, runtime.device.arch, runtime.notes, runtime.device.number, True):
             self._failed = 0
             tally.tunes.add()
             runtime.renew(workload)

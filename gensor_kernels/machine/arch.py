@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +23,8 @@ else:
 RATES = (
     "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_f64 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8".split()  # noqa: SIM905
 )
+#: Element types by rate name that `sustained_<type>` of archs.toml is about, TFLOP/s.
+SUSTAINED = ("f8", "f16", "tf32", "s8")
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
     "float64": ("mma_f64", "fma_f64"),
@@ -34,6 +38,7 @@ _PEAK = {
     "complex64": ("fma_f32",),
     "complex128": ("mma_f64", "fma_f64"),
 }
+_MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 #: FLOPs of the plain sum over those that a math mode does instead.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
 #: Products of bfloat16 parts that stand for one of float32.
@@ -53,7 +58,8 @@ class Arch:
     """One part: units as in archs.toml (clocks in GHz, bandwidth in 10^9 bytes/s, shared memory in bytes).
 
     ``rates`` are multiply-accumulates per clock per SM by instruction class, ``features`` the instructions
-    the family modules ask for, ``unsure`` the fields no primary source confirms.
+    the family modules ask for, ``unsure`` the fields no primary source confirms, ``sustained`` published TFLOP/s of
+    large products by element type ("f16").
     """
 
     name: str
@@ -77,6 +83,8 @@ class Arch:
     features: frozenset[str]
     unsure: frozenset[str] = frozenset()
     device_names: tuple[str, ...] = ()
+    memory_gb: float = 0.0
+    sustained: Mapping[str, float] = field(default_factory=dict, hash=False)
     regs_per_sm: int = REGISTERS_PER_SM
     regs_per_thread: int = REGISTERS_PER_THREAD
     threads_per_block: int = 1024
@@ -90,126 +98,103 @@ class Arch:
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy cannot be pickled, and worker processes are handed their Arch.
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _restored, ({**values, "rates": dict(self.rates)},)
+        return _restored, ({**values, "rates": dict(self.rates), "sustained": dict(self.sustained)},)
 
     def rate(self, name: str) -> float:
         """Multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
         return self.rates.get(name, 0.0)
 
-    def peak(self, dtype: str, math: str = "ieee") -> float:
+    def peak(self, dtype: str, math: str = "ieee", sustained: bool = False) -> float:
         """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
 
         "float8" stands for any 8-bit float.
         float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
         complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
         ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and
-        sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.
+        sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.  ``sustained``: at most the best rate
+        that was published of large products, where the table has one.
         """
         if dtype == "float32" and math == "tf32":
             dtype = "tf32"
         names = _PEAK[dtype]
         if dtype in ("bfloat16", "tf32") and "bf16" not in self.features:
             names = ("fma_f32",)
-        rate = next((self.rates[name] for name in names if self.rates.get(name)), 0.0)
-        return 2.0 * rate * self.sms * self.clock_ghz * 1e9 * _SAVED.get(math, 1.0)
+        best = next((name for name in names if self.rates.get(name)), "")
+        flops = 2.0 * self.rate(best) * self.sms * self.clock_ghz * 1e9
+        if sustained:
+            flops = min(flops, self.sustained.get(best.partition("_")[2], inf) * 1e12)  # "mma_f16": of "f16"
+        return flops * _SAVED.get(math, 1.0)
 
-    def fastest(self, dtype: str, math: str = "ieee", terms: int = LEAST_FLOAT_SUM) -> float:
+    def fastest(self, dtype: str, math: str = "ieee", terms: int = LEAST_FLOAT_SUM, sustained: bool = False) -> float:
         """The best FLOP/s sums of ``terms`` products of ``dtype`` can be formed at: ``peak``, or in long sums six of
-        bfloat16 for one of float32, or, where ``math`` allows it, those of 8-bit slices for one of float64."""
-        best = self.peak(dtype, math)
+        bfloat16 for one of float32, or, where ``math`` allows it, those of 8-bit slices for one of float64;
+        ``sustained`` as in ``peak``."""
+        best = self.peak(dtype, math, sustained)
         long = terms >= LEAST_FLOAT_SUM
         if dtype == "float32" and "bf16" in self.features and long:  # whatever else ``math`` allows
-            best = max(best, self.peak("bfloat16") / BFLOAT16_PRODUCTS)
+            best = max(best, self.peak("bfloat16", sustained=sustained) / BFLOAT16_PRODUCTS)
         if dtype == "float64" and math == "ozaki" and "mma_m16n8k32_s8" in self.features:
-            best = max(best, self.peak("int8") / SLICE_PRODUCTS)
+            best = max(best, self.peak("int8", sustained=sustained) / SLICE_PRODUCTS)
         return best
 
 
 def _restored(values: dict[str, Any]) -> Arch:
-    return Arch(**{**values, "rates": MappingProxyType(values["rates"])})
+    return Arch(**{**values, **{name: MappingProxyType(values[name]) for name in ("rates", "sustained")}})
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def table() -> Mapping[str, Any]:
+    """archs.toml as it is."""
     text = resources.files(__package__).joinpath("archs.toml").read_text(encoding="utf-8")
     return MappingProxyType(tomllib.loads(text))
 
 
 def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
-    shared = _table()["capability"][capability]
+    shared = table()["capability"][capability]
     merged = {**shared, **row}
     merged["unsure"] = sorted({*shared["unsure"], *row.get("unsure", ())})
-    rates = MappingProxyType({name: float(merged.pop(name)) for name in RATES if name in merged})
-    for name in ("default_part", "capability"):
+    rates = rates_of(merged)
+    sustained = {name: merged.pop(f"sustained_{name}") for name in SUSTAINED if f"sustained_{name}" in merged}
+    for name in ("default_part", "capability", "geforce", *RATES):
         merged.pop(name, None)
     for name in ("features", "unsure"):
         merged[name] = frozenset(merged[name])
     merged["device_names"] = tuple(merged.get("device_names", ()))
-    return Arch(name=capability, part=part, rates=rates, **merged)
+    return Arch(name=capability, part=part, rates=rates, sustained=MappingProxyType(sustained), **merged)
+
+
+def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
+    """A Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
+    part = f"{module.part}-{sms}sm-{mhz}mhz"
+    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, unsure=module.unsure | {"dram_gb_s"})
+
+
+def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
+    """The rates of rows of the table, a later row's before an earlier one's."""
+    return MappingProxyType({name: float(row[name]) for row in rows for name in RATES if name in row})
 
 
 @cache
 def archs() -> tuple[Arch, ...]:
     """Every listed part, in the order of archs.toml."""
-    return tuple(_build(row["capability"], part, row) for part, row in _table()["part"].items())
+    return tuple(_build(row["capability"], part, row) for part, row in table()["part"].items())
 
 
 @cache
 def lookup(name: str) -> Arch:
     """The Arch called ``name``: a capability ("sm_87", its default part) or a part ("orin-nano-8gb").
 
-    Raises UnknownArchError, which lists the choices.
+    A Jetson module in another power mode is called by SM count and clock, too ("agx-orin-64gb-8sm-612mhz").  Raises
+    UnknownArchError, which lists the choices.
     """
-    capabilities = _table()["capability"]
+    capabilities = table()["capability"]
     part = capabilities[name]["default_part"] if name in capabilities else name
     for arch in archs():
         if arch.part == part:
             return arch
+    found = _MODE.fullmatch(name)
+    for module in archs() if found else ():
+        if found and module.part == found[1] and not module.device_names and 1 <= int(found[2]) <= module.sms:
+            return in_mode(module, int(found[2]), int(found[3]))
     choices = ", ".join([*capabilities, *(arch.part for arch in archs())])
     raise UnknownArchError(f"unknown arch {name!r}; known: {choices}")
-
-
-def from_attributes(
-    capability: tuple[int, int],
-    name: str,
-    sms: int,
-    clock_ghz: float,
-    dram_gb_s: float | None = None,
-    l2_bytes: int | None = None,
-) -> Arch:
-    """The Arch of a device from its attributes: a listed part, or one built on its capability's default part.
-
-    ``name`` is the driver's device name, ``clock_ghz`` its SM clock.  A device name listed in archs.toml with the
-    same SM count gives that row; so do the SM count and clock of an Orin, whose parts share one name.  Otherwise
-    per-SM facts come from the capability (or the closest lower one of the same major), device-wide ones from
-    the attributes, and what is not given is scaled from the default part by SM count.
-    """
-    sm = f"sm_{capability[0]}{capability[1]}"
-    listed = [arch for arch in archs() if arch.name == sm]
-    for arch in listed:
-        if arch.sms == sms and name in arch.device_names:
-            return arch
-    near = [a for a in listed if a.sms == sms and not a.device_names and abs(a.clock_ghz / clock_ghz - 1) < 0.03]
-    if near:
-        return near[0]
-    known = [c for c in _table()["capability"] if lookup(c).capability[0] == capability[0]]
-    below = [c for c in known if lookup(c).capability <= capability]
-    if not below:
-        raise UnknownArchError(
-            f"compute capability {capability[0]}.{capability[1]} is not supported (sm_75 and up are)"
-        )
-    base = lookup(max(below, key=lambda c: lookup(c).capability))
-    scale = sms / base.sms
-    return replace(
-        base,
-        name=sm,
-        part="-".join(name.lower().split()) or sm,
-        target=base.target if base.name == sm else sm,
-        sms=sms,
-        clock_ghz=clock_ghz,
-        dram_gb_s=dram_gb_s or base.dram_gb_s * scale,
-        l2_mb=l2_bytes / 2**20 if l2_bytes else base.l2_mb * scale,
-        l2_bytes_per_clk=base.l2_bytes_per_clk * scale,
-        device_names=(name,),
-        unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk"},
-    )

@@ -156,13 +156,16 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     return (slow + fast * 0.01).astype(np.float64) * 1e-6
 
 
-def arithmetic_peak(workload: Workload, arch: Arch) -> float:
-    """The best FLOP/s at which a kernel may compute a Workload, at the accuracy that is asked of it."""
+def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> float:
+    """The best FLOP/s at which a kernel may compute a Workload, at the accuracy that is asked of it.
+
+    ``sustained``: as far as such rates were published; see ``Arch.peak``.
+    """
     from ..operators import operator
 
     own = operator(workload.operator)
     product = own.product(workload)
-    return arch.fastest(own.multiplied(workload), workload.math, product.k if product else 0)
+    return arch.fastest(own.multiplied(workload), workload.math, product.k if product else 0, sustained)
 
 
 def bound_us(workload: Workload, arch: Arch) -> float:
@@ -172,3 +175,13 @@ def bound_us(workload: Workload, arch: Arch) -> float:
         workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,
         arch.launch_us,
     )
+
+
+def sustained_us(workload: Workload, arch: Arch) -> float:
+    """Microseconds of a Workload's arithmetic at the best published rate of large products; 0 where none is known.
+
+    The potential knows clocks, not watts: of an H100's large products it promises more than power allows.  Which kernel
+    is chosen does not depend on that, as all are slowed alike; a predicted time that a person reads is never below
+    this one.
+    """
+    return workload.flops() / arithmetic_peak(workload, arch, sustained=True) * 1e6 if arch.sustained else 0.0

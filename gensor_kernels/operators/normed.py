@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .tolerance import Expected
 
 PREFIX = "matmul_"
-_TOLD = struct.Struct("<f i")
+_TOLD = struct.Struct("<d i")
 #: Rows, columns and k that a portfolio is chosen over.
 USUAL = ((16, 128, 1024, 8192), (128, 768, 4096), (768, 4096))
 

@@ -60,6 +60,8 @@ class Ragged(Operator):
             choices = ("groups",) if name == "d" else tuple(axis for axis in axes if axis != "groups")
             if unit not in (*choices, "s") or (name == "c" and unit == "m"):
                 raise ValueError(f"'layout' of {name} is one of {', '.join(choices)} or s, not {unit!r}")
+            if unit == "m" and workload.align[name] > facts(workload.dtype[name]).itemsize:
+                raise ValueError(f"groups start at any row: {name} along m is aligned to its elements only")
             order = sorted(range(len(axes)), key=lambda axis: (axes[axis] == unit, axis))
             shape = tuple(workload.size[axis] for axis in axes)
             found.append(Operand(name, shape, tuple(order), 1, 2 if unit == "s" else 1))
@@ -187,6 +189,8 @@ def workload_from_operands(
     one = b._replace(shape=b.shape[1:], strides=b.strides[1:])
     base = matmul.workload_from_operands(a, one, c, math=math, epilogue=epilogue)
     size, align = facts(b.dtype).itemsize, dict(base.align)
+    if base.layouts["a"] == "m":  # groups start at any row
+        align["a"] = facts(a.dtype).itemsize
     step = b.strides[0] * size if b.shape[0] > 1 else 0
     align["b"] = next(width for width in (align["b"], 8, 4, size) if width <= align["b"] and step % width == 0)
     axes = {name: extent for name, extent in base.sizes if name != "batch"}

@@ -43,7 +43,7 @@ class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
     name = "contraction_mma"
-    abi = 4
+    abi = 5
     source = "contraction_mma.cu"
     names = (
         *shared.GRID_NAMES,

@@ -33,7 +33,7 @@ class ContractionPacked(OfRewritten, ContractionMma):
     """Tensor-core convolutions whose operands are packed first."""
 
     name = "contraction_packed"
-    abi = 3
+    abi = 4
     source = "contraction_packed.cu"
     #: of the SASS of four Programs, 26 to 40: where flags lie is found again at every share
     stream_registers = 32.0

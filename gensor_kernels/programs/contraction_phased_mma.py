@@ -31,7 +31,7 @@ class ContractionPhasedMma(OfPhases, ContractionMma):
     """Tensor-core products of the taps that each phase has."""
 
     name = "contraction_phased_mma"
-    abi = 2
+    abi = 3
     source = "contraction_phased_mma.cu"
     streams = False
 

@@ -48,7 +48,7 @@ class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
     name = "contraction_simt"
-    abi = 6
+    abi = 7
     source = "contraction_simt.cu"
     names = (
         *shared.GRID_NAMES,

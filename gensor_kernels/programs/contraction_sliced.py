@@ -39,7 +39,7 @@ class ContractionSliced(OfRewritten, ContractionMma):
     """float64 products by Ozaki's scheme, where a caller allows them."""
 
     name = "contraction_sliced"
-    abi = 2
+    abi = 3
     source = "contraction_sliced.cu"
     streams = False
 

@@ -41,7 +41,7 @@ class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
     name = "contraction_wgmma"
-    abi = 4
+    abi = 5
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
     streams = True

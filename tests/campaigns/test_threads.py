@@ -38,7 +38,7 @@ class Stores:
         shown = {digest: self.kernels[digest] for digest in self.order[: self.shown]}
         return library.Contents(shown, {key: each for key, each in self.records.items() if each in shown})
 
-    def tune(self, wanted, arch, notes, device):
+    def tune(self, wanted, arch, notes, device, background):
         """Stands for the tuning process: the last kernel shown that fits is the record."""
         self.shown = min(self.shown + 1, len(self.order))
         fitting = [digest for digest in self.order[: self.shown] if self.kernels[digest].fits(wanted)]

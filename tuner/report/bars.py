@@ -16,10 +16,10 @@ LEAST = 0.09  # a share narrower than this has no room for its name
 
 def mean_split(lines: Iterable[Line]) -> dict[str, float]:
     """Shares of the time of several workloads together; {} where none has any."""
-    found = [line for line in lines if line.split and line.record.predicted_us]
-    total = sum(line.record.predicted_us or 0.0 for line in found)
+    found = [line for line in lines if line.split and line.predicted_us]
+    total = sum(line.predicted_us or 0.0 for line in found)
     return {
-        name: sum(line.split[name] * (line.record.predicted_us or 0.0) for line in found) / total
+        name: sum(line.split[name] * (line.predicted_us or 0.0) for line in found) / total
         for name in (ORDER if found else ())
     }
 

@@ -17,7 +17,7 @@ SHADES = ((0.8, "slow2"), (0.97, "slow1"), (1.03, "even"), (1.25, "fast1"), (mat
 
 def predicted_and_measured(part: Part) -> Markup:
     """Measured over predicted time of every timed workload."""
-    timed = [line for line in part.measured if line.record.predicted_us]
+    timed = [line for line in part.measured if line.predicted_us]
     if not timed:
         return tag(
             "p",
@@ -27,7 +27,7 @@ def predicted_and_measured(part: Part) -> Markup:
             " adds times, and this page then compares them.",
             class_="absent",
         )
-    pairs = [(line.record.predicted_us or 0.0, line.measured_us or 0.0) for line in timed]
+    pairs = [(line.predicted_us or 0.0, line.measured_us or 0.0) for line in timed]
     every = [value for pair in pairs for value in pair]
     x, y = LogScale.around(every, LEFT, RIGHT), LogScale.around(every, BOTTOM, TOP)
     ratios = sorted(measured / predicted for predicted, measured in pairs)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gensor_database.entry import newest_first, verdict
@@ -19,7 +20,7 @@ from gensor_kernels.programs.grammar import MALFORMED
 from gensor_kernels.programs.program import Program
 from gensor_kernels.programs.space import FamilySpace
 
-from ..show import best_times, described, timings
+from ..show import best_times, described, timings, told_us
 from .split import shares
 
 #: What is wrong with a stored Program, Workload or walk that this version cannot follow.
@@ -44,6 +45,11 @@ class Line:
     flops: float | None
     moved: float | None
 
+    @cached_property
+    def predicted_us(self) -> float | None:
+        """As people read it; the record's own is the potential's."""
+        return told_us(self.record.key, self.record.part, self.record.predicted_us)
+
     @property
     def name(self) -> str:
         """What a person calls it."""
@@ -63,7 +69,7 @@ class Line:
     @property
     def time_us(self) -> float | None:
         """Measured where it was, else predicted."""
-        return self.measured_us if self.measured_us is not None else self.record.predicted_us
+        return self.measured_us if self.measured_us is not None else self.predicted_us
 
     @property
     def limit(self) -> str:

@@ -129,9 +129,7 @@ def _roofline(part: Part) -> list[Markup]:
 def _figures(part: Part) -> Markup:
     """The few numbers that are looked for first."""
     ratios = [
-        line.record.predicted_us / line.record.bound_us
-        for line in part.lines
-        if line.record.predicted_us and line.record.bound_us
+        line.predicted_us / line.record.bound_us for line in part.lines if line.predicted_us and line.record.bound_us
     ]
     verified = sum(line.verified in ("emulator", "device") for line in part.lines)
     shown = [

@@ -67,9 +67,9 @@ def _unit(kinds: list[str]) -> str:
 def told(line: Line) -> list[str]:
     """What a mark says of its workload."""
     text = [line.name]
-    if line.record.predicted_us:
-        ratio = f", {line.record.predicted_us / line.record.bound_us:.2f} x its bound" if line.record.bound_us else ""
-        text.append(f"predicted {duration(line.record.predicted_us)}{ratio}")
+    if line.predicted_us:
+        ratio = f", {line.predicted_us / line.record.bound_us:.2f} x its bound" if line.record.bound_us else ""
+        text.append(f"predicted {duration(line.predicted_us)}{ratio}")
     if line.measured_us:
         text.append(f"measured {duration(line.measured_us)}")
     if line.vendor_us:

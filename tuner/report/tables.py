@@ -62,7 +62,7 @@ def records(part: Part) -> Markup:
 
 
 def _record(line: Line, timed: bool, failed: bool) -> list[Cell]:
-    predicted, bound = line.record.predicted_us, line.record.bound_us
+    predicted, bound = line.predicted_us, line.record.bound_us
     ratio = predicted / bound if predicted and bound else None
     cells: list[Cell] = [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
     cells += [line.texts["epilogue"], _time(predicted), _time(bound), _ratio(ratio)]

@@ -201,8 +201,10 @@ inline void multiply_warp(Warp &warp, MatrixShape shape) {
 }
 
 // Lane 8m + i gives the address of row i of matrix m; lane 4i + j gets elements 2j and 2j + 1 of row i, or, transposed,
-// of column i.
+// of column i. Lanes that give no row must give valid addresses on sm_75 (PTX ISA, ldmatrix): that is asked everywhere.
 inline void load_matrix_warp(Warp &warp, int matrices, bool transposed, const char *file, int line) {
+    for (int lane = 8 * matrices; lane < WARP; ++lane)
+        check_shared((u32)warp.word[lane], 16, file, line);
     for (int m = 0; m < matrices; ++m) {
         uint16_t tile[8][8];
         u32 address[8];
