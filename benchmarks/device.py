@@ -14,6 +14,8 @@ import argparse
 import hashlib
 import importlib
 import json
+import math
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.programs.families import FAMILIES
 
-from .gpu import models, plot, summary
+from .gpu import models, plot, sanitizer, summary
 from .gpu.families import OPERATORS
 from .gpu.journal import Journal
 from .gpu.session import Session
@@ -146,6 +148,10 @@ def work(options: argparse.Namespace, journal: Journal) -> int:
         tuple(options.vendors.split(",")),
         options.cupy_tests,
     )
+    if options.sanitized:
+        signal.alarm(
+            math.ceil(options.seconds + sanitizer.END / 2)
+        )  # a kernel that hangs ends this process, not the tool
     module = importlib.import_module(f"benchmarks.gpu.{options.worker}")
     try:
         known = {end["part"] for end in journal.results("facts").values() if "part" in end}

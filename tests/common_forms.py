@@ -283,7 +283,7 @@ def _pool(function: Callable[..., Any], *arguments: Any) -> Asked:
 def _reduction(function: Callable[..., Any], dtypes: Sequence[str]) -> Asked:
     """Rows of a table; its columns, everything, and what is not aligned, of the types that programs do that with."""
     for dtype in dtypes:
-        everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((333, 1001), 1), ((333, 1001), 0)
+        everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((1 << 24,), None), ((333, 1001), 1), ((333, 1001), 0)
         for shape, axis in (((4096, 1024), 1), *(everywhere if dtype in ("fp32", "fp64") else ())):
             yield (
                 f"{dtype} {'x'.join(map(str, shape))} {axis}",

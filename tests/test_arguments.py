@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import gensor_kernels as gk
 from gensor_kernels.dispatch import arguments
 from gensor_kernels.dispatch.arguments import Operation
+
+from .emulated_store import isolate
 
 
 @pytest.mark.parametrize(
@@ -99,3 +102,25 @@ def test_operands_must_broadcast_to_the_result():
     for shape in [(5,), (4, 1, 1, 1), (3, 3)]:
         with pytest.raises(ValueError, match="does not broadcast"):
             arguments.resolve(a, np.zeros((4, 6)), None, (Operation("bias", np.zeros(shape)),))
+
+
+HALF = np.ones((16, 16), np.float16)
+IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "asked"),
+    [
+        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"activation": "swiglu"}),
+        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"epilogue": ["layernorm"]}),
+        (gk.conv2d, (IMAGE, TAPS), {"activation": "geglu", "layout": "NHWC"}),
+        (gk.conv_transpose2d, (IMAGE, TAPS), {"activation": "swiglu", "layout": "NHWC"}),
+        (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),
+    ],
+)
+def test_functions_without_gates_and_norms_say_so(function, arguments, asked, monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    with gk.emulated("sm_87"):
+        for call in (function, lambda *args, **more: gk.explain(function, *args, **more)):
+            with pytest.raises(gk.UnsupportedError, match=r"takes no gates and no norms$"):
+                call(*arguments, **asked)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import flatten
@@ -26,6 +26,7 @@ from gensor_tuner.pool import Candidate, candidate
 from gensor_tuner.result import class_text
 from gensor_tuner.shapes import read_shapes
 
+from .ordering import Known, ordered, shipped
 from .session import Item, Session
 
 STEP = "families"
@@ -41,7 +42,7 @@ TYPES = (
 )
 LAYOUTS = ("kn", "kk", "mn", "mk", "ss")  # unit-stride axes of a and b
 CLASS_SIZE, SKINNY = 512, 16
-COMPILED_AHEAD = 32
+COMPILED_AHEAD = 16
 OPERATORS = Path(__file__).resolve().parents[2] / "examples" / "every_operator.csv"
 #: Classes of a rehearsal, by how their names begin, and the family.
 REHEARSED = (
@@ -60,36 +61,32 @@ REHEARSED = (
 )
 
 
-class Class(NamedTuple):
-    """A kernel of a class: its place in the order, what the class is called, a workload of it."""
-
-    place: tuple[Any, ...]
-    named: str
-    workload: Workload
-    candidate: Candidate
-
-    @property
-    def name(self) -> str:
-        """Item name."""
-        return f"{self.candidate.program.family} {self.named} starter {self.place[0]}"
-
-
 def items(session: Session) -> Iterator[Item]:
-    """One item per family, class and starter: first starters of all classes first."""
-    found = sorted(_candidates(session), key=lambda each: each.place)
-    if session.emulate:
-        found = list({each.candidate.program.family: each for each in reversed(found)}.values())
+    """One item per kernel: a few with every family, type and launch form among them, then one of every shipped class,
+    then the first starters of all classes, then the other starters."""
+    known = [] if session.emulate else shipped(session)
+    found = list(ordered(known, starters(session)))
     done = session.journal.finished(STEP, session.since)
     todo = [each for each in found if each.name not in done and session.wants(each.name)]
     for start in range(0, len(todo), COMPILED_AHEAD):
         batch = todo[start : start + COMPILED_AHEAD]
-        codes = compiled(session, [each.candidate for each in batch])
-        for each, made in zip(batch, codes, strict=True):
+        new = [each for each in batch if each.code is None]
+        codes = dict(zip((each.name for each in new), compiled(session, [each.candidate for each in new]), strict=True))
+        for each in batch:
+            made = each.code or codes[each.name]
             yield Item(each.name, partial(verify, session, each.candidate, made, each.workload))
 
 
-def _candidates(session: Session) -> Iterator[Class]:
-    """Every starter of every class the device is served for; rows of one class may have different families."""
+def starters(session: Session) -> list[Known]:
+    """Default Programs of every class the device is served for, first ones first; in a rehearsal one of each family."""
+    found = sorted(_candidates(session), key=lambda each: each[0])
+    if session.emulate:
+        found = list({each.candidate.program.family: (place, each) for place, each in reversed(found)}.values())
+    return [each for _, each in found]
+
+
+def _candidates(session: Session) -> Iterator[tuple[tuple[Any, ...], Known]]:
+    """Every starter of every class, with its place; rows of one class may have different families."""
     seen = set()
     for order, (rank_of_class, named, workload) in enumerate(classes()):
         wanted = [family for family, begins in REHEARSED if named.startswith(begins)]
@@ -107,7 +104,7 @@ def _candidates(session: Session) -> Iterator[Class]:
                 place = (rank, *rank_of_class, order, family.name)
                 if (family.name, named, rank) not in seen:
                     seen.add((family.name, named, rank))
-                    yield Class(place, named, workload, candidate(family, program, workload))
+                    yield place, Known(f"{named} starter {rank}", workload, candidate(family, program, workload))
 
 
 def classes() -> Iterator[tuple[tuple[Any, ...], str, Workload]]:

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +17,57 @@ from .journal import Journal
 from .session import Item, Session
 
 STEP = "sanitizer"
-TOOLS = ("memcheck", "racecheck")
+#: Tools and their own options. CuPy asks for what a device may lack: an API call that fails is no fault of a kernel.
+TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}
 ITEMS = r"((float16|float32|tf32|int8)>\w+ (kn|kk) \S+|^(rows|window|attention) .*|conv2d .*) starter 0$"
 SECONDS = 120.0
+LEAST = 10.0
+END = 15.0  # seconds for the last kernel to end, and for the tool's own report
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 
 
 def items(session: Session) -> Iterator[Item]:
-    """One item per tool."""
-    for tool in TOOLS:
-        yield Item(tool, lambda tool=tool: sanitize(session, tool), limit=2 * SECONDS)  # type: ignore[misc]
+    """One item per tool, each with its part of the time."""
+    for place, tool in enumerate(TOOLS):
+        yield Item(tool, partial(sanitize, session, tool, len(TOOLS) - place), limit=2 * SECONDS)
 
 
-def sanitize(session: Session, tool: str) -> dict[str, Any]:
-    """Verify the kernels again with every access watched; `errors` is the tool's own count."""
+def sanitize(session: Session, tool: str, sharing: int = 1) -> dict[str, Any]:
+    """Verify the kernels again with every access watched; `errors` is the tool's own count. `sharing`: how many tools
+    the time that is left is for. `timeout` where that did not suffice for one kernel and a verdict."""
     program = shutil.which("compute-sanitizer")
     if session.emulate or program is None:
         return {"outcome": "skipped", "reason": "emulated" if session.emulate else "compute-sanitizer is not on PATH"}
     with tempfile.TemporaryDirectory() as folder:
-        seconds = min(SECONDS, max(10.0, session.left()))
+        seconds = max(LEAST, min(SECONDS, session.left() / sharing - END))
         worker = [sys.executable, "-m", "benchmarks.device", "--worker", "families", "--sanitized", "--only", ITEMS]
         worker += ["--out", folder, "--seconds", str(seconds)]
         if session.arch_name is not None:
             worker += ["--arch", session.arch_name]
-        command = [program, "--tool", tool, "--target-processes", "all", *worker]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+        command = [program, "--tool", tool, *TOOLS[tool], "--target-processes", "all", *worker]
+        began = time.monotonic()
+        text, ended = run(command, seconds + END)  # the worker ends itself before that
+        spent = time.monotonic() - began >= seconds
         ends = Journal(Path(folder) / "results.jsonl").results()
-    text = done.stdout + done.stderr
     counts = [int(count) for count in SUMMARY.findall(text)]
     wrong = [item for (_, item), end in ends.items() if end["outcome"] != "ok"]
+    found = {"errors": sum(counts), "kernels": len(ends), "not_ok": wrong}
     if not counts or not ends:
-        return {"outcome": "failed", "error": text[-2000:], "kernels": len(ends)}
-    outcome = "ok" if sum(counts) == 0 and not wrong else "wrong"
-    found = {"outcome": outcome, "errors": sum(counts), "kernels": len(ends), "not_ok": wrong}
-    return found if outcome == "ok" else found | {"error": text[:4000]}
+        late = spent or not ended
+        reason = text[-2000:] or f"no verdict in {seconds:.0f} s"
+        return found | {"outcome": "timeout" if late else "failed", "error": reason}
+    clean = sum(counts) == 0 and not wrong
+    return found | ({"outcome": "ok"} if clean else {"outcome": "wrong", "error": text[:4000]})
+
+
+def run(command: Sequence[str], seconds: float) -> tuple[str, bool]:
+    """What a command wrote, and whether it ended within `seconds`."""
+    with tempfile.TemporaryFile() as written:
+        try:
+            # A file, not a pipe: what the tool has started may hold it open when the tool is ended.
+            subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=seconds)
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = False
+        written.seek(0)
+        return written.read().decode("utf-8", "replace"), ended

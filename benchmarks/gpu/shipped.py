@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,10 @@ from gensor_database import PRETUNED
 from gensor_database.exchange import merge
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
-from gensor_kernels.devices.device import Code
-from gensor_kernels.dispatch.library import code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.program import Program
 from gensor_tuner.construct import Options
 from gensor_tuner.operands import Noise
-from gensor_tuner.pool import Candidate
 from gensor_tuner.shapes import Row, read_shapes
 from gensor_tuner.tune import Run
 
@@ -35,45 +31,39 @@ from .families import OPERATORS
 from .fitting import fitting
 from .real_size import check
 from .session import Item, Session
+from .stored_kernels import Stored, load
 
 STEP = "shipped"
 COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"
 TOP = 8  # finalists per class where kernels have to be made here
 TUNE_SHARE = 0.5  # of what is left of this step's time
+ENOUGH = 0.5  # share of that after which rows without a kernel have failed for want of time
 REHEARSED = 4
 REHEARSED_OPERATORS = ("softmax", "max_pool2d", "attention")
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A kernel of the database, ready to be loaded, and a workload it is recorded for."""
-
-    digest: str
-    candidate: Candidate
-    code: Code
-    workload: Workload
-
-    @property
-    def name(self) -> str:
-        """Item name: the kernel's short name and the workload."""
-        sizes = "x".join(str(size) for _, size in self.workload.sizes)
-        return f"{self.short} {sizes} {'_'.join(self.workload.epilogue) or 'none'}"
-
-    @property
-    def short(self) -> str:
-        """The first digits of the digest."""
-        return self.digest[:16]
-
-
 def items(session: Session) -> Iterator[Item]:
-    """Filling the database, then every kernel: on its first record, then on its others."""
-    origin = session.db.name if session.db else "the package"
-    yield Item(f"kernels of {origin}", lambda: fill(session), limit=max(60.0, session.left()))
-    noise = Noise(session.device)
-    yield from (
-        Item(each.name, lambda each=each: verify(session, noise, each))  # type: ignore[misc]
-        for each in rehearsed(session, ordered(stored(session)))
-    )
+    """Filling the database, then every kernel: on its first record, then on its others; and again where the time for
+    tuning had not sufficed. A run that resumes begins with what is left to tune."""
+    noise, seen, left = Noise(session.device), set[str](), True
+
+    def filling() -> dict[str, Any]:
+        nonlocal left
+        found = fill(session)
+        left = bool(found.get("left"))
+        return found
+
+    while left:
+        left = False  # an error ends it
+        yield Item(origin(session), filling, limit=max(60.0, session.left()), always=True)
+        fresh = [each for each in rehearsed(session, ordered(stored(session))) if each.name not in seen]
+        seen |= {each.name for each in fresh}
+        yield from (Item(each.name, partial(verify, session, noise, each)) for each in fresh)
+
+
+def origin(session: Session) -> str:
+    """The name of the item that fills the database."""
+    return f"kernels of {session.db.name if session.db else 'the package'}"
 
 
 def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
@@ -85,7 +75,8 @@ def rehearsed(session: Session, found: Sequence[Stored]) -> Sequence[Stored]:
 
 
 def fill(session: Session) -> dict[str, Any]:
-    """Bring kernels for this capability into the database of results; says where they came from."""
+    """Bring kernels for this capability into the database of results; says where they came from, and how many rows
+    are `left` to be tuned by another call."""
     sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
     with session.store() as store:
         found = _given(session, sources, store)
@@ -95,7 +86,8 @@ def fill(session: Session) -> dict[str, Any]:
             found["default Programs"] = adopt_starters(session, workloads, store)
         elif missing:
             found["operators tuned here"] = tuned(session, store, missing)
-        return found
+        told = [each for each in found.values() if isinstance(each, dict)]
+        return found | {"left": sum(each.pop("left", 0) for each in told)}
 
 
 def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str, Any]:
@@ -105,6 +97,9 @@ def _given(session: Session, sources: Sequence[Path], store: Store) -> dict[str,
             if any(other.rows(Kernel, arch=session.arch.name)):
                 # Whoever names a database on the command line vouches for it.
                 return {"from": str(path), "rows": dict(merge(store, other, binaries=True))}
+    before = session.journal.results(STEP).get((STEP, origin(session)), {})
+    if before.get("kernels"):
+        return {name: before[name] for name in ("from", "kernels")}  # compiled by an earlier run
     for path in sources:
         with Store.open(path, readonly=True) as other:
             made = adopt(session, other, store)
@@ -125,10 +120,13 @@ def lacking(session: Session, store: Store) -> list[Row]:
 
 
 def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]:
-    """Tune rows, as far as the time goes, without verifying: that is what this step is for."""
-    options = Options(top=TOP, jobs=session.jobs, verify="none")
-    run = Run(session.arch, store, options, budget=session.left() * TUNE_SHARE)
-    return dict(Counter(result.status for _, result in run.rows(rows)))
+    """Tune rows, as far as the time goes, without verifying: that is what this step is for. `left`: rows that the time
+    did not suffice for."""
+    options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * TUNE_SHARE
+    run = Run(session.arch, store, options, budget=seconds)
+    counts = dict(Counter(result.status for _, result in run.rows(rows)))
+    # What fails while most of the time is left fails again.
+    return counts | ({"left": counts["failed"]} if counts.get("failed") and run.elapsed > ENOUGH * seconds else {})
 
 
 def stored(session: Session) -> list[Stored]:
@@ -145,16 +143,6 @@ def stored(session: Session) -> list[Stored]:
             if each is not None:
                 found.append(replace(each, workload=workload))
     return list({each.name: each for each in found}.values())
-
-
-def load(store: Store, kernel: Kernel, workload: Workload) -> Stored | None:
-    """A kernel as it is stored: its own source, constants and cubin. None where this version cannot launch it."""
-    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
-    source = store.source(binary) if binary is not None else None
-    if family is None or family.abi != kernel.abi or binary is None or source is None:
-        return None
-    made = code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
-    return Stored(kernel.digest, Candidate(Program.from_json(kernel.program), family, binary.constants), made, workload)
 
 
 def ordered(found: list[Stored]) -> list[Stored]:

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config, forking
-from .arguments import FusedAsked, operations
+from .arguments import FusedAsked, operations, unfused
 from .foreign import adopting
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def matmul(
     if dtype_a is not None or dtype_b is not None:
         from .stored_products import typed_product
 
-        steps = operations(alpha, bias, add, activation, epilogue)
+        steps = unfused("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
         return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)

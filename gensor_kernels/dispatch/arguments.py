@@ -109,6 +109,14 @@ def operations(
     return tuple(steps)
 
 
+def unfused(function: str, *given: Any) -> tuple[Operation, ...]:
+    """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
+    try:
+        return operations(*given)
+    except FusedAsked:
+        raise UnsupportedError(f"{function} takes no gates and no norms") from None
+
+
 def _scale(alpha: Any) -> list[Operation]:
     if type(alpha) in (int, float):
         return [] if alpha == 1 else [Operation("scale", None, float(alpha))]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .api import current_runtime
-from .arguments import Operation, operations
+from .arguments import Operation, unfused
 from .asking import product
 from .conv_parameters import IMAGES, Parameters
 from .foreign import adopting
@@ -140,7 +140,7 @@ def _convolution(
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
     if bias is not None and p.layout == "NCHW":
         bias = bias.reshape(-1, 1, 1)
-    steps = operations(1, bias, add, activation)
+    steps = unfused("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
         from .prepared_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE, convolution

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .api import current_runtime
-from .arguments import named_dtype, operations
+from .arguments import named_dtype, unfused
 from .foreign import adopting
 
 
@@ -37,11 +37,12 @@ def grouped_matmul(
     row of the result may hold its product with any of the matrices, 0, or what was in that memory before. Inside
     `emulated` all offsets and sizes are checked.
 
-    `bias`, `activation` and `epilogue` are those of `matmul`; operands broadcast to the result. `dtype` may be wider
-    than the operands', as in `matmul`.
+    `bias`, `activation` and `epilogue` are those of `matmul` but for gates and norms; operands broadcast to the result.
+    `dtype` may be wider than the operands', as in `matmul`.
 
     Raises ValueError for shapes that do not fit and, where they are checked, for offsets that descend or lie beyond m,
-    negative sizes and sizes of more than m rows; TypeError for operands that are no arrays of this device.
+    negative sizes and sizes of more than m rows; TypeError for operands that are no arrays of this device,
+    UnsupportedError for a gate or a norm.
     """
     import numpy as np
 
@@ -51,7 +52,7 @@ def grouped_matmul(
     runtime = current_runtime()
     if (offsets is None) == (sizes is None):
         raise ValueError("grouped_matmul takes offsets or sizes")
-    steps = operations(1, bias, None, activation, epilogue)
+    steps = unfused("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     given = sizes if offsets is None else offsets
     if runtime.device.is_array(given) and not runtime.device.emulated:
