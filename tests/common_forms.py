@@ -147,11 +147,12 @@ def quantised(dtype: str, kind: str, rows: int, group: int | None = 128) -> Expl
 
 
 def _grouped_matmul() -> Asked:
+    ends = np.arange(1, 9, dtype=np.int32) * 128
     for dtype, weights in (("fp16", new), ("bf16", turned)):
         yield (
             f"{dtype} {weights.__name__}",
             lambda d=dtype, w=weights: explain(
-                gk.grouped_matmul, new(d, 1024, 4096), w(d, 8, 4096, 14336), new("int32", 8), activation="silu"
+                gk.grouped_matmul, new(d, 1024, 4096), w(d, 8, 4096, 14336), ends, activation="silu"
             ),
         )
 

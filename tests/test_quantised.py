@@ -9,6 +9,7 @@ import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.dispatch.quantised_linear import QUANTISED_LINEAR, checked
+from gensor_kernels.dispatch.stored import class_workload
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, seconds
 from gensor_kernels.operators import matmul, operator, quantised
@@ -49,6 +50,15 @@ def dequantised(w, scales, zeros, group):
         zero = zeros[column].astype(np.float64) if zeros is not None else 8.0 if w.dtype == np.uint8 else 0.0
         out[:, j] = (number.astype(np.float64) - zero) * scales[column].astype(np.float64)
     return out
+
+
+@pytest.mark.parametrize("group", quantised.GROUPS)
+def test_a_class_knows_the_group_that_its_kernels_are_compiled_for(group):
+    """A kernel whose rows cannot be read is built again from its Program and its class."""
+    w = quantised.workload(16, 64, 256, bits=4, group=group)
+    program = FAMILY.starters(w, lookup("sm_87"))[0]
+    constants = candidate(FAMILY, program, class_workload(w.class_key())).constants
+    assert constants == candidate(FAMILY, program, w).constants
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -121,7 +121,8 @@ def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
 def class_workload(class_key: str) -> Workload:
     """A Workload of the class with this key, at its operator's smallest sizes."""
     fields = json.loads(class_key)
-    return Workload(**fields, sizes=operator(fields["operator"]).smallest, epilogue=())
+    declared = operator(fields["operator"])
+    return declared.of_class(Workload(**fields, sizes=declared.smallest, epilogue=()))
 
 
 def _code(stored: database.StoredKernel, program: Program, serves: Workload, arch: Arch) -> Code:

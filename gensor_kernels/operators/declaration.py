@@ -129,6 +129,10 @@ class Operator:
         the multiples its alignment class promises.  Kernels are verified there."""
         raise NotImplementedError
 
+    def of_class(self, workload: Workload) -> Workload:
+        """The Workload with those of its sizes that its class fixes."""
+        return workload
+
     def usual(self, workload: Workload) -> list[Workload]:
         """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
         return []

@@ -96,11 +96,16 @@ class Quantised(Operator):
         return 2 * size["m"] * size["n"] * size["k"]
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Exactly the wanted sizes, k in whole bytes, and the group of the class."""
-        k, group = wanted["k"] + (self.bits == 4 and wanted["k"] % 2), int(workload.layouts["d"])
+        """Exactly the wanted sizes, k in whole bytes."""
+        k = wanted["k"] + (self.bits == 4 and wanted["k"] % 2)
+        return self.of_class(workload).with_sizes(m=wanted["m"], n=wanted["n"], k=k)
+
+    def of_class(self, workload: Workload) -> Workload:
+        """The group, which kernels are compiled for."""
+        group = int(workload.layouts["d"])
         if group not in GROUPS:
             raise ValueError(f"{self.name}: the layout of d is none of the groups {GROUPS}")
-        return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=k, group=group)
+        return workload.with_sizes(group=group)
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
