@@ -42,6 +42,10 @@ def allocator(cupy):
 
 def operand(cupy, dtype, shape, axes, unit):
     """An array of the axes `axes` whose elements along `unit` are neighbours; without a batch of one."""
+    if unit == "s":  # every second element along the last axis
+        return operand(cupy, dtype, [*shape[:-1], 2 * shape[-1]], axes, axes[-1])[..., ::2]
+    if dtype.startswith("float8"):  # CuPy has bytes only
+        dtype = "uint8"
     if dtype == "bfloat16":
         import ml_dtypes
 
@@ -66,6 +70,7 @@ def arguments(cupy, key):
         else:
             steps.append({"scale": ("scale", 0.5), "mask": ("mask", cupy.empty(c.shape, bool), 0.0)}.get(name, name))
     keywords = {"epilogue": steps} if steps else {}
+    keywords |= {f"dtype_{name}": dtypes[name] for name in "ab" if dtypes[name].startswith("float8")}
     if dtypes["c"] != dtypes["a"]:
         keywords["dtype"] = c.dtype
     return (arrays["a"], arrays["b"]), {**keywords, "precision": key["math"] if key["math"] == "tf32" else None}
@@ -89,7 +94,9 @@ def main():
     cupy.cuda.set_allocator(allocator(cupy))
     with Store.open(os.environ["GENSOR_SITE_DB"], readonly=True) as store:
         every = {row.key for row in store.rows(Record, arch="sm_87")}
-    keys = sorted(key for key in every if json.loads(key)["operator"] == "matmul")[: int(sys.argv[1])]
+    # Conjugated operands are those of other functions.
+    keys = [key for key in sorted(every) if json.loads(key)["operator"] == "matmul" and "*" not in key]
+    keys = keys[: int(sys.argv[1])]
     found = {"asked": len(keys), "tiers": {}, "missed": [], "library": []}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -68,7 +68,7 @@ def board(tmp_path, site, python=sys.executable, most=10_000):
 def check(found, stderr, site):
     with Store.open(site, readonly=True) as store:
         records = list(store.rows(Record))
-    products = {row.key for row in records if json.loads(row.key)["operator"] == "matmul"}
+    products = {row.key for row in records if json.loads(row.key)["operator"] == "matmul" and "*" not in row.key}
     assert found["asked"] == len(products) > 100 and found["missed"] == found["library"] == []
     assert found["tiers"] == {"1": found["asked"]} and found["compiled"] == 0 and found["modules"] == []
     assert 0 < found["loads"] <= len({row.kernel_digest for row in records})

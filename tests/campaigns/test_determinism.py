@@ -36,6 +36,7 @@ def database(tmp_path_factory):
     with pytest.MonkeyPatch.context() as only:
         only.setenv("GENSOR_DB", str(path))
         only.setenv("GENSOR_TUNE", "auto")
+        only.setattr("gensor_database.layers.PRETUNED", path.parent / "nothing ships here")
         fill(path)
     return path
 

@@ -10,7 +10,7 @@ from .markup import Markup, tag
 from .split import LAUNCH, MEANING, RESOURCES
 
 ORDER = (*RESOURCES, LAUNCH)
-ROW, NAMES = 34, 190
+ROW, NAMES = 34, 256
 LEAST = 0.09  # a share narrower than this has no room for its name
 
 
