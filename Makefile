@@ -15,8 +15,12 @@ test: $(VENV)/installed
 CUPY ?= cupy-cuda12x
 NUMPY ?= numpy
 CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY)-$(NUMPY))
-CUPY_TESTS := $(patsubst %,tests/test_%.py,accelerate accelerate_cases arguments cuda_device cupy_internals \
-    dependent_launches dispatch einsum fallback faults_calls foreign params placed product_plans racing sampling tiers)
+CUPY_TESTS := $(patsubst %,tests/dispatch/test_%.py,accelerate accelerate_cases arguments plans fallback faults_calls interop placed product_plans) \
+    $(patsubst %,tests/devices/test_%.py,cuda cupy_internals dependent_launches sampling) \
+    $(patsubst %,tests/dispatch/functions/test_%.py,einsum) \
+    $(patsubst %,tests/programs/test_%.py,params) \
+    $(patsubst %,tests/dispatch/tuning/test_%.py,race) \
+    $(patsubst %,tests/dispatch/selection/test_%.py,tiers)
 test-cupy: $(CUPY_VENV)/installed
 	@$(CUPY_VENV)/bin/python -c "import cupy, numpy, sys; \
 	    print('CuPy', cupy.__version__, 'NumPy', numpy.__version__, 'Python', sys.version.split()[0])"

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch import api, library, predicting
-from gensor_kernels.dispatch.plan import NOWHERE
-from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.plan import NOWHERE
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import matmul as operator
+from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.programs.space import Space
-from gensor_tuner import cover
+from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
 ARCH = lookup("h200")
@@ -81,8 +82,8 @@ def made_current(monkeypatch, stored, portfolio=()):
     contents = library.Contents({k.digest: k for k in stored}, portfolio=frozenset(portfolio))
     made = Runtime(without_gpu(), library.Library(contents))
     # As on a machine with one GPU: nothing asks which device is current.
-    monkeypatch.setattr(api, "_only", made)
-    monkeypatch.setattr(api, "_emulated", ContextVar("bench", default=made))
+    monkeypatch.setattr(current, "only", made)
+    monkeypatch.setattr(current, "inside", ContextVar("bench", default=made))
     return made
 
 
@@ -246,11 +247,11 @@ def stored_class(count):
             changes = [(c.name, value) for c in space.coordinates for value in c.values if c.name != "level"]
             near |= dict.fromkeys(program.replace(**{name: value}) for name, value in changes)
     found = [library.generate(program, wanted, ARCH) for program in near if not program["epilogue_fixed"]]
-    legal = np.isfinite(predicting.predict(found, wanted, ARCH))
+    legal = np.isfinite(predict.predict(found, wanted, ARCH))
     found = [kernel for kernel, fine in zip(found, legal, strict=True) if fine]
     found = found[:: len(found) // count][:count]
     sizes = [(m, n, k) for m in (64, 512, 2048) for n in (64, 512, 2048) for k in (256, 4096)]
-    seconds = [predicting.predict(found, wanted.with_sizes(m=m, n=n, k=k), ARCH) for m, n, k in sizes]
+    seconds = [predict.predict(found, wanted.with_sizes(m=m, n=n, k=k), ARCH) for m, n, k in sizes]
     chosen = cover.portfolio(np.array(seconds), [kernel.digest for kernel in found])
     return found, [found[column].digest for column in chosen]
 

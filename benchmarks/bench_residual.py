@@ -10,10 +10,10 @@ import itertools
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch import library, predicting
+from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.machine.residual import FEATURES, Learnt, features
-from gensor_kernels.programs.roster import Roster
-from gensor_tuner.residual import Measured, fit
+from gensor_kernels.programs.core.program_batch import Roster
+from gensor_tuner.learn.fit import Measured, fit
 
 from .bench_roofline import CASES, distinct, lattice, timed
 
@@ -58,6 +58,6 @@ def test_kernels_of_a_library(benchmark, case, what):
     def run(wanted):
         if what == "residual":
             return held.learnt.model.mean(features(terms, space.arch), space.arch.part, wanted.kind, wanted.operator)
-        return predicting.predict(kernels, wanted, space.arch, held)
+        return predict.predict(kernels, wanted, space.arch, held)
 
     benchmark.pedantic(run, setup=unseen, rounds=200, warmup_rounds=20)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.matmul import workload
-from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
 CASES = {

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from gensor_database import Catalog, Record, Store
-from tests.store_rows import ABI, PART, kernel_rows, key, rows
+from tests.doubles.store_rows import ABI, PART, kernel_rows, key, rows
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120")
 KERNELS, RECORDS = 64, 100_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import matmul
+from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
-from gensor_tuner.walk import Walk, walk
+from gensor_tuner.search.walk import Walk, walk
 
 CASES = {
     "square-fp16-orin": ((4096, 4096, 4096), "float16", "sm_87"),

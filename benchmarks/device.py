@@ -3,9 +3,10 @@
 python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
 python -m benchmarks.device --emulate --out rehearsal
 
-Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, plants, sanitizer (see
-benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels, verifications and
-timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again goes on where it stopped.
+Steps, most valuable first: facts, families, shipped, timing, models, compiled, public, suite, fault_injection,
+sanitizer (see benchmarks/gpu). The folder gets results.jsonl (one line per event, flushed), device.db (kernels,
+verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same command again goes on
+where it stopped.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from gensor_database import PRETUNED
 from gensor_database.store import Store
 from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
-from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.programs.registry import FAMILIES
 
-from .gpu import models, plot, sanitizer, summary
+from .gpu import models, sanitizer
 from .gpu.families import OPERATORS
-from .gpu.journal import Journal
-from .gpu.session import Session
-from .gpu.supervise import UNUSABLE, Step, Supervisor
+from .gpu.harness import plot, summary
+from .gpu.harness.journal import Journal
+from .gpu.harness.session import Session
+from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
 VENDORS = "cupy,cublaslt,padded,torch,compiled"
@@ -44,7 +46,7 @@ STEPS = (
     Step("compiled", 0.12),
     Step("public", 0.08),
     Step("suite", 0.15),
-    Step("plants", 0.04),
+    Step("fault_injection", 0.04),
     Step("sanitizer", 0.1),
 )
 

@@ -49,7 +49,7 @@ def run(shape: str, arch: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         shapes, out = Path(folder, "shapes.csv"), Path(folder, "out.json")
         shapes.write_text(HEADER + shape + "\n", encoding="utf-8")
-        command = [sys.executable, "-m", "gensor_tuner.cli", "--arch", arch, "--shapes", str(shapes)]
+        command = [sys.executable, "-m", "gensor_tuner.cli.app", "--arch", arch, "--shapes", str(shapes)]
         command += ["--db", str(Path(folder, "new.db")), "--json", str(out)]
         environment = {**os.environ, "HOME": folder, "GENSOR_CACHE_DIR": str(Path(folder, "cache"))}
         began = time.perf_counter()

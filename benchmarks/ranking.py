@@ -22,10 +22,10 @@ import numpy as np
 
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.residual import Residual
-from gensor_tuner.residual import Measured, fit
+from gensor_tuner.learn.fit import Measured, fit
 
-from .measured_space import DTYPE, OPERATOR, Space, given, load
-from .ranking_figures import figures, line, plot
+from .figures.ranking import figures, line, plot
+from .spaces.measured_space import DTYPE, OPERATOR, Space, given, load
 
 
 def measurements(space: Space) -> Measured:

@@ -23,12 +23,12 @@ from typing import Any
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_tuner.construct import Options
 from gensor_tuner.result import NEAR_BOUND
-from gensor_tuner.shapes import read_shapes
-from gensor_tuner.tune import Run
+from gensor_tuner.run.construct import Options
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.shapes import read_shapes
 
-from .row_figures import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
+from .figures.rows import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

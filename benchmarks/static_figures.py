@@ -19,13 +19,15 @@ from gensor_kernels.build.resources import disassemble
 from gensor_kernels.build.sass import GLOBAL_ACCESSES
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import attention, conv, depthwise, gated, matmul, pooling, quantised, ragged
-from gensor_kernels.operators.normed import normed
-from gensor_kernels.operators.rows_views import workload as rows
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.products import gated, matmul, quantised, ragged
+from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.rows.views import workload as rows
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows import conv, depthwise, pooling
 from gensor_kernels.programs.space import Space
-from gensor_tuner.pool import candidate
-from gensor_tuner.verify import verify
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
 
 ARCHS = ("sm_75", "sm_87", "sm_90")
 TABLE = Path(__file__).resolve().parent.parent / "docs" / "static-figures.md"

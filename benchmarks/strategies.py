@@ -8,7 +8,7 @@ At equal numbers of evaluations and at equal seconds: medians and quartiles, ove
 optimum the best point found is (on the potential: than the best point anybody found). On a measured space a point
 costs its published time, RUNS times over, as its measurement did; compiling it is not in the data. To that come the
 CPU seconds that the strategy itself takes. On the potential only these count, and with --counted: there the points are
-Programs of ours that ran on the emulator, searched by the memory accesses it counted (counted_space.py).
+Programs of ours that ran on the emulator, searched by the memory accesses it counted (spaces/counted_space.py).
 
 `walk` is the walk with the learned potential: there the roofline and what it learns from the points it evaluated;
 `walk, blind` follows measured times alone, as the others do, and sees neither. With --told, `evolution, told` and
@@ -30,14 +30,14 @@ import numpy as np
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.space import Space
-from gensor_tuner.shapes import read_shapes
+from gensor_tuner.shapes.shapes import read_shapes
 from gensor_tuner.strategies import Search, strategy
 
-from . import kernel_tuner_space as kernel_tuner
-from .counted_space import Counted, Foreseen
-from .measured_space import given as measured_space
-from .replayed import Replayed, Timed
-from .strategies_figures import Compared, Limits, beaten, line, plot, quartiles, read, written
+from .figures.strategies import Compared, Limits, beaten, line, plot, quartiles, read, written
+from .spaces import kernel_tuner_space as kernel_tuner
+from .spaces.counted_space import Counted, Foreseen
+from .spaces.measured_space import given as measured_space
+from .spaces.replayed import Replayed, Timed
 
 RUNS = kernel_tuner.RUNS
 #: Strategies whose plan depends on the number of evaluations: they run once for each number.

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_tuner.residual import fit
+from gensor_tuner.learn.fit import fit
 
-from .measured_space import Space, given
+from .figures.ranking import regret, spearman
 from .ranking import learnt, measurements, predict
-from .ranking_figures import regret, spearman
+from .spaces.measured_space import Space, given
 
 FEW = 64
 NAMES = ("copied times", "analytic", "learnt, none of the target", "learnt, 64 at random", "learnt, 64 best predicted")

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import matmul
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.walk import walk
+from gensor_tuner.search.walk import walk
 
-from .sublattice import OneFamily, reduce_to
+from .spaces.sublattice import OneFamily, reduce_to
 
 LEAST, LATTICE, SHARE = 20_000, 1_000_000, 0.05
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")

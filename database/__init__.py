@@ -21,17 +21,7 @@ from .errors import (
 from .exchange import export, merge
 from .layers import PRETUNED, Layers, open_layers
 from .pruning import Pruned, prune
-from .record import (
-    TABLES,
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Residual,
-    Source,
-    Timing,
-    Verification,
-)
+from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
 from .row import METHODS, OUTCOMES, Row
 from .store import Store
 from .timings import TIE_BAND, Winner, quiet, winner

@@ -20,7 +20,6 @@ counters()                 how many calls were hits, misses, races, tunes and fa
 refresh()                  forget plans, settings and databases read so far
 """
 
-from .accelerating import accelerate
 from .dispatch import (
     argmax,
     argmin,
@@ -57,12 +56,13 @@ from .dispatch import (
     var,
     vdot,
 )
-from .dispatch.tally import counters
+from .dispatch.api.accelerate import accelerate
+from .dispatch.api.explain import explain
+from .dispatch.api.warmup import warmup
+from .dispatch.observe.counters import counters
+from .dispatch.observe.explanation import Explanation
+from .dispatch.observe.record import record
 from .errors import BuildError, ConfigError, GensorError, ToolMissingError, UnknownArchError, UnsupportedError
-from .explain import explain
-from .explanation import Explanation
-from .recording import record
-from .warming import warmup
 
 __all__ = [
     "BuildError",

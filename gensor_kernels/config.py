@@ -140,10 +140,10 @@ def counts_hits() -> bool:
 def tune_mode() -> str:
     """`GENSOR_TUNE`: what may be done beside serving what is stored.
 
-    `auto`: kinds of calls that come back are raced once against the library, milliseconds each (dispatch/racing.py),
-    and hot ones are tuned in the background (dispatch/tierup.py).
-    `now`: a first call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted where no
-    timing is there. `off`: nothing.
+    `auto`: kinds of calls that come back are raced once against the library, milliseconds each
+    (dispatch/tuning/race.py), and hot ones are tuned in the background (dispatch/tuning/background.py). `now`: a first
+    call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted where no timing is there.
+    `off`: nothing.
     """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from gensor_database import trust
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 #: Settings of the tests themselves; those of the user would change what is tested.
 KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED", "GENSOR_CAMPAIGN_LIVES")
 

@@ -11,7 +11,7 @@ from typing import TextIO
 from gensor_database.writing import written
 from gensor_kernels.errors import ConfigError
 
-from .cells import printable
+from .shapes.cells import printable
 
 STDOUT = "-"
 

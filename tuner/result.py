@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
-from .shapes import Row
+from .shapes.shapes import Row
 
 STAGES = ("walk", "compile", "verify", "measure")
 NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us

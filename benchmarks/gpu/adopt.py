@@ -9,15 +9,15 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.program import Program
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.cover import assign, cover
-from gensor_tuner.persist import kernel_rows
-from gensor_tuner.pool import Pool
+from gensor_tuner.build.cover import assign, cover
+from gensor_tuner.build.pool import Pool
+from gensor_tuner.store.persist import kernel_rows
 
-from .session import Session
+from .harness.session import Session
 
 
 def adopt(session: Session, other: Store, store: Store) -> int:

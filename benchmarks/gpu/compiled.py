@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .session import Item, Session
+from .harness.session import Item, Session
 from .shipped import Stored, rejected, stored
 from .timing import Bench, timed_name
-from .vendors import COMPILED, EAGER, TORCH
+from .vendors.vendors import COMPILED, EAGER, TORCH
 
 STEP = "compiled"
 SECONDS = 180.0  # one compilation may take this long before it counts as hanging

@@ -17,7 +17,7 @@ from gensor_kernels.devices import cupy_internals
 from gensor_kernels.errors import ToolMissingError
 
 from . import overlap, probes
-from .session import Item, Session
+from .harness.session import Item, Session
 
 STEP = "facts"
 QUERY = (

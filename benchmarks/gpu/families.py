@@ -1,7 +1,8 @@
 """Step 2: every family on every operator, dtype and layout, at the verifier's own cases, on the device.
 
-What `gensor-tune --verify device` does to the kernels it chooses (`gensor_tuner.on_device`), done to the families'
-default Programs of every class: products of all types and layouts, and the rows of examples/every_operator.csv.
+What `gensor-tune --verify device` does to the kernels it chooses (`gensor_tuner.verify.on_device`), done to the
+families' default Programs of every class: products of all types and layouts, and the rows of
+examples/every_operator.csv.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing import Any
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
-from gensor_kernels.dispatch.library import code
+from gensor_kernels.dispatch.selection.library import code
 from gensor_kernels.errors import BuildError, UnsupportedError
-from gensor_kernels.operators import matmul
-from gensor_kernels.operators.workload import View, Workload
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.on_device import verify_on
-from gensor_tuner.pool import Candidate, candidate
+from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.result import class_text
-from gensor_tuner.shapes import read_shapes
+from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.verify.on_device import verify_on
 
-from .ordering import Known, ordered, shipped
-from .session import Item, Session
+from .harness.ordering import Known, ordered, shipped
+from .harness.session import Item, Session
 
 STEP = "families"
 TYPES = (

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gensor_database.record import Kernel
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.result import class_text, sizes_text
-from gensor_tuner.shapes import Row, read_shapes
+from gensor_tuner.shapes.shapes import Row, read_shapes
 
-from .session import Item, Session
+from .harness.session import Item, Session
 from .shipped import Stored, load, rejected, stored
 from .timing import Bench, predictions
 

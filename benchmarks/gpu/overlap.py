@@ -8,17 +8,18 @@ from functools import partial
 from typing import Any
 
 from gensor_kernels.devices.dependent import FEATURE
-from gensor_kernels.operators import conv, matmul
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.family import Family, Launch
-from gensor_kernels.programs.front import HIDDEN_US
-from gensor_kernels.programs.program import Program
-from gensor_tuner.measure import CudaClock, HostClock, Timer
-from gensor_tuner.pool import candidate
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.core.family import Family, Launch
+from gensor_kernels.programs.core.launch_cost import HIDDEN_US
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.measure.timer import CudaClock, HostClock, Timer
 
 from .families import compiled
-from .session import Item, Session
+from .harness.session import Item, Session
 
 #: Small problems, of which a launch is a large part: family, what it is of.
 IMAGE = {"n": 1, "h": 14, "w": 14, "c": 256, "k_out": 256, "r": 3, "s": 3, "pad_top": 1, "pad_left": 1}

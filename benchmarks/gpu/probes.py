@@ -17,10 +17,10 @@ import numpy as np
 from gensor_kernels.build import source
 from gensor_kernels.devices.device import Code
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.family import Launch
-from gensor_kernels.programs.params import SIZE
+from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.core.params import SIZE
 
-from .session import Session
+from .harness.session import Session
 
 THREADS, IN_FLIGHT, CHAINS, TILES = 256, 4, 8, 4  # of probe.cu
 SAMPLES = 11  # that a median is of, the first one included

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 import gensor_kernels
-from gensor_kernels.operators import matmul, tolerance
-from gensor_kernels.operators.dtypes import facts
-from gensor_kernels.operators.epilogue import Step
-from gensor_kernels.operators.workload import Workload
-from gensor_tuner.shapes import read_shapes
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.shapes.shapes import read_shapes
 
 from . import public_calls
+from .harness.session import Item, Session
 from .public_calls import Shown
-from .session import Item, Session
 
 STEP = "public"
 SHAPES = ((256, 256, 256), (1024, 512, 768), (1, 4096, 1024), (333, 127, 65))
@@ -101,7 +102,7 @@ class Case:
         if fused and self.served(out, fused).tier == 4:  # the library rounds the product before the epilogue
             product = np.abs(self.host[0].astype(np.float64) @ self.host[1].astype(np.float64))
             expected = expected._replace(bound=expected.bound + 2 * facts(self.result).unit_roundoff * product)
-        found = tolerance.check(out if isinstance(out, np.ndarray) else out.get(), expected)
+        found = tolerance_base.check(out if isinstance(out, np.ndarray) else out.get(), expected)
         if not found.ok:
             raise AssertionError(found.message)
         return found.ratio

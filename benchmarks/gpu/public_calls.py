@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch import api
-from gensor_kernels.dispatch.library import Library
-from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection.library import Library
 
-from .rehearsed import RehearsedDevice
+from .harness.rehearsed import RehearsedDevice
 
 #: Of an element and of the root of the mean square: four roundings of a result, and the intermediate ones of the
 #: library's compositions, which round to the operands' type in between.
@@ -133,8 +133,8 @@ class _Host(RehearsedDevice):
 
 @contextmanager
 def _host() -> Iterator[None]:
-    token = api._emulated.set(Runtime(_Host(), Library()))
+    token = current.inside.set(Runtime(_Host(), Library()))
     try:
         yield
     finally:
-        api._emulated.reset(token)
+        current.inside.reset(token)

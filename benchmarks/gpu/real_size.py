@@ -1,10 +1,10 @@
 """One kernel on one workload at its real sizes: compared with float64 in parts, and with the library as a whole.
 
-Parts of the output (parts.py) are compared with the operator's own float64 reference on the host, the last corner
-first, the others in random order, until all of it, or the time for one item, is done; the share that was checked is
-recorded. The whole output is compared with what the array library computes of the same numbers in float64, as far as
-a tile or a row in the wrong place would show. Unwritten elements (the output begins as NaN) and writes into the red
-zones are looked for everywhere.
+Parts of the output (harness/output_blocks.py) are compared with the operator's own float64 reference on the host, the
+last corner first, the others in random order, until all of it, or the time for one item, is done; the share that was
+checked is recorded. The whole output is compared with what the array library computes of the same numbers in float64,
+as far as a tile or a row in the wrong place would show. Unwritten elements (the output begins as NaN) and writes into
+the red zones are looked for everywhere.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.devices.device import Code
-from gensor_kernels.dispatch.arguments import Operation
-from gensor_kernels.dispatch.replaced import library_call
-from gensor_kernels.operators import tolerance
-from gensor_kernels.operators.dtypes import decode, facts
-from gensor_kernels.operators.epilogue import Step
-from gensor_kernels.operators.storage import EIGHT_BIT_FLOATS, float8_values
-from gensor_kernels.operators.workload import Workload
-from gensor_tuner.operands import POISON, Block, Noise, Operands
-from gensor_tuner.pool import Candidate
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, float8_values
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.measure.operands import POISON, Block, Noise, Operands
 
-from .parts import Part, cut, parts
-from .session import Session
+from .harness.output_blocks import Part, cut, parts
+from .harness.session import Session
 
 RED_ZONE = 1 << 16  # bytes on both sides of each array: a whole tile row of most kernels
 SECONDS = 1.0  # of comparison per item
@@ -68,7 +68,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict
     view, name = out.view(xp), operands.operator.names[-1]
     for part in parts(operands.workload):
         result = host(session, cut(view, part.slices[name]))
-        found = tolerance.check(result, _expected(session, operands, part, candidate.family.summed(part.workload)))
+        found = tolerance_base.check(result, _expected(session, operands, part, candidate.family.summed(part.workload)))
         worst = max(worst, found.ratio)
         checked += result.size
         if not found.ok:
@@ -79,7 +79,7 @@ def _compare(session: Session, operands: Operands, candidate: Candidate) -> dict
     return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
 
 
-def _expected(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance.Expected:
+def _expected(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance_base.Expected:
     """What a part should be, as ``workload`` sums it."""
     xp, name = session.device.xp, operands.operator.names[-1]
     arrays = {

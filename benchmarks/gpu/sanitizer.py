@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .journal import Journal
-from .session import Item, Session
+from .harness.journal import Journal
+from .harness.session import Item, Session
 
 STEP = "sanitizer"
 #: Tools and their own options. CuPy asks for what a device may lack: an API call that fails is no fault of a kernel.

@@ -20,18 +20,18 @@ from gensor_database.exchange import merge
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import BuildError
-from gensor_kernels.operators.workload import Workload
-from gensor_tuner.construct import Options
-from gensor_tuner.operands import Noise
-from gensor_tuner.shapes import Row, read_shapes
-from gensor_tuner.tune import Run
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.measure.operands import Noise
+from gensor_tuner.run.construct import Options
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.shapes import Row, read_shapes
 
 from .adopt import adopt, adopt_starters
 from .families import OPERATORS
-from .fitting import fitting
+from .harness.fitting import fitting
+from .harness.session import Item, Session
+from .harness.stored_kernels import Stored, load
 from .real_size import check
-from .session import Item, Session
-from .stored_kernels import Stored, load
 
 STEP = "shipped"
 COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from .session import Item, Session
+from .harness.session import Item, Session
 
 STEP = "suite"
 FILES = ("math_tests/test_matmul.py", "linalg_tests/test_product.py", "linalg_tests/test_einsum.py")

@@ -1,8 +1,8 @@
 """Step 4: every stored kernel on its records' sizes, beside CuPy's call, cuBLASLt's and PyTorch's; and how well the
 potential ranks.
 
-Protocol: `gensor_tuner.measure` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call is
-what its users would write for the same workload, epilogue included; that it computes the same is looked at first.
+Protocol: `gensor_tuner.measure.timer` (rotating operand sets, full queue, interleaved rounds, medians). A vendor's call
+is what its users would write for the same workload, epilogue included; that it computes the same is looked at first.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy as np
 from gensor_database.record import Kernel, Timing
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.measure import CudaClock, HostClock, Timed, Timer, vendor_name
-from gensor_tuner.pool import Candidate, Pool
+from gensor_tuner.build.pool import Candidate, Pool
+from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.result import class_text
 
 from .facts import Clocks, environment
-from .fitting import fitting
-from .session import Item, Session
+from .harness.fitting import fitting
+from .harness.session import Item, Session
 from .shipped import Stored, load, rehearsed, rejected, stored
-from .vendors import CUPY, EAGER, Vendors
+from .vendors.vendors import CUPY, EAGER, Vendors
 
 STEP = "timing"
 MOST_KERNELS = 16  # of one class timed on one workload: the best predicted, and the record's own

@@ -16,8 +16,9 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from .. import forking
-from ..errors import ToolMissingError
+from gensor_kernels import forking
+from gensor_kernels.errors import ToolMissingError
+
 from .parallel import ordered_map
 from .resources import EntryResources, parse_ptxas
 

@@ -22,7 +22,8 @@ from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
-from .. import forking
+from gensor_kernels import forking
+
 from .elf import Code, code_sections
 from .parallel import ordered_map, usable_cores
 from .sass import Sass, read_listing

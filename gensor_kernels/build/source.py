@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+#: Device code, one folder per kernel family. Base names are unique: digests and `#line` contain nothing else.
 CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
@@ -25,37 +26,52 @@ _INT64 = range(-(2**63) + 1, 2**63)
 
 
 def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
-    """The text of `folder/file_name` with every `#include "x"` that exists in `folder` inlined once.
+    """Return the text of the file of this base name below `folder`, every `#include "x"` of a file there inlined once.
 
     `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else
     stay as they are (the emulator's own header, in a branch no GPU compiler takes). `#pragma once` becomes an
     empty line, because the result is one main file. Raises ValueError with file and line where a header is
-    inlined inside a conditional and included again elsewhere: the second place would silently go without it.
+    inlined inside a conditional and included again elsewhere: the second place would silently go without it; and
+    where two files below `folder` have one base name.
     """
     if folder == CUDA_FOLDER:
         return _installed(file_name)
-    return "".join(_inline(file_name, folder, {}, conditional=False))
+    return "".join(_inline(file_name, files(folder), {}, conditional=False))
+
+
+def files(folder: Path = CUDA_FOLDER) -> dict[str, Path]:
+    """Return the sources and headers below `folder` by base name."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*.cu*")):
+        if found.setdefault(path.name, path) != path:
+            raise ValueError(f"{path} and {found[path.name]} have one base name")
+    return found
 
 
 @cache  # the installed sources do not change under a running process; other folders may
+def _installed_files() -> dict[str, Path]:
+    return files()
+
+
+@cache
 def _installed(file_name: str) -> str:
-    return "".join(_inline(file_name, CUDA_FOLDER, {}, conditional=False))
+    return "".join(_inline(file_name, _installed_files(), {}, conditional=False))
 
 
-def _inline(file_name: str, folder: Path, seen: dict[str, bool], conditional: bool) -> list[str]:
+def _inline(file_name: str, paths: Mapping[str, Path], seen: dict[str, bool], conditional: bool) -> list[str]:
     """Lines of one file; `seen` maps each inlined file to whether a conditional surrounds it."""
     seen[file_name] = conditional
     lines = [f'#line 1 "{file_name}"\n']
     depth = 0
-    for number, line in enumerate((folder / file_name).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(paths[file_name].read_text(encoding="utf-8").splitlines(), 1):
         condition = _CONDITION.match(line)
         if condition:
             depth += -1 if condition[1] == "endif" else 1
         include = _INCLUDE.match(line)
-        if include and (folder / include[1]).is_file():
+        if include and include[1] in paths:
             name, inside = include[1], conditional or depth > 0
             if name not in seen:
-                lines += _inline(name, folder, seen, inside)
+                lines += _inline(name, paths, seen, inside)
                 lines.append(f'#line {number + 1} "{file_name}"\n')
                 continue
             if seen[name]:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from ..programs.params import SIZE
+from gensor_kernels.programs.core.params import SIZE
 
 
 class Arguments(threading.local):

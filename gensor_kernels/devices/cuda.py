@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import forking
-from ..errors import BuildError, ToolMissingError, UnknownArchError
-from ..machine.attributes import from_attributes
-from ..programs.family import Launch
+from gensor_kernels import forking
+from gensor_kernels.errors import BuildError, ToolMissingError, UnknownArchError
+from gensor_kernels.machine.attributes import from_attributes
+from gensor_kernels.programs.core.family import Launch
+
 from . import borrowed, cupy_internals
 from .advice import about_device, about_import
 from .arguments import Arguments, ready

@@ -1,7 +1,7 @@
 """The parts of CuPy that its documentation does not name, each behind one function.
 
 All were read in CuPy 13.3.0, 13.6.0, 14.0.0 and 14.2.0; the docstring of each names the source file. The tests in
-tests/test_cupy_internals.py hold them against the installed CuPy, and `make test-oldest` against 13.3.0.
+tests/devices/test_cupy_internals.py hold them against the installed CuPy, and `make test-oldest` against 13.3.0.
 
 The launch itself is a call `function(grid, block, arguments, shared_bytes)` of `cupy.cuda.Function`
 (cupy/cuda/function.pyx). It uses the calling thread's current stream and passes each argument's address to

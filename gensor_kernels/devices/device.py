@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build.source import bind
-from ..machine.arch import Arch
-from ..programs.family import Launch
+from gensor_kernels.build.source import bind
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.family import Launch
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
-from .. import forking
+from gensor_kernels import forking
+
 from .driver import driver_function
 from .sampling import relaxed_capture
 

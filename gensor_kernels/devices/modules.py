@@ -6,11 +6,12 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import forking
-from ..build import nvrtc
-from ..config import logger
-from ..errors import BuildError, ToolMissingError
-from ..programs.family import Launch
+from gensor_kernels import forking
+from gensor_kernels.build import nvrtc
+from gensor_kernels.config import logger
+from gensor_kernels.errors import BuildError, ToolMissingError
+from gensor_kernels.programs.core.family import Launch
+
 from .cupy_internals import allow_shared_bytes, entry, load_module
 from .device import Code
 

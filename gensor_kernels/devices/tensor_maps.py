@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import BuildError
-from ..programs import tensor_maps
-from ..programs.params import SIZE
-from ..programs.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
+from gensor_kernels.errors import BuildError
+from gensor_kernels.programs.core import tensor_maps
+from gensor_kernels.programs.core.params import SIZE
+from gensor_kernels.programs.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
+
 from .driver import driver_function
 
 #: Calls whose maps are kept; a buffer that is freed costs its entry until then, nothing else.

@@ -40,14 +40,15 @@ pairs         the path of every contraction of two arrays
 chains        einsum of any number of operands
 """
 
-from .api import emulated, matmul, refresh
-from .attentions import attention
-from .convolutions import conv1d, conv2d, conv_transpose2d
-from .groups import grouped_matmul
-from .packing import prepack
-from .pools import avg_pool2d, global_avg_pool2d, max_pool2d
-from .products import define, dot, einsum, inner, linear, outer, tensordot, vdot
-from .reductions import (
+from .api.attention import attention
+from .api.convolution import conv1d, conv2d, conv_transpose2d
+from .api.current import emulated, refresh
+from .api.grouped_matmul import grouped_matmul
+from .api.linalg import define, dot, einsum, inner, linear, outer, tensordot, vdot
+from .api.matmul import matmul
+from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
+from .api.prepack import prepack
+from .api.reductions import (
     argmax,
     argmin,
     layer_norm,

@@ -12,7 +12,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import UnknownArchError
+from gensor_kernels.errors import UnknownArchError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..errors import UnknownArchError
+from gensor_kernels.errors import UnknownArchError
+
 from .arch import Arch, archs, in_mode, lookup, rates_of, table
 
 #: Relative differences between a listed part's clock and bandwidth and the driver's figures that are still the part.

@@ -15,7 +15,7 @@ import numpy as np
 from .arch import Arch
 
 if TYPE_CHECKING:
-    from ..operators.workload import Workload
+    from gensor_kernels.operators.types.workload import Workload
 
 F = np.float32
 #: Schedulers, register files and math pipes of an SM: a warp lives on one of four.
@@ -161,7 +161,7 @@ def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> 
 
     ``sustained``: as far as such rates were published; see ``Arch.peak``.
     """
-    from ..operators import operator
+    from gensor_kernels.operators import operator
 
     own = operator(workload.operator)
     product = own.product(workload)

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UnsupportedError
-from ..machine import residual, roofline
-from ..machine.arch import Arch
-from ..machine.residual import Learnt
-from .families import FAMILIES
-from .family import Facts, Family
-from .feedback import Feedback
-from .lattice import COMPLETE, Lattice
-from .program import Program
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine import residual, roofline
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
+
+from .core.family import Facts, Family
+from .core.feedback import Feedback
+from .core.lattice import COMPLETE, Lattice
+from .core.program import Program
+from .registry import FAMILIES
 
 if TYPE_CHECKING:
-    from ..operators.workload import Workload
+    from gensor_kernels.operators.types.workload import Workload
 
 
 class Space:

@@ -4,9 +4,9 @@ import pytest
 
 from gensor_database import connection
 
-from .journals import JOURNALS
-from .lives import Zygote
-from .stage import Stage
+from .lives.journals import JOURNALS
+from .lives.lives import Zygote
+from .lives.stage import Stage
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gensor_database import Store
-from tests.store_rows import rows
+from tests.doubles.store_rows import rows
 
-from .journals import set_journal
+from .lives.journals import set_journal
 
 
 def commits(number: int, path: Path, count: str) -> None:
@@ -39,16 +39,16 @@ def opens(number: int, path: Path) -> None:
 
 def tunes(number: int, path: Path, worker: str) -> None:
     """The same Workload by everybody, with a tuning process of its own."""
-    from gensor_kernels.dispatch import tierup
-    from gensor_kernels.dispatch.worker import Worker
-    from tests.numpy_device import ARCH, workload
+    from gensor_kernels.dispatch.tuning import background
+    from gensor_kernels.dispatch.tuning.worker import Worker
+    from tests.doubles.numpy_device import ARCH, workload
 
     os.environ["GENSOR_DB"] = str(path)
-    tierup.WORKER = Worker((sys.executable, "-c", Path(worker).read_text(), str(number)))
+    background.WORKER = Worker((sys.executable, "-c", Path(worker).read_text(), str(number)))
     try:
-        assert tierup.tune(workload(), ARCH)
+        assert background.tune(workload(), ARCH)
     finally:
-        tierup.WORKER.close()
+        background.WORKER.close()
 
 
 def crowd(act: Callable[[int], None], processes: int) -> list[dict]:

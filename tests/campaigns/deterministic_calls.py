@@ -1,7 +1,7 @@
 """A process of the determinism campaign: `python -m tests.campaigns.deterministic_calls ORDER COUNT`.
 
-It makes COUNT calls of the kinds of calls.py in an order of its own, and prints for each kind the digests of the bits
-it gave, and by which kernels. The databases are those of the environment. It exits with the number of its races.
+It makes COUNT calls of the kinds of lives/calls.py in an order of its own, and prints for each kind the digests of the
+bits it gave, and by which kernels. The databases are those of the environment. It exits with the number of its races.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from gensor_database import layers
-from gensor_kernels.dispatch import stored
-from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import load as selection_load
+from tests.doubles.exact_device import ExactDevice
+from tests.doubles.numpy_device import ARCH
 
-from ..exact_device import ExactDevice
-from ..numpy_device import ARCH
-from .calls import KINDS, Kind
+from .lives.calls import KINDS, Kind
 
 
 class Seen(ExactDevice):
@@ -46,7 +46,7 @@ def with_binaries(shelf):
 
 def main(order, count):
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"  # of kernels that share their code, one is known by it
-    shelf = with_binaries(stored.library(ARCH))
+    shelf = with_binaries(selection_load.library(ARCH))
     device = Seen(shelf.contents.kernels, salted=True)
     runtime = Runtime(device, shelf)
     kinds = [Kind(index) for index in range(KINDS)]

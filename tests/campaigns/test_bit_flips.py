@@ -17,10 +17,10 @@ import pytest
 
 from gensor_database import PRETUNED, Catalog, Store, StoreError, StoreWarning, Timing
 from gensor_database.record import TABLES, Binary, Kernel, Record, Source, Verification
+from tests.doubles.store_rows import residual
 
-from ..store_rows import residual
-from .clock import Clock
-from .pages import read_map
+from .files.pages import read_map
+from .lives.clock import Clock
 from .size import FULL, SEED, tell
 
 FLIPS = 50_000 if FULL else 500

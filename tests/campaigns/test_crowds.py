@@ -13,11 +13,11 @@ import sys
 import time
 
 from gensor_database import Record, Store
-from gensor_kernels.dispatch.claims import claim
+from gensor_kernels.dispatch.tuning.lock import claim
+from tests.conftest import ROOT
+from tests.doubles.store_rows import ARCH, PART, key
 
-from ..conftest import ROOT
-from ..store_rows import ARCH, PART, key
-from .checks import check
+from .lives.checks import check
 from .size import FULL, tell
 
 PROCESSES, COMMITS = (64, 200) if FULL else (12, 10)
@@ -65,7 +65,7 @@ def test_stampedes_on_a_file_that_is_not_there_yet(tmp_path, journal):
 WORKER = """
 import json, os, sys, time
 from gensor_database import Record, Store
-from tests.store_rows import ABI, SOURCE, kernel_rows
+from tests.doubles.store_rows import ABI, SOURCE, kernel_rows
 request = json.loads(sys.stdin.readline())
 first = not os.path.exists({asked!r})
 with open({asked!r}, "a") as asked:

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from gensor_database import Store, Timing, canonical
-from gensor_kernels.dispatch import stored
-from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import load as selection_load
+from tests.doubles.emulated_store import stock
+from tests.doubles.exact_device import ExactDevice
+from tests.doubles.numpy_device import ARCH
 
-from ..emulated_store import stock
-from ..exact_device import ExactDevice
-from ..numpy_device import ARCH
-from .calls import KINDS, Kind
 from .deterministic_calls import with_binaries
+from .lives.calls import KINDS, Kind
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CALLS = 10_000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 500
@@ -47,7 +47,7 @@ def fill(path):
         path,
         {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}},
     )
-    shelf = with_binaries(stored.library(ARCH))
+    shelf = with_binaries(selection_load.library(ARCH))
     runtime = Runtime(ExactDevice(shelf.contents.kernels), shelf)
     for index in range(0, KINDS, 4):
         for _ in range(3):

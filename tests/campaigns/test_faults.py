@@ -12,8 +12,8 @@ from itertools import product
 
 import pytest
 
-from .checks import check
-from .lives import Action, Gate
+from .lives.checks import check
+from .lives.lives import Action, Gate
 from .size import FULL, SEED, sample, tell
 
 FAILURES = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS)

@@ -16,10 +16,10 @@ import pytest
 
 from gensor_database import Catalog, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
+from tests.doubles.store_rows import ARCH, PART, class_key, kernel_rows, key, rows
 
-from ..store_rows import ARCH, PART, class_key, kernel_rows, key, rows
-from . import odd_files
-from .clock import Clock
+from .files import odd_files
+from .lives.clock import Clock
 from .size import FULL, SEED, tell
 
 FILES = 5_000 if FULL else 160

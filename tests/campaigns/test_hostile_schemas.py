@@ -10,13 +10,14 @@ import pytest
 
 from gensor_database import Catalog, ForeignStoreError, Kernel, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
-from gensor_kernels.dispatch import stored, untrusted
+from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import untrusted
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner import cli
+from gensor_tuner.cli import app
+from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
 
-from ..store_rows import ARCH, PART, kernel_rows, key, rows
-from .clock import Clock
-from .hostile_schemas import OPENED, REFUSED, made
+from .files.hostile_schemas import OPENED, REFUSED, made
+from .lives.clock import Clock
 from .size import tell
 
 TRUE = {number: {row.digest: row for row in rows(number)} for number in (1, 2)}
@@ -31,7 +32,7 @@ def looks(path):
 
     def site():
         with open_layers(ARCH, None, path) as layers:
-            stored.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
+            selection_load.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
 
     def found():
         with Store.open(path, readonly=True) as store:
@@ -97,7 +98,7 @@ def test_the_command_line_says_so_in_a_sentence(tmp_path, monkeypatch, capsys, n
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            app.main()
     _, err = capsys.readouterr()
     assert ended.value.code in (0, 1, 2) and "Traceback" not in err, err
 

@@ -9,10 +9,10 @@ import signal
 
 import pytest
 
-from .checks import check
-from .lives import Action
+from .lives.checks import check
+from .lives.lives import Action
+from .lives.stage import points
 from .size import FULL, sample, tell
-from .stage import points
 
 #: name -> (what is run, from which state, on which shapes)
 ACTS = {

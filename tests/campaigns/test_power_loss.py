@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from .checks import check, reported
-from .power import Disk, moments
+from .lives.checks import check, reported
+from .lives.power import Disk, moments
+from .lives.stage import changes
 from .size import SEED, sample, tell
-from .stage import changes
 
 
 @pytest.mark.parametrize("state", ["empty", "tuned"])

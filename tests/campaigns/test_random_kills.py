@@ -17,8 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .checks import check, reported
-from .lives import Gate
+from .lives.checks import check, reported
+from .lives.lives import Gate
 from .size import FULL, SEED, tell
 
 LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or (1000 if FULL else 8))
@@ -72,7 +72,7 @@ class Campaign:
         return life.code != 0
 
     def _process(self, moment: float | None) -> bool:
-        command = [sys.executable, "-m", "gensor_tuner.cli", *self.options(self.generator.choice([1, 2]))]
+        command = [sys.executable, "-m", "gensor_tuner.cli.app", *self.options(self.generator.choice([1, 2]))]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -120,7 +120,7 @@ def test_walkers_end_with_a_command_that_is_killed_alone():
     code = """
 import time
 from contextlib import suppress
-from gensor_tuner.search import PARALLEL_FROM, Searcher
+from gensor_tuner.strategies.parallel import PARALLEL_FROM, Searcher
 with Searcher(2) as searcher:
     with suppress(Exception):  # a number is no request: the walkers say so, and live on
         next(searcher.run(range(PARALLEL_FROM)))

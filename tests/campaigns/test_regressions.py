@@ -1,4 +1,5 @@
-"""How often the regression check is right, on simulated traces: see tests/traces.py for what they are made of.
+"""How often the regression check is right, on simulated traces: see tests/doubles/simulated_benchmarks.py for what they
+are made of.
 
 200 traces of each kind by default, 5,000 with GENSOR_CAMPAIGN=full; docs/regressions.md has the figures.
 """
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from gensor_tuner.regression.verdicts import compare
-from tests.traces import trace
+from tests.doubles.simulated_benchmarks import trace
 
 from .size import FULL, tell
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
-from gensor_tuner import cli, commands
-from gensor_tuner.shapes import ShapesError, read_shapes
-from gensor_tuner.tune import Run
+from gensor_tuner.cli import app, commands
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.shapes import ShapesError, read_shapes
 
-from . import shapes_fuzz
-from .clock import Clock
+from .files import shapes_fuzz
+from .lives.clock import Clock
 from .size import FULL, SEED, tell
 
 FILES = 16_000 if FULL else 700
@@ -134,8 +134,7 @@ OPTIONS = (
 def folder(tmp_path, monkeypatch):
     """Files to name, and a run that stops where the tuning of rows would begin."""
     from gensor_database import Store
-
-    from ..store_rows import rows
+    from tests.doubles.store_rows import rows
 
     (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,8,8,8\nmatmul,x,1,1\n")
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be read as one\n" * 20)
@@ -165,13 +164,13 @@ def arguments(generator, names):
 def test_arguments(folder):
     import typer
 
-    command = typer.main.get_command(cli.app)
+    command = typer.main.get_command(app.app)
     names = sorted(set(command.commands) - {"pretune"})  # which tunes
     generator, runner, clock, codes = random.Random(SEED), CliRunner(), Clock(), Counter()
     for _ in range(CALLS):
         given = arguments(generator, names)
         with clock.timed(" ".join(given)[:200]):
-            result = runner.invoke(cli.app, given)
+            result = runner.invoke(app.app, given)
         error = result.exception
         if error is not None and not isinstance(error, SystemExit):
             assert isinstance(error, (GensorError, StoreError)), (given, result.exc_info)  # a sentence; cli.main

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simulated_tuning import CANDIDATES, tuned
+from tests.doubles.simulated_tuning import CANDIDATES, tuned
+
 from .size import FULL, tell
 
 TUNINGS = 1_000 if FULL else 40

@@ -14,12 +14,14 @@ import time
 import numpy as np
 import pytest
 
-from gensor_kernels.dispatch import library, tierup, trials
-from gensor_kernels.dispatch.runtime import Runtime
+from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.dispatch.tuning import background as tierup
+from tests.doubles.exact_device import ExactDevice
+from tests.doubles.numpy_device import workload
 
-from ..exact_device import ExactDevice
-from ..numpy_device import workload
-from .calls import KINDS, Kind, stock
+from .lives.calls import KINDS, Kind, stock
 
 THREADS = 16
 FULL = os.environ.get("GENSOR_CAMPAIGN") == "full"
@@ -55,7 +57,7 @@ def stores(monkeypatch, tmp_path):
     made = Stores()
     monkeypatch.setattr(tierup, "tune", made.tune)
     monkeypatch.setattr(tierup, "MOST_FAILURES", sys.maxsize)
-    monkeypatch.setattr(trials, "HOT_RUN", HOT)
+    monkeypatch.setattr(plans_trial, "HOT_RUN", HOT)
     before = sys.getswitchinterval()
     monkeypatch.delenv("GENSOR_BACKGROUND", raising=False)
     sys.setswitchinterval(1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.types.epilogue import Step
 
 from .drawing import FLOATS, Draw
 from .references import ACTIVATIONS

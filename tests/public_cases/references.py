@@ -1,4 +1,4 @@
-"""What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance.py."""
+"""What a result should be and how far a kernel may be from it: values from elsewhere, bounds from tolerance/base.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from gensor_kernels.operators import tolerance
-from gensor_kernels.operators.dtypes import ACCUMULATORS, encode, facts, joined
-from gensor_kernels.operators.epilogue import Step
-from gensor_kernels.operators.tolerance import Expected, Magnitude
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.tolerance.base import Expected, Magnitude
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, joined
+from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
 
@@ -49,7 +49,7 @@ def stepped(values: np.ndarray, bound: np.ndarray, steps: Sequence[Step], dtype:
             step = Step(step.name, wide(step.operand), step.scalar)
         known = OPERATIONS.get(step.name)
         after = known(values, step) if known else ACTIVATIONS[step.name](values)
-        bound = tolerance.step_bound(step, values, after, bound, u, dtype)
+        bound = tolerance_base.step_bound(step, values, after, bound, u, dtype)
         bound = np.where(np.isnan(bound) | ~np.isfinite(values), u * np.abs(after), bound)
         values = after
     return values, bound
@@ -80,7 +80,7 @@ def product(
     total = f(np.abs(x), np.abs(y))
 
     def bounded(values: np.ndarray, several: int) -> np.ndarray:
-        return tolerance.accumulation_bound(
+        return tolerance_base.accumulation_bound(
             values, Magnitude(total, total), several, dtype=part, accumulator=facts(accumulator).part or accumulator,
             math=math, structured=True,
         )  # fmt: skip
@@ -93,14 +93,14 @@ def product(
         values = f(x, y)
         bound = bounded(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
         values, bound = stepped(values, bound, steps, dtype)
-    return tolerance.expect(values, bound, accumulator=accumulator, output=output or dtype)
+    return tolerance_base.expect(values, bound, accumulator=accumulator, output=output or dtype)
 
 
 def agree(found: np.ndarray, wanted: Expected) -> None:
     """The result lies where it should, NaN and infinities included."""
     assert found.shape == wanted.values.shape and found.dtype.name == wanted.dtype, (found, wanted)
     stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
-    verdict = tolerance.check(np.asarray(stored), wanted)
+    verdict = tolerance_base.check(np.asarray(stored), wanted)
     assert verdict.ok, verdict.message
 
 

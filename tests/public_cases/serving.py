@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import gensor_kernels
-from gensor_kernels import record_file
 from gensor_kernels.devices.device import Code
 from gensor_kernels.devices.emulator.device import EmulatorDevice
-from gensor_kernels.dispatch import api
-from gensor_kernels.dispatch.library import Contents, Kernel, Library, Shelf, fits_class, generate
-from gensor_kernels.dispatch.predicting import predict
-from gensor_kernels.dispatch.runtime import Runtime
-from gensor_kernels.dispatch.tiers import coarsened
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.observe import record_file
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection.library import Contents, Kernel, Library, Shelf, fits_class, generate
+from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.dispatch.selection.tiers import coarsened
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.dtypes import facts
-from gensor_kernels.operators.rows import RowOperator
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.program import Program
+from gensor_kernels.operators.rows.rows import RowOperator
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 
 
@@ -129,7 +129,7 @@ class Served:
 def serving(patch: Any, arch: str = "sm_87") -> Iterator[Served]:
     """Within it, public functions take NumPy arrays and `Served` counts."""
     served = Served(arch)
-    patch.setattr(api, "_emulator", lambda name: served.runtime)
+    patch.setattr(current, "_emulator", lambda name: served.runtime)
     with gensor_kernels.emulated(arch):
         yield served
     served.check()
@@ -137,7 +137,7 @@ def serving(patch: Any, arch: str = "sm_87") -> Iterator[Served]:
 
 @contextmanager
 def recorded(path: Path) -> Iterator[None]:
-    """Within it, calls are recorded (dispatch/counting.py); none of them went to a library."""
+    """Within it, calls are recorded (dispatch/plans/recorded.py); none of them went to a library."""
     with gensor_kernels.record(path):
         yield
     rows = [dict(cells) for cells in record_file.read(path)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.operators import tolerance
-from gensor_kernels.operators.dtypes import facts
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import facts
 
 from . import onnx_ops
 from .counts import CASES
@@ -55,7 +55,7 @@ def attention(draw: Draw, served: Served) -> None:
     values = _onnx(*map(wide, (q, k, v)), added, scale) if keys and q.size else np.zeros(q.shape)
     bound = _bound(*map(wide, (q, k, v)), added, scale or head**-0.5, values, dtype) if keys else np.zeros(q.shape)
     bound = np.where(np.isfinite(values), bound, 0.0)
-    agree(found, tolerance.expect(values, bound, accumulator="float32", output=dtype))
+    agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
 
 
 def _added(mask: np.ndarray | None, causal: Any, full: tuple[int, ...]) -> np.ndarray:
@@ -80,7 +80,7 @@ def _onnx(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale:
 def _bound(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, values: np.ndarray, dtype: str
 ) -> np.ndarray:
-    """tolerance_attention.py's bound for any data: errors of scores, of rounded weights, of sums."""
+    """tolerance/attention.py's bound for any data: errors of scores, of rounded weights, of sums."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.abs(np.repeat(v, group, 1))
     head, keys, r = q.shape[3], k.shape[2], facts(dtype).unit_roundoff

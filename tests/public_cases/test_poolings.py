@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.operators import tolerance
-from gensor_kernels.operators.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 
 from . import onnx_ops
 from .counts import CASES
@@ -57,7 +57,7 @@ def pooling(name: str, draw: Draw, served: Served) -> None:
     u = facts(accumulator).unit_roundoff * (2 if dtype == "float64" else 1)
     bound = (terms + 16) * u * pool(np.abs(image))
     bound = np.where(np.isfinite(values) & np.isfinite(bound), bound, 0.0)
-    agree(found, tolerance.expect(values, bound, accumulator=accumulator, output=dtype))
+    agree(found, tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
 
 
 def window(name: str, draw: Draw) -> Pool:

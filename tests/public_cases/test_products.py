@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.types.epilogue import Step
 
 from .counts import CASES
 from .drawing import ARRAYS, FLOATS, Cases, Draw

@@ -11,9 +11,10 @@ import pytest
 from scipy import special
 
 import gensor_kernels as gk
-from gensor_kernels.operators import tolerance, tolerance_rows
-from gensor_kernels.operators.dtypes import ACCUMULATORS
-from gensor_kernels.operators.epilogue import Step
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.tolerance import rows as tolerance_rows
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS
+from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
 from .counts import CASES
@@ -114,7 +115,7 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
         operation, rows(x, axes), values.reshape(rows(x, axes).shape[:-1]), accumulator, structured=True,
         value=keywords.get("ddof", 0),
     )  # fmt: skip
-    agree(found, tolerance.expect(values, bound.reshape(values.shape), accumulator=accumulator, output=result))
+    agree(found, tolerance_base.expect(values, bound.reshape(values.shape), accumulator=accumulator, output=result))
 
 
 def mapping(name: str, draw: Draw, served: Served) -> None:
@@ -130,7 +131,7 @@ def mapping(name: str, draw: Draw, served: Served) -> None:
     assert out is None or found is out
     accumulator = ACCUMULATORS[dtype]
     bound = tolerance_rows.bound(name, moved, values, accumulator, structured=True)
-    agree(np.moveaxis(found, axis, -1), tolerance.expect(values, bound, accumulator=accumulator, output=dtype))
+    agree(np.moveaxis(found, axis, -1), tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
 
 
 def normed(name: str, draw: Draw, served: Served) -> None:
@@ -155,7 +156,7 @@ def normed(name: str, draw: Draw, served: Served) -> None:
     pairs = (("mul", weight), ("bias", bias))
     steps = [Step(step, wide(each).reshape(-1)) for step, each in pairs if each is not None]
     values, bound = stepped(values, bound, steps, dtype)
-    agree(found.reshape(flat.shape), tolerance.expect(values, bound, accumulator=accumulator, output=dtype))
+    agree(found.reshape(flat.shape), tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
 
 
 GENERIC = lambda name, *a: (reduction if name in REDUCTIONS else mapping if name in MAPS else normed)(name, *a)  # noqa

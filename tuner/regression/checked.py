@@ -6,10 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..output import beside, say
+from gensor_tuner.output import beside, say
+
 from .runs import Run, UnusableError, read
 from .statistics import FEWEST_AFTER, FEWEST_BEFORE
-from .told import lines, write_junit
+from .table import lines, write_junit
 from .verdicts import SLOWER, TOO_FEW, changed_conditions, compare
 
 

@@ -14,13 +14,13 @@ from gensor_database.record import Binary, Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_kernels.operators.workload import Workload
-from gensor_kernels.programs.families import FAMILIES
-from gensor_kernels.programs.grammar import MALFORMED
-from gensor_kernels.programs.program import Program
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.validation import MALFORMED
+from gensor_tuner.store.show import best_times, described, timings, told_us
 
-from ..show import best_times, described, timings, told_us
 from .split import shares
 
 #: What is wrong with a stored Program, Workload or walk that this version cannot follow.

@@ -13,9 +13,9 @@ from pathlib import Path
 from gensor_database.record import now
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
+from gensor_tuner.output import output
+from gensor_tuner.result import NEAR_BOUND
 
-from ..output import output
-from ..result import NEAR_BOUND
 from . import tables
 from .bars import time_split
 from .compared import predicted_and_measured, speedups

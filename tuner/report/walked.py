@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
+from gensor_tuner.search.trace import Trail, expanded, visited
 
-from ..trail import Trail, expanded, visited
 from .contents import UNREADABLE, Line, Part
 from .drawing import LEFT, RIGHT, chart, figure, rungs, upright
 from .figures import LogScale, duration

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from ..walk import Walk
+from gensor_tuner.search.walk import Walk
+
 from .landscape import Search
 
 __all__ = ["STRATEGIES", "Search", "Strategy", "Walk", "strategy"]

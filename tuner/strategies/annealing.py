@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..walk import Walk
+from gensor_tuner.search.walk import Walk
+
 from .landscape import Codes, Landscape, Search
 from .learned import USUAL, CostModel, rounds
 

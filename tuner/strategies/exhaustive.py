@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_tuner.search.walk import Walk
 
-from ..walk import Walk
 from .landscape import Landscape, Search
 
 #: Lattice points, legal or not, that are looked at: seconds.

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_database.lazy import cached_property
-
-from ..actions import plainness
-from ..graph import Graph, Numbers, Points
-from ..region import TIE
-from ..trail import start_of
-from ..walk import SIFTED, Walk
+from gensor_tuner.search.actions import plainness
+from gensor_tuner.search.graph import Graph, Numbers, Points
+from gensor_tuner.search.region import TIE
+from gensor_tuner.search.trace import start_of
+from gensor_tuner.search.walk import SIFTED, Walk
 
 #: Draws for one redrawn or crossed point before its parent stands for it.
 TRIES = 4

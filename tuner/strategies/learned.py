@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_kernels.errors import ToolMissingError
+from gensor_tuner.learn.fit import INSTALL
 
-from ..residual import INSTALL
 from .landscape import Codes, Landscape
 
 #: Evaluations without a budget: both publications measure about a thousand points of an operator.

@@ -1,8 +1,9 @@
-"""The paper's graph: Tile, Untile, Cache and VThread by reconstructed local benefits (`gensor_tuner.paper`)."""
+"""The paper's graph: Tile, Untile, Cache and VThread by reconstructed local benefits (`gensor_tuner.search.paper`)."""
 
 from __future__ import annotations
 
-from .. import walk as construction
+from gensor_tuner.search import walk as construction
+
 from .landscape import Search
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..walk import Walk
+from gensor_tuner.search.walk import Walk
+
 from .landscape import Landscape, Search
 
 #: Evaluations without a budget: what a walk of 48 x 200 steps makes.

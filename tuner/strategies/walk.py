@@ -1,7 +1,8 @@
-"""The walk (`gensor_tuner.walk`): over the potential where that is what counts, over a learned one where it is free.
+"""The walk (`gensor_tuner.search.walk`): over the potential where that is what counts, over a learned one where it is
+free.
 
 Where a space's evaluations are measured times, the walk follows the predicted ones, which cost nothing: it walks,
-evaluates the best predicted points, fits a residual to what they took (`gensor_tuner.residual`), and walks again by
+evaluates the best predicted points, fits a residual to what they took (`gensor_tuner.learn.fit`), and walks again by
 prediction minus doubt.
 """
 
@@ -14,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_kernels.machine.residual import Residual
+from gensor_tuner.learn.fit import Measured, fit
+from gensor_tuner.search import walk as construction
+from gensor_tuner.search.graph import Points
 
-from .. import walk as construction
-from ..graph import Points
-from ..residual import Measured, fit
 from .landscape import Codes, Landscape, Search
 
 #: Evaluations between two fits: the first batches are small, since the potential ranks and every fit may change that.

@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from gensor_database.trust import make_folder
+from gensor_kernels import forking
+from gensor_kernels.build.parallel import ordered_map
+from gensor_kernels.config import cache_dir
+from gensor_kernels.errors import BuildError, GensorError, ToolMissingError
 
-from ... import forking
-from ...build.parallel import ordered_map
-from ...config import cache_dir
-from ...errors import BuildError, GensorError, ToolMissingError
 from .kept import Kept
 
 FOLDER = Path(__file__).resolve().parent

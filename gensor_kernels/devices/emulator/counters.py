@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import GensorError
+from gensor_kernels.errors import GensorError
 
 FAULTS = (
     "none",

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UnsupportedError
-from ...machine.arch import Arch
-from ...programs.family import Launch
-from ..arguments import Arguments
-from ..borrowed import reach
-from ..device import Code, Device, Launcher
+from gensor_kernels.devices.arguments import Arguments
+from gensor_kernels.devices.borrowed import reach
+from gensor_kernels.devices.device import Code, Device, Launcher
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.family import Launch
+
 from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
 
@@ -39,7 +40,7 @@ class EmulatorDevice(Device):
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is a NumPy array in the machine's byte order: kernels read no other (foreign.py)."""
+        """Whether `value` is a NumPy array in the machine's byte order: kernels read no other (api/interop.py)."""
         return isinstance(value, np.ndarray) and value.dtype.isnative
 
     def is_local(self, array: Any) -> bool:

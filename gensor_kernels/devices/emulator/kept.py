@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gensor_database import trust
-
-from ...errors import ConfigError
+from gensor_kernels.errors import ConfigError
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 #: Begins the names of files that are being built.

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from ...programs.tensor_maps import ALIGNMENT, MAP_BYTES, STEP, Described, TensorMap, described, with_maps
+from gensor_kernels.programs.core.tensor_maps import (
+    ALIGNMENT,
+    MAP_BYTES,
+    STEP,
+    Described,
+    TensorMap,
+    described,
+    with_maps,
+)
 
 _MAP = struct.Struct("<Q 4Q 5I 5I 3I 6h")
 _MAGIC, _MAGIC_OF_PIXELS = 0x70616D74, 0x6C657870

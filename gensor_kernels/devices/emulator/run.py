@@ -13,9 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ... import forking
-from ...errors import GensorError
-from ...programs.tensor_maps import TensorMap
+from gensor_kernels import forking
+from gensor_kernels.errors import GensorError
+from gensor_kernels.programs.core.tensor_maps import TensorMap
+
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
 from .kept import Kept
 from .maps import Packed

@@ -1,0 +1,201 @@
+"""A Workload taken apart: smaller ones of its operator that are each a block of its output.
+
+Axes that an operand is read along as they are can be cut; which these are follows from the declaration. Windows and
+attention know more: rows of an image, queries. So a part's float64 reference is `expect` of a Workload, whatever the
+operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention.attention import Attention
+from gensor_kernels.operators.declaration.operator import Operator
+from gensor_kernels.operators.expression.affine import Affine, Axis
+from gensor_kernels.operators.expression.expression import Expression
+from gensor_kernels.operators.expression.values import IndexValue
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows.conv_product import Convolution
+
+#: Operations of one part: of products, whose reference is three matrix products, and of all else.
+PRODUCT_WORK, OTHER_WORK = 4e9, 2e8
+Ranges = Mapping[str, tuple[int, int]]
+ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Workload that is a block of another, and where its operands lie in the other's, by declared axis."""
+
+    workload: Workload
+    slices: Mapping[str, tuple[slice, ...]]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The axes a Workload can be cut along, with their extents, and the part that a range of each gives."""
+
+    extents: Mapping[str, int]
+    part: Callable[[Ranges], Part]
+
+
+def parts(workload: Workload, seed: int = 0) -> Iterator[Part]:
+    """Disjoint parts that cover the output: the last corner first, the others in random order."""
+    cuts = cuts_of(workload)
+    blocks = _blocks(workload, cuts)
+    counts = [-(-cuts.extents[axis] // block) for axis, block in blocks.items()]
+    total = math.prod(counts)
+    order = np.random.default_rng(seed).permutation(total - 1) if total < 1 << 22 else range(total - 1)
+    for number in (total - 1, *order) if total else ():
+        ranges = {}
+        for (axis, block), count in zip(reversed(blocks.items()), reversed(counts), strict=True):
+            number, place = divmod(int(number), count)
+            ranges[axis] = place * block, min((place + 1) * block, cuts.extents[axis])
+        yield cuts.part(ranges)
+
+
+def _blocks(workload: Workload, cuts: Cuts) -> dict[str, int]:
+    """The largest extents of a part that is little enough work."""
+    limit = PRODUCT_WORK if operator(workload.operator).product(workload) is not None else OTHER_WORK
+    blocks = dict(cuts.extents)
+    while max(blocks.values(), default=1) > 1:
+        part = cuts.part({axis: (0, extent) for axis, extent in blocks.items()}).workload
+        if max(part.flops(), part.bytes_moved()) <= limit:
+            break
+        longest = max(blocks, key=lambda axis: blocks[axis])
+        blocks[longest] = -(-blocks[longest] // 2)
+    return blocks
+
+
+def cuts_of(workload: Workload) -> Cuts:
+    """How a Workload can be cut."""
+    declared = operator(workload.operator)
+    if isinstance(declared, Attention):
+        return _attention(workload)
+    if isinstance(declared, Convolution):
+        return _convolution(workload, declared)
+    return _plain(workload, declared)
+
+
+# ---- from the declaration
+
+
+def _plain(workload: Workload, declared: Operator) -> Cuts:
+    size, stages = workload.size, declared.stages(workload.size)
+    free = [name for name in size if name not in declared.parameters and all(_is_free(name, s) for s in stages)]
+    extents = {item.name: item.extents for stage in stages for item in (*stage.tensors, stage.output)}
+    vector = extents[declared.names[0]][-1:]  # of a prologue: along the last axis of what it is applied to
+
+    def part(ranges: Ranges) -> Part:
+        slices = {
+            name: tuple(_slice(ranges, extent) for extent in extents.get(name, vector)) for name in declared.names
+        }
+        return Part(workload.with_sizes(**{name: end - start for name, (start, end) in ranges.items()}), slices)
+
+    return Cuts({name: size[name] for name in free}, part)
+
+
+def _slice(ranges: Ranges, extent: object) -> slice:
+    return slice(*ranges[extent.name]) if isinstance(extent, Axis) and extent.name in ranges else ALL
+
+
+def _is_free(name: str, stage: Expression) -> bool:
+    """Whether a stage computes a range of an axis from the same range of its operands."""
+    if name in (axis.name for axis in stage.over) or name not in (axis.name for axis in stage.axes):
+        return False
+    values = (*stage.body, *(() if stage.map is None else (stage.map,)))
+    nodes = (node for value in values for node in value.nodes())
+    if any(isinstance(node, IndexValue) and name in (axis.name for axis in node.index.axes) for node in nodes):
+        return False  # where an element lies counts
+    for read in stage.reads:
+        for index, extent in zip(read.indices, read.tensor.extents, strict=True):
+            if name not in (axis.name for axis in index.axes):
+                continue
+            plain = isinstance(index, Affine) and not index.constant and len(index.terms) == 1
+            if not plain or index.terms[0][1] != 1 or not isinstance(extent, Axis) or extent.name != name:
+                return False
+    return True
+
+
+# ---- convolutions: images, filters, rows of the output
+
+
+def _convolution(workload: Workload, declared: Convolution) -> Cuts:
+    z = workload.size
+    _, _, y = (each.shape for each in declared.plain_operands(workload))
+    extents = {"n": z["n"], "filters": z["k_out"] // z["groups"]}
+    if not declared.transposed:
+        extents["rows"] = y[1]
+
+    def part(ranges: Ranges) -> Part:
+        images, filters = slice(*ranges["n"]), slice(*ranges["filters"])
+        sizes = {"n": images.stop - images.start, "k_out": (filters.stop - filters.start) * z["groups"]}
+        seen, rows = ALL, slice(*ranges.get("rows", (0, y[1])))
+        if (rows.start, rows.stop) != (0, y[1]):
+            seen, more = _window(z, rows)
+            sizes |= more
+        slices = {name: () for name in declared.names}  # vectors of a prologue, whole
+        slices |= {"x": (images, seen, ALL, ALL, ALL), "w": (ALL, filters), "y": (images, rows, ALL, ALL, filters)}
+        return Part(workload.with_sizes(**sizes), slices)
+
+    return Cuts(extents, part)
+
+
+def _window(z: Mapping[str, int], rows: slice) -> tuple[slice, dict[str, int]]:
+    """The rows of the image that rows of the output read, and the sizes of a convolution over these."""
+    first = rows.start * z["stride_h"] - z["pad_top"]
+    end = (rows.stop - 1) * z["stride_h"] - z["pad_top"] + z["dilation_h"] * (z["r"] - 1) + 1
+    low, high = max(first, 0), min(end, z["h"])
+    if low >= high:  # nothing but padding
+        return slice(0, 0), {"h": 0, "pad_top": end - first, "pad_bottom": 0}
+    return slice(low, high), {"h": high - low, "pad_top": low - first, "pad_bottom": end - high}
+
+
+# ---- attention: batch entries, heads of K and V, queries
+
+
+def _attention(workload: Workload) -> Cuts:
+    z = workload.size
+    group = z["heads"] // max(z["kv_heads"], 1)
+
+    def part(ranges: Ranges) -> Part:
+        batch, (low, high), (first, end) = slice(*ranges["batch"]), ranges["kv_heads"], ranges["queries"]
+        end, keys, causal = _seen(z, first, end)
+        heads, queries = slice(low * group, high * group), slice(first, end)
+        sizes = {"batch": batch.stop - batch.start, "heads": (high - low) * group, "kv_heads": high - low}
+        found = workload.with_sizes(**sizes, queries=end - first, keys=keys, causal=causal)
+        kv = (batch, slice(low, high), slice(0, keys))
+        slices = {"a": (batch, heads, queries), "b": kv, "d": kv, "c": (batch, heads, queries)}
+        if "mask_axes" in z:
+            over = z["mask_axes"]
+            slices["e"] = tuple(
+                each if over & bit else ALL
+                for each, bit in zip((batch, heads, queries, slice(0, keys)), (8, 4, 2, 1), strict=True)
+            )
+        return Part(found, slices)
+
+    return Cuts({axis: z[axis] for axis in ("batch", "kv_heads", "queries")}, part)
+
+
+def _seen(z: Mapping[str, int], first: int, end: int) -> tuple[int, int, int]:
+    """(end, keys, causal) of queries by themselves: the last one sees the last of the keys that any of them sees.
+
+    Where some see all keys and others do not, the former are left out.
+    """
+    keys = z["keys"]
+    if z["causal"] == 1:
+        return end, max(keys - z["queries"] + end, 0), 1 if keys - z["queries"] + end > 0 else 0
+    if z["causal"] == 2 and first < keys - 1:
+        end = min(end, keys)
+        return end, end, 1
+    return end, keys, 0
+
+
+def cut(array: np.ndarray, slices: Sequence[slice]) -> np.ndarray:
+    """A part of an array; axes of one element are broadcast and stay whole."""
+    return array[tuple(ALL if extent == 1 else each for extent, each in zip(array.shape, slices, strict=False))]

@@ -1,0 +1,237 @@
+"""What the journal says, as numbers and as a short table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu import probes
+from gensor_kernels.machine.arch import lookup
+
+from .journal import Journal
+
+#: The steps that time kernels beside vendors.
+TIMED = ("timing", "models", "compiled")
+VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "compiled"), 5
+#: By this name the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
+CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
+Ends = dict[tuple[str, str], dict[str, Any]]
+
+
+def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
+    """Outcomes by step, ceilings, and the timing figures by class."""
+    ends = journal.results()
+    environment = ends.get(("facts", "environment"), {})
+    found: dict[str, Any] = {
+        "gpu": environment.get("gpu", "no GPU: rehearsal on the emulator"),
+        "part": environment.get("part"),
+        "emulated": any(end.get("emulated") for end in ends.values()),
+        "outcomes": {step: dict(Counter(e["outcome"] for (s, _), e in ends.items() if s == step)) for step in steps},
+        "seconds": {
+            step: round(sum(e.get("seconds", 0.0) for (s, _), e in ends.items() if s == step), 2) for step in steps
+        },
+        "copy_gb_s": ends.get(("facts", "copy"), {}).get("gb_s"),
+        "tflops": {
+            item[7:]: e.get("tflops") for (s, item), e in ends.items() if s == "facts" and item[:7] == "matmul "
+        },
+        "timing": timing(e for (s, _), e in ends.items() if s in TIMED and "best_us" in e),
+        "models": models(ends),
+        "public": {item: e["us"] for (s, item), e in sorted(ends.items()) if s == "public" and "us" in e},
+        "overhead": {
+            name: value for name, value in ends.get(("public", "overhead"), {}).items() if name.endswith("_us")
+        },
+        "broken": [
+            {"step": step, "item": item, "outcome": e["outcome"], "error": str(e.get("error", ""))[:200]}
+            for (step, item), e in sorted(ends.items())
+            if e["outcome"] not in ("ok", "skipped")
+        ],
+    }
+    return found
+
+
+def arch_row(journal: Journal) -> str | None:
+    """The part's row of archs.toml with what was measured; None where nothing was, and of a rehearsal."""
+    ends = {item: end for (step, item), end in journal.results().items() if step == "facts"}
+    environment, probe = ends.get("environment", {}), ends.get("l2", {})
+    if probe.get("outcome") != "ok" or probe.get("emulated"):
+        return None
+    arch = lookup(environment["part"])
+    clock = probe["clocks"].get("clocks.sm")
+    return probes.arch_row(arch, float(clock) / 1e3 if clock else arch.clock_ghz, ends)
+
+
+def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Vendors' times over ours, by family, group and class; ranking of the potential."""
+    rows = [with_cublas(end) for end in ends]
+    taus = [row["tau"] for row in rows if row["tau"] is not None]
+    regrets = [row["regret_at_8"] for row in rows if row["regret_at_8"] is not None]
+    return {
+        "all": speedups(rows),
+        "families": _grouped(rows, lambda row: row["group"].partition(" ")[0]),
+        "groups": _grouped(rows, lambda row: row["group"]),
+        "classes": _grouped(rows, lambda row: row["class"]),
+        "kernels_timed": sum(len(row["kernels"]) for row in rows),
+        "refused": dict(Counter(f"{vendor}: {why}" for row in rows for vendor, why in row["refused"].items())),
+        "tau_median": float(np.median(taus)) if taus else None,
+        "regret_at_8_median": float(np.median(regrets)) if regrets else None,
+        "regret_at_8_worst": max(regrets, default=None),
+        "measured_over_predicted": geometric_mean(
+            m / p
+            for row in rows
+            for m, p in zip(row["measured_us"], row["predicted_us"], strict=True)
+            if math.isfinite(p)
+        ),
+    }
+
+
+def with_cublas(end: dict[str, Any]) -> dict[str, Any]:
+    """A result with the faster of cuBLAS's times."""
+    times = end["vendors_us"]
+    if not all(name in times for name in OF_CUBLAS):
+        return end
+    return {**end, "vendors_us": {**times, CUBLAS: min(times[name] for name in OF_CUBLAS)}}
+
+
+def _grouped(rows: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(name(row), []).append(row)
+    return {each: speedups(group) for each, group in sorted(groups.items())}
+
+
+def speedups(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """By vendor: its time over ours as a geometric mean, of the kernel tuning chose (`record`) and of the best stored
+    one (`best`), the share of workloads on which that wins, and the worst ones."""
+    found: dict[str, Any] = {
+        "cases": len(rows),
+        "of_bound": geometric_mean(row["best_us"] / row["bound_us"] for row in rows),
+        "vendors": {},
+    }
+    for vendor in sorted({name for row in rows for name in row["vendors_us"]}):
+        against = [row for row in rows if vendor in row["vendors_us"]]
+        ratios = [row["vendors_us"][vendor] / row["best_us"] for row in against]
+        ranked = sorted(zip(ratios, (row["asked"] for row in against), strict=True))
+        found["vendors"][vendor] = {
+            "record": geometric_mean(row["vendors_us"][vendor] / row["record_us"] for row in against),
+            "best": geometric_mean(ratios),
+            "wins": sum(ratio > 1 for ratio in ratios),
+            "of": len(ratios),
+            "worst": [{"ratio": round(ratio, 3), "workload": key} for ratio, key in ranked[:WORST]],
+        }
+    return found
+
+
+def models(ends: Ends) -> dict[str, Any]:
+    """Milliseconds of whole models: layers by their counts. Of each vendor, over the layers that it and we were timed
+    on (`layers` of `of`), beside our time over the same ones."""
+    made = ends.get(("models", "layers"), {}).get("models", {})
+    timed = {e["asked"]: e for (s, _), e in ends.items() if s in TIMED and "best_us" in e}
+    found: dict[str, Any] = {}
+    for name, layers in sorted(made.items()):
+        seen = [(timed[key], count) for key, count in layers if key in timed]
+        if not seen:
+            continue
+        found[name] = {
+            "of": len(layers),
+            "layers": len(seen),
+            "ours_ms": sum(count * e["best_us"] for e, count in seen) / 1e3,
+            "vendors": {
+                vendor: _model_beside(vendor, seen) for vendor in sorted({v for e, _ in seen for v in e["vendors_us"]})
+            },
+        }
+    return found
+
+
+def _model_beside(vendor: str, seen: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any]:
+    both = [(e, count) for e, count in seen if vendor in e["vendors_us"]]
+    theirs, ours = (
+        sum(count * value(e) for e, count in both) / 1e3
+        for value in (lambda e: e["vendors_us"][vendor], lambda e: e["best_us"])
+    )
+    return {"layers": len(both), "ms": theirs, "ours_ms": ours, "ratio": theirs / ours}
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """Geometric mean; None of nothing."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """The table: one line per step, one per class that was timed, what broke."""
+    mark = "  EMULATED: times say nothing" if found["emulated"] else ""
+    text = [f"{found['gpu']} ({found['part']}){mark}", f"{'step':<11} {'seconds':>8}  outcomes"]
+    for step, outcomes in found["outcomes"].items():
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "not reached"
+        text.append(f"{step:<11} {found['seconds'][step]:>8.1f}  {counts}")
+    ceilings = [f"copy {found['copy_gb_s']:.0f} GB/s"] if found["copy_gb_s"] else []
+    ceilings += [f"{name} {value:.1f} TFLOP/s" for name, value in found["tflops"].items() if value]
+    text += [f"ceilings: {', '.join(ceilings)}"] if ceilings else []
+    text += _timing_lines(found["timing"])
+    text += _model_lines(found["models"])
+    if found["public"]:
+        text.append("host time per call: " + ", ".join(f"{k} {v:.1f} us" for k, v in found["public"].items()))
+    if found["overhead"]:
+        text.append("host time per call: " + ", ".join(f"{k} {v:.2f}" for k, v in sorted(found["overhead"].items())))
+    text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
+    if len(found["broken"]) > 12:
+        text.append(f"and {len(found['broken']) - 12} more in summary.json")
+    return text
+
+
+def _timing_lines(timing: dict[str, Any]) -> list[str]:
+    """One line per group of kernels with the same family and operator, then per family, then of all."""
+    if not timing["all"]["cases"]:
+        return []
+    vendors = [name for name in VENDORS if name in timing["all"]["vendors"]]
+    text = [
+        f"{'family and operator':<36} {'cases':>5} {'x bound':>8}" + "".join(f" {v + '/ours':>15}" for v in vendors)
+    ]
+    for name, group in (*timing["groups"].items(), *timing["families"].items(), ("all", timing["all"])):
+        text.append(f"{name:<36} {group['cases']:>5} {group['of_bound']:>8.2f}" + _beside(group, vendors))
+    worst = [(each["ratio"], vendor, each["workload"]) for vendor in vendors for each in _worst(timing, vendor)]
+    text += [f"worst: {vendor} {ratio:.2f} {_short(key)}" for ratio, vendor, key in sorted(worst)[:WORST]]
+    text += [f"left out {count} times: {why}" for why, count in Counter(timing["refused"]).most_common(6)]
+    if timing["tau_median"] is not None:
+        regret = timing["regret_at_8_worst"]
+        more = f", worst regret among the 8 best predicted {regret:.2f}" if regret else ""
+        text.append(f"potential: median Kendall tau {timing['tau_median']:.2f}{more}")
+    return text
+
+
+def _worst(timing: dict[str, Any], vendor: str) -> list[dict[str, Any]]:
+    return list(timing["all"]["vendors"][vendor]["worst"])
+
+
+def _beside(group: dict[str, Any], vendors: Sequence[str]) -> str:
+    """Mean ratio and wins for each vendor, in columns."""
+    text = ""
+    for vendor in vendors:
+        found = group["vendors"].get(vendor)
+        text += f" {found['best']:>7.2f} {found['wins']:>3}/{found['of']:<3}" if found else " " * 16
+    return text
+
+
+def _short(key: str) -> str:
+    """A workload in a line: operator, type, sizes that are not 1 or 0."""
+    body = json.loads(key)
+    sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
+    first = next(iter(body["dtypes"].values()))
+    return f"{body['operator']} {first} {sizes} {'_'.join(body['epilogue'])}".strip()
+
+
+def _model_lines(models: dict[str, Any]) -> list[str]:
+    if not models:
+        return []
+    text = [f"{'model':<32} {'layers':>9} {'ours ms':>9}  vendors' ms over ours, on the layers both were timed on"]
+    for name, found in models.items():
+        beside = ", ".join(
+            f"{vendor} {each['ratio']:.2f} ({each['layers']})" for vendor, each in found["vendors"].items()
+        )
+        text.append(f"{name:<32} {found['layers']:>4}/{found['of']:<4} {found['ours_ms']:>9.3f}  {beside}")
+    return text

@@ -1,0 +1,50 @@
+"""Matrix products whose rows are not multiples of 16 bytes, padded: what a careful user of CuPy writes instead.
+
+Vendors' libraries lose much on such sizes. Operands are copied into padded ones, multiplied, and the result is copied
+back, all of which counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_tuner.measure.operands import Block, Operands
+
+ROW_BYTES = 16
+
+
+def padded(operands: Operands) -> Callable[[], Any] | None:
+    """The call for these operands; None of other operators, of epilogues, and where nothing is to be padded."""
+    workload, blocks, xp = operands.workload, operands.blocks, operands.device.xp
+    if workload.operator != "matmul" or workload.epilogue or min(workload.align.values()) >= ROW_BYTES:
+        return None
+    whole = ROW_BYTES // min(block.storage.itemsize for block in blocks.values())
+    given = {name: operands.typed(block) for name, block in blocks.items()}
+    larger = {name: _zeros(xp, blocks[name], given[name].dtype, whole) for name in blocks}
+    call = library_call(operands.device, workload, larger, ())
+    if call is None:
+        return None
+
+    def run() -> Any:
+        for name in "ab":
+            _within(larger[name], given[name])[...] = given[name]
+        product = call().reshape(larger["c"].shape)
+        given["c"][...] = _within(product, given["c"])
+        return given["c"]
+
+    return run
+
+
+def _zeros(xp: Any, block: Block, dtype: Any, whole: int) -> Any:
+    """Zeros of the shape, rows and columns padded, along the same axis first."""
+    *batch, rows, columns = block.shape
+    rows, columns = (-(-extent // whole) * whole for extent in (rows, columns))
+    if block.strides[-1] == 1:
+        return xp.zeros((*batch, rows, columns), dtype)
+    return xp.zeros((*batch, columns, rows), dtype).swapaxes(-1, -2)
+
+
+def _within(larger: Any, array: Any) -> Any:
+    return larger[..., : array.shape[-2], : array.shape[-1]]

@@ -1,0 +1,218 @@
+"""The same Workload by PyTorch: cuBLAS, cuDNN and its own kernels, eager or compiled (Triton where that is installed).
+
+Every function takes tensors in the axes an operator declares and gives its result in them: views, no copies. What
+torch.nn.functional takes as an argument (a bias, a norm's weight) is given to it, the rest of an epilogue follows as
+element-wise calls, as a user writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.measure.operands import Block, Operands
+
+from . import torch_fused, torch_windows
+from .torch_windows import NoCallError
+
+Function = Callable[..., Any]
+
+
+class Torch:
+    """PyTorch beside a device's own array library; ImportError where it is not installed, RuntimeError where it reaches
+    no GPU although it should. `device`: "cuda", or "cpu" in a rehearsal."""
+
+    def __init__(self, emulated: bool):
+        import torch
+
+        if not emulated and not torch.cuda.is_available():
+            raise RuntimeError("PyTorch is installed without CUDA, or reaches no GPU")
+        self.torch, self.emulated = torch, emulated
+        self._made: dict[str, Function] = {}  # the last workload's, compiled
+        torch.backends.cudnn.benchmark = True
+        # The accumulator of kernels here: float32 all the way.
+        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+            setattr(torch.backends.cuda.matmul, name, False)
+
+    def call(self, operands: Operands, compiled: bool = False) -> Callable[[], Any] | None:
+        """The call for these operands; None where PyTorch has none. Raises what PyTorch raises for ones it refuses."""
+        torch, workload = self.torch, operands.workload
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.math == "tf32"
+        try:
+            made = self._compiled(operands) if compiled else self.function(operands)
+        except NoCallError:
+            return None
+        arrays = [self.tensor(block) for block in operands.inputs]
+        extras = [None if block is None else self.tensor(block) for _, block, _ in operands.steps]
+        made(*arrays, *extras)  # what it refuses, it refuses here
+        return lambda: made(*arrays, *extras)
+
+    def _compiled(self, operands: Operands) -> Function:
+        """By TorchInductor: its templates and Triton are timed against cuBLAS, without CUDA graphs, which would copy
+        operands. Once for a workload, whose operand sets differ in addresses only."""
+        key = operands.workload.key()
+        if key not in self._made:
+            self.torch._dynamo.reset()
+            how = {"backend": "eager"} if self.emulated else {"mode": "max-autotune-no-cudagraphs"}
+            self._made = {key: self.torch.compile(self.function(operands), dynamic=False, **how)}
+        return self._made[key]
+
+    def tensor(self, block: Block) -> Any:
+        """The same memory as a tensor; a boolean operand as a new one of booleans."""
+        array = block.view(block_library(block))
+        brain = block.dtype == "bfloat16"
+        if brain:  # held as its bits
+            array = array.view(np.int16)
+        found = self.torch.from_numpy(array) if isinstance(array, np.ndarray) else self.torch.from_dlpack(array)
+        if brain:
+            found = found.view(self.torch.bfloat16)
+        return found != 0 if block.dtype == "bool" else found
+
+    def wide(self, result: Any) -> np.ndarray | Any:
+        """A result as an array of the device's library, float64 or complex128."""
+        wide = result.to(self.torch.complex128 if result.is_complex() else self.torch.float64)
+        return wide.resolve_conj().numpy() if self.emulated else wide.resolve_conj()
+
+    def function(self, operands: Operands) -> Function:
+        """A function of the inputs and of the epilogue's operands; NoCallError where there is none."""
+        workload = operands.workload
+        inputs = len(operands.inputs)
+        main = MAIN.get(MODULES.get(workload.operator, ""))
+        if main is None:
+            raise NoCallError(workload.operator)
+        core, taken = main(self.torch, workload, [name for name, _, _ in operands.steps])
+        out = getattr(self.torch, workload.dtype[operands.operator.names[-1]])
+        shape = operands.out.shape
+        rest = operands.steps[taken:]
+
+        def function(*tensors: Any) -> Any:
+            given = tensors[inputs:]
+            value = core(*tensors[:inputs], *given[:taken]).reshape(shape)
+            for (name, _, scalar), extra in zip(rest, given[taken:], strict=True):
+                value = torch_fused.element_wise(self.torch, name, value, extra, scalar, out)
+            return value.to(out)
+
+        return function
+
+
+def block_library(block: Block) -> Any:
+    """NumPy or CuPy, whichever a block's memory is of."""
+    import sys
+
+    return sys.modules[type(block.memory).__module__.partition(".")[0]]
+
+
+# ---- what each kind of operator is; with how many steps of the epilogue it takes itself
+
+Main = tuple[Function, int]
+
+
+def _matmul(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    if workload.dtype["a"] != workload.dtype["b"] or workload.dtype["a"] in EIGHT_BIT_FLOATS:
+        raise NoCallError("PyTorch multiplies no such types as they are")
+    if workload.dtype["a"] == "int8":
+        if workload.size["batch"] > 1:
+            raise NoCallError("torch._int_mm has no batch")
+        return lambda a, b: torch._int_mm(a[0], b[0]), 0
+    flags = workload.conjugated
+
+    def given(a: Any, b: Any) -> tuple[Any, Any]:
+        return a.conj() if flags["a"] else a, b.conj() if flags["b"] else b
+
+    if workload.size["batch"] == 1:
+        if steps[:1] == ["bias"] and not workload.is_complex:
+            return lambda a, b, bias: torch.addmm(bias[0], *(x[0] for x in given(a, b))), 1
+        return lambda a, b: torch.matmul(*(x[0] for x in given(a, b))), 0
+    return lambda a, b: torch.matmul(*given(a, b)), 0
+
+
+def _reduction(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    dims, name = (3, 4, 5), workload.operator
+    ddof = workload.size.get("ddof", 0)
+    functions: dict[str, Function] = {
+        "reduce_sum": lambda x: x.sum(dims),
+        "reduce_mean": lambda x: x.mean(dims),
+        "reduce_max": lambda x: x.amax(dims),
+        "reduce_min": lambda x: x.amin(dims),
+        "reduce_prod": lambda x: x.flatten(3).prod(3),
+        "argmax": lambda x: x.flatten(3).argmax(3),
+        "argmin": lambda x: x.flatten(3).argmin(3),
+        "l2_norm": lambda x: torch.linalg.vector_norm(x, dim=dims),
+        "reduce_var": lambda x: torch.var(x, dims, correction=ddof),
+        "logsumexp": lambda x: torch.logsumexp(x, dims),
+    }
+    if name not in functions:
+        raise NoCallError(name)
+    return lambda x: functions[name](x).transpose(1, 2), 0
+
+
+def _softmax(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    function = getattr(torch.nn.functional, workload.operator)
+    return lambda x: function(x, -1), 0
+
+
+def _norm(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    functional, shape = torch.nn.functional, (workload.size["k"],)
+    given: Any = operator(workload.operator)
+    vectors = operands_are_vectors(workload)
+    if workload.operator == "rmsnorm":
+        if steps[:1] == ["mul"] and vectors:
+            return lambda x, w: functional.rms_norm(x, shape, w.reshape(shape), given.value), 1
+        return lambda x: functional.rms_norm(x, shape, None, given.value), 0
+    if steps[:2] == ["mul", "bias"] and vectors:
+        return lambda x, w, b: functional.layer_norm(x, shape, w.reshape(shape), b.reshape(shape), given.value), 2
+    return lambda x: functional.layer_norm(x, shape, None, None, given.value), 0
+
+
+def operands_are_vectors(workload: Workload) -> bool:
+    """Whether a norm's `mul` and `bias` have one element per element of a row: then they are weight and bias."""
+    from gensor_kernels.operators.types.epilogue import OPERATIONS
+
+    size = workload.size
+    rows = math.prod(size[axis] for axis in ("batch", "m", "n"))
+    return rows == 1 or all(OPERATIONS[name].operand == "n" for name in workload.epilogue[:2])
+
+
+def _elementwise(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    return lambda x: x, 0
+
+
+def _attention(torch: Any, workload: Workload, steps: list[str]) -> Main:
+    size, functional = workload.size, torch.nn.functional
+    masked, queries, keys = "e" in workload.dtype, size["queries"], size["keys"]
+    if facts(workload.dtype["a"]).itemsize > 2:
+        raise NoCallError("kernels are of 16-bit types")
+    causal = size["causal"] and not (queries == 1 and size["causal"] == 1)
+    if causal and (masked or queries != keys):
+        raise NoCallError("PyTorch's flag is for square attention without a mask")
+    more = {"is_causal": bool(causal), "enable_gqa": size["heads"] != size["kv_heads"]}
+
+    def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **more)
+
+    return attention, 0
+
+
+MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
+    "products.matmul": _matmul,
+    "rows.reductions": _reduction,
+    "rows.softmax": _softmax,
+    "rows.norms": _norm,
+    "rows.elementwise": _elementwise,
+    "attention.attention": _attention,
+    "products.gated": torch_fused.gated,
+    "products.normed": torch_fused.normed,
+    "products.matmul_prologue": torch_fused.prepared(_matmul),
+    "windows.conv_prologue": torch_fused.prepared(torch_windows.convolution),
+    "windows.conv": torch_windows.convolution,
+    "windows.depthwise": torch_windows.depthwise,
+    "windows.depthwise_prologue": torch_fused.prepared(torch_windows.depthwise),
+    "windows.pooling": torch_windows.pooling,
+}

@@ -1,0 +1,111 @@
+"""Whom kernels are timed beside: CuPy's call, PyTorch's (cuBLAS, cuDNN), and PyTorch's compiled (Triton); of products
+cuBLASLt's best proposal, and CuPy's call of padded operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from benchmarks.gpu.harness.session import Session
+from benchmarks.gpu.real_size import grossly_off, widened
+from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.measure.operands import Noise, Operands
+from gensor_tuner.measure.timer import HostClock, Vendor
+
+from .cublaslt import CublasLt, NoCallError
+from .padded import padded
+from .torch_calls import Torch
+
+CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
+#: Those that are timed beside every kernel: nothing of theirs is compiled.
+EAGER = (CUPY, CUBLASLT, PADDED, TORCH)
+NO_CALL = "it has no such call"
+#: Those that are about products only: of other Workloads nothing is missing.
+OF_PRODUCTS = (CUBLASLT, PADDED)
+
+
+class Vendors:
+    """What can be asked on this machine; `missing`: why something cannot. `clock` times calls (measure/timer.py)."""
+
+    def __init__(self, session: Session, clock: Any = None):
+        self.session, self.missing = session, dict[str, str]()
+        self.torch: Torch | None = None
+        self.cublaslt: CublasLt | None = None
+        if CUBLASLT in session.vendors:
+            self._find_cublaslt(clock or HostClock())
+        if {TORCH, COMPILED}.isdisjoint(session.vendors):
+            return
+        try:
+            self.torch = Torch(session.emulate)
+        except (ImportError, OSError, RuntimeError) as error:  # OSError: a library of PyTorch's own is absent
+            self.missing[TORCH] = f"{type(error).__name__}: {error}"[:300]
+
+    def _find_cublaslt(self, clock: Any) -> None:
+        if self.session.emulate:
+            self.missing[CUBLASLT] = "it takes a GPU"
+            return
+        stream = self.session.device.xp.cuda.get_current_stream
+        try:
+            self.cublaslt = CublasLt(clock.measure, lambda: stream().ptr)
+        except (ToolMissingError, NoCallError) as error:
+            self.missing[CUBLASLT] = str(error)[:300]
+
+    def calls(self, compiled: bool = False) -> dict[str, Vendor]:
+        """Those that were asked for, by name."""
+        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: padded}
+        if self.cublaslt is not None:
+            found[CUBLASLT] = self.cublaslt.call
+        if self.torch is not None:
+            found[TORCH] = self.torch.call
+            if compiled:
+                found[COMPILED] = partial(self.torch.call, compiled=True)
+        return {name: call for name, call in found.items() if name in self.session.vendors}
+
+    def agreeing(
+        self, workload: Workload, noise: Noise, ours: Callable[[Operands], Callable[[], None]], names: Sequence[str]
+    ) -> tuple[dict[str, Vendor], dict[str, str]]:
+        """The calls that compute what our kernel computes, and why others are left out: a ratio of the times of two
+        different things says nothing."""
+        calls = {name: call for name, call in self.calls(COMPILED in names).items() if name in names}
+        good, refused = dict[str, Vendor](), {name: why for name, why in self.missing.items() if name in names}
+        operands = Operands(self.session.device, workload, noise)
+        launch = ours(operands)
+        for name, vendor in calls.items():
+            try:
+                refusal = self._refusal(operands, launch, name, vendor)
+            except Exception as error:  # libraries raise whatever they met; ours is timed all the same
+                self.session.is_fault(error)
+                refusal = f"{type(error).__name__}: {error}"[:300]
+            if refusal is None:
+                good[name] = partial(self._or_none, vendor)
+            elif refusal != NO_CALL or name not in OF_PRODUCTS:
+                refused[name] = refusal
+        return good, refused
+
+    def _or_none(self, vendor: Vendor, operands: Operands) -> Callable[[], Any] | None:
+        """A call that was good for other operands; None where these are too much for it: ours is timed anyway."""
+        try:
+            return vendor(operands)
+        except Exception as error:
+            self.session.is_fault(error)
+            return None
+
+    def _refusal(self, operands: Operands, launch: Callable[[], None], name: str, vendor: Vendor) -> str | None:
+        call = vendor(operands)
+        if call is None:
+            return NO_CALL
+        result: Any = call()
+        if facts(operands.out.dtype).is_integer and not facts(operands.workload.accumulator).is_integer:
+            return None  # positions: of equal elements anyone may be named
+        if name in (TORCH, COMPILED):
+            assert self.torch is not None
+            result = self.session.device.xp.asarray(self.torch.wide(result))
+        # A plain product is written to the array that ours writes, too.
+        result = widened(result, result.dtype.name).copy()
+        launch()
+        self.session.synchronize()
+        off = grossly_off(self.session, operands.out, result)
+        return f"{off:.3%} of its result differ from ours" if off else None

@@ -1,0 +1,1 @@
+"""The public functions. Each imports little: a first call loads the rest."""

@@ -1,0 +1,134 @@
+"""`accelerate`: existing CuPy code through this package, without a change to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from gensor_kernels import dispatch, forking
+
+_inside: ContextVar[bool] = ContextVar("gensor_kernels_inside", default=False)
+_lock = threading.Lock()
+_users = 0
+_originals: list[tuple[Any, str, Any]] = []
+
+
+@contextmanager
+def accelerate() -> Iterator[None]:
+    """Within it, `cupy.matmul`, `@`, `cupy.dot`, `ndarray.dot`, `cupy.einsum`, `cupy.tensordot`, `cupy.inner` and
+    `cupy.vdot` of any code go through this package; afterwards everything is as it was.
+
+    What a call means does not change: operands that are no CuPy arrays, keyword arguments beside `out`, and an `out`
+    of another dtype than the result's are CuPy's as before, and so is whatever no kernel of ours is faster at. It
+    holds for all threads while any block is open; blocks may be nested. Names imported before (`from cupy import
+    matmul`) stay what they were. Raises ToolMissingError without CuPy.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _users
+    from gensor_kernels.devices.cuda import import_cupy
+
+    cupy = import_cupy()
+    with _lock:
+        if _users == 0:
+            try:
+                for owner, name, ours, fits in _routes(cupy):
+                    _replace(owner, name, ours, fits)
+            except BaseException:  # half of the names, say, and Ctrl-C
+                _restore()
+                raise
+        _users += 1
+
+
+def _leave() -> None:
+    global _users
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            _restore()
+
+
+def _restore() -> None:
+    while _originals:
+        owner, name, original = _originals[-1]
+        if original is not _ABSENT:
+            setattr(owner, name, original)
+        elif name in vars(owner):
+            delattr(owner, name)
+        _originals.pop()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+_ABSENT: Any = object()
+Fits = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+
+def _routes(cupy: Any) -> list[tuple[Any, str, Callable[..., Any], Fits]]:
+    """(where a function is, its name, ours, whether arguments are ones ours takes to mean the same)."""
+    array = cupy.ndarray
+
+    def pair(args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        *given, out = args if len(args) == 3 and not keywords else (*args, keywords.get("out"))
+        if len(given) != 2 or not all(type(each) is array for each in given) or not keywords.keys() <= {"out"}:
+            return False
+        return out is None or (type(out) is array and out.dtype == cupy.result_type(*given))
+
+    def contraction(args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        arrays = [each for each in args[1:] if type(each) is array]
+        return bool(args) and type(args[0]) is str and len(arrays) == len(args) - 1 and keywords.keys() <= {"optimize"}
+
+    def axes(args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        return len(args) in (2, 3) and all(type(each) is array for each in args[:2]) and keywords.keys() <= {"axes"}
+
+    def two(args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        return len(args) == 2 and all(type(each) is array for each in args) and not keywords
+
+    return [
+        (cupy, "matmul", dispatch.matmul, pair),
+        (cupy, "dot", dispatch.dot, pair),
+        (cupy, "einsum", dispatch.einsum, contraction),
+        (cupy, "tensordot", dispatch.tensordot, axes),
+        (cupy, "inner", dispatch.inner, two),
+        (cupy, "vdot", dispatch.vdot, two),
+        (array, "dot", dispatch.dot, pair),
+        (array, "__matmul__", dispatch.matmul, two),
+    ]
+
+
+def _replace(owner: Any, name: str, ours: Callable[..., Any], fits: Fits) -> None:
+    """Puts a function in the place of `owner.name` that calls ours where it means the same.
+
+    That `cupy.ndarray` is a Python class, whose methods can be replaced, is not documented: it was read in CuPy 13.3.0,
+    13.6.0, 14.0.0 and 14.2.0 (cupy/_core/core.pyx).
+    """
+    original = getattr(owner, name)
+    _originals.append((owner, name, vars(owner).get(name, _ABSENT)))
+
+    def routed(*args: Any, **keywords: Any) -> Any:
+        # What our own functions ask CuPy for must not come back to them; and a name that somebody imported within a
+        # block is CuPy's again behind it.
+        if not _users or _inside.get() or not fits(args, keywords):
+            return original(*args, **keywords)
+        token = _inside.set(True)
+        try:
+            return ours(*args, **keywords)
+        finally:
+            _inside.reset(token)
+
+    routed.__name__ = routed.__qualname__ = name
+    routed.__doc__, routed.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+    setattr(owner, name, routed)

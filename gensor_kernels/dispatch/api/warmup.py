@@ -1,0 +1,156 @@
+"""`warmup`: what a program will need, loaded before it is asked for. Imports little."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gensor_kernels import config
+from gensor_kernels.errors import BuildError, GensorError, UnsupportedError
+
+from .current import current_runtime
+
+if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Code
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.selection.library import Kernel
+    from gensor_kernels.operators.types.workload import Workload
+    from gensor_kernels.programs.core.family import Launch
+
+
+READER = (sys.executable, "-m", "gensor_tuner.shapes.shapes")
+
+
+def warmup(source: str | os.PathLike[str] | None = None) -> int:
+    """Loads the kernels that the calls of `source` would be served by; how many of them are ready now.
+
+    `source` is a shapes file (CSV), such as `record` writes, or a database of `gensor-tune`, whose kernels must be in
+    the databases in use too; None stands for every Workload that those databases have a record of. Afterwards the
+    first call of a kind loads nothing and can stand in a graph capture. Nothing is raced or tuned, and on a GPU nothing
+    is compiled but a stored binary that the driver refuses.
+
+    Inside `emulated`, a kernel is a library that g++ builds in a second or more. Those of a `source` are built, several
+    at a time; without one, which may mean hundreds, kernels are chosen and bound, libraries that were built before are
+    taken, and the others are left to their first calls.
+
+    A bar on stderr shows the progress where that is a terminal and tqdm is installed (as with the `tune` extra);
+    `GENSOR_LOG=info` logs it elsewhere.
+
+    Raises FileNotFoundError without a file, GensorError for one that is neither.
+    """
+    runtime = current_runtime()
+    device = runtime.device
+    if device.arch is None:
+        return 0
+    placed: dict[str, list[Placed]] = {}
+    for workload in _workloads(runtime, None if source is None else Path(source)):
+        found = _placed(runtime, workload)
+        if found is not None:
+            placed.setdefault(found.kernel.digest, []).append(found)
+    builds = device.emulated and source is not None
+    codes = [code for kernels in placed.values() if (code := _code(kernels[0].kernel)) is not None]
+    if builds:
+        missing = [code for code in codes if not device.is_built(code)]
+        with _progress(len(missing)) as done:
+            device.build(missing, lambda index, built: done())
+    with _progress(len(placed)) as done:
+        for kernels in placed.values():
+            _load(runtime, kernels)
+            done()
+    return len(placed) if device.emulated and not builds else len(runtime.loaded)
+
+
+class Placed(NamedTuple):
+    """A kernel bound to one Workload."""
+
+    kernel: Kernel
+    launches: Sequence[Launch]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """What is to be called behind each of `total` steps."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        log, number = config.logger(), count(1)
+        yield lambda: log.info("warmup: kernel %d of %d", next(number), total)
+        return
+    with tqdm(total=total, desc="warmup", unit=" kernels", delay=1, leave=False, disable=None) as bar:
+        yield bar.update
+
+
+def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
+    from gensor_kernels.operators.types.workload import Workload
+
+    if path is None:
+        return [Workload.from_json(key) for key in runtime.library.contents.records]
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no shapes file or database is there")
+    with path.open("rb") as file:
+        is_database = file.read(16) == b"SQLite format 3\0"
+    if is_database:
+        from gensor_kernels.dispatch.selection.load import records_of
+
+        assert runtime.device.arch is not None
+        return [Workload.from_json(key) for key in records_of(path, runtime.device.arch)]
+    import subprocess
+
+    # Shapes files are the tuner's to read, which runs in processes of its own.
+    done = subprocess.run([*READER, str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise GensorError(done.stderr.strip() or f"{path}: could not be read")
+    return [Workload.from_json(line) for line in done.stdout.splitlines()]
+
+
+def _placed(runtime: Runtime, workload: Workload) -> Placed | None:
+    """The kernel that would serve, in a graph or outside of one, bound to its sizes; None where there is none."""
+    from gensor_kernels.dispatch.plans.problem import Problem
+    from gensor_kernels.dispatch.selection import tiers
+    from gensor_kernels.operators import operator
+    from gensor_kernels.programs.registry import FAMILIES
+
+    arch, declared = runtime.device.arch, operator(workload.operator)
+    assert arch is not None
+    if declared.empty(workload):
+        return None
+    try:
+        # Families look at strides and windows, too: those of arrays without gaps stand for all.
+        strides = {each.name: each.strides() for each in declared.operands(workload)}
+        problem = Problem(workload, False, declared.geometry(workload, strides), ())
+        request = tiers.Request(problem, arch, runtime.device.emulated, one_call=True, captured=True)
+        kernel = tiers.choose(request, runtime.library).kernel
+        if kernel is None:
+            return None
+        return Placed(kernel, FAMILIES[kernel.program.family].launches(kernel.program, workload))
+    except (BuildError, UnsupportedError) as error:
+        config.logger().info("no kernel is loaded for %s: %s", workload.key(), error)
+        return None
+
+
+def _code(kernel: Kernel) -> Code | None:
+    """What a device loads; None where no database has it any more."""
+    try:
+        return kernel.code
+    except BuildError as error:
+        config.logger().info("kernel %s is not loaded: %s", kernel.digest[:12], error)
+        return None
+
+
+def _load(runtime: Runtime, placed: Sequence[Placed]) -> None:
+    """Loads one kernel for all Workloads it is to serve, unless that would compile it."""
+    kernel, device = placed[0].kernel, runtime.device
+    code = _code(kernel)
+    if code is None or not device.is_built(code):
+        return
+    try:
+        for each in placed:  # larger ones may need more shared memory
+            device.load(code, each.launches)
+        runtime.loaded.add(kernel.digest)
+    except BuildError as error:
+        config.logger().info("kernel %s is not loaded: %s", kernel.digest[:12], error)

@@ -1,0 +1,243 @@
+"""From what a caller wrote to what is computed: NumPy's rules for shapes, dtypes and error texts.
+
+Nothing here touches array data: arrays are asked for `shape` and `dtype` only.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
+
+from .shapes import product_shapes
+
+PRECISIONS = (None, "ieee", "tf32", "3m", "ozaki")
+#: What types other than complex ones may be computed with beside their own arithmetic.
+MATH_OF = {"float32": "tf32", "float64": "ozaki"}
+
+#: Results a kernel writes straight from its accumulator, beside the inputs' own dtype.
+WIDER_RESULTS = {
+    "float16": ("float32",),
+    "bfloat16": ("float32",),
+    "int8": ("int32", "float32", "float16", "bfloat16"),
+}
+
+
+class Operation(NamedTuple):
+    """One epilogue operation as asked for: its name, the array it reads (or None) and its scalar."""
+
+    name: str
+    operand: Any = None
+    scalar: complex = 0.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call computes.
+
+    `shape` and `dtype` are the result's; `inputs` is the dtype both operands are brought to; `sizes` is
+    (m, n, k) with 1 for the axis a one-dimensional operand lacks; `batch` the broadcast leading axes.
+    `math` is the mode of float32 and complex products, None where the library's own switch is to decide (tier 4 only).
+    `conjugated`: which operands are.
+    `plain`: the array library's matmul gives this result as it stands; `one_call`: without converting operands.
+    """
+
+    shape: tuple[int, ...]
+    batch: tuple[int, ...]
+    sizes: tuple[int, int, int]
+    inputs: np.dtype[Any]
+    dtype: np.dtype[Any]
+    operations: tuple[Operation, ...]
+    math: str | None
+    plain: bool
+    one_call: bool
+    conjugated: tuple[bool, bool] = (False, False)
+
+    def without_arrays(self) -> Call:
+        """The same without the epilogue's arrays, which a Plan must not keep alive."""
+        if not self.operations:
+            return self
+        return replace(self, operations=tuple(step._replace(operand=None) for step in self.operations))
+
+
+#: What `activation=` takes: made once, because making one costs as much as a dictionary lookup ten times. Rounding to
+#: the result's dtype is no activation.
+ACTIVATIONS = {
+    name: Operation(name)
+    for name, each in OPERATIONS.items()
+    if not each.takes_operand and not each.takes_scalar and name != "cast"
+}
+_new = tuple.__new__
+
+
+class FusedAsked(Exception):
+    """Raised for an epilogue with a gate or a norm (functions/gated.py, functions/normed.py)."""
+
+
+def operations(
+    alpha: Any = 1, bias: Any = None, add: Any = None, activation: str | None = None, epilogue: Any = None
+) -> tuple[Operation, ...]:
+    """The epilogue of `activation(alpha * a@b + bias + add)`, or of an explicit list behind `alpha`.
+
+    Raises ValueError for unknown names and for a list beside bias, add or activation (their order would be
+    anybody's guess), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
+    none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
+    """
+    steps = [] if type(alpha) is int and alpha == 1 else _scale(alpha)
+    if epilogue is not None:
+        if bias is not None or add is not None or activation is not None:
+            raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+        if isinstance(epilogue, str) or not isinstance(epilogue, Iterable):
+            raise TypeError(f"epilogue must be a list such as [('bias', x), 'relu'], not {_shown(epilogue)}")
+        return (*steps, *(_listed(item) for item in epilogue))
+    if bias is not None:
+        steps.append(_new(Operation, ("bias", bias, 0.0)))
+    if add is not None:
+        steps.append(_new(Operation, ("add", add, 0.0)))
+    if activation is not None:
+        step = ACTIVATIONS.get(activation) if isinstance(activation, str) else None
+        if step is None:
+            if isinstance(activation, str) and activation in GATES:
+                raise FusedAsked
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {_shown(activation)}")
+        steps.append(step)
+    return tuple(steps)
+
+
+def unfused(function: str, *given: Any) -> tuple[Operation, ...]:
+    """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
+    try:
+        return operations(*given)
+    except FusedAsked:
+        raise UnsupportedError(f"{function} takes no gates and no norms") from None
+
+
+def _scale(alpha: Any) -> list[Operation]:
+    if type(alpha) in (int, float):
+        return [] if alpha == 1 else [Operation("scale", None, float(alpha))]
+    if getattr(alpha, "shape", None) == () and not isinstance(alpha, np.generic):
+        return [Operation("mul", alpha)]  # a 0-d array stays on its device
+    return [Operation("scale", None, _factor("alpha", alpha))]
+
+
+def _factor(name: str, value: Any) -> complex:
+    """A number as a float, or as a complex where it is one."""
+    if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+        return complex(value)
+    return _scalar(name, value)
+
+
+def _scalar(name: str, value: Any) -> float:
+    if not isinstance(value, (numbers.Real, np.bool_)):
+        raise TypeError(f"{name} must be a real number, not {type(value).__name__}")
+    return float(value)
+
+
+def kind(value: Any) -> str:
+    """What an error calls the type of a value: `list`, `numpy.ndarray`."""
+    module = type(value).__module__
+    return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
+
+
+def _shown(value: Any) -> str:
+    """A string itself, anything else by its type: printing an array may wait for a device."""
+    return repr(value) if isinstance(value, str) else kind(value)
+
+
+def _listed(item: Any) -> Operation:
+    """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
+    name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
+    if not isinstance(name, str):
+        raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {_shown(item)}")
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        if name in GATES or name in NORMS:
+            raise FusedAsked
+        raise ValueError(f"epilogue operation {name!r} is not one of {', '.join(OPERATIONS)}")
+    expected = int(operation.takes_operand) + int(operation.takes_scalar)
+    if len(values) != expected:
+        plural = "" if expected == 1 else "s"
+        raise ValueError(f"epilogue operation {name!r} takes {expected} value{plural}, not {len(values)}")
+    step = Operation(name, values[0]) if operation.takes_operand else Operation(name)
+    read = _scalar if operation.takes_operand else _factor
+    return step._replace(scalar=read(name, values[-1])) if operation.takes_scalar else step
+
+
+def named_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that a caller names, in the machine's byte order, in which NumPy's functions give their results too."""
+    return np.dtype(dtype).newbyteorder("=")
+
+
+def resolve(
+    a: Any,
+    b: Any,
+    out: Any,
+    steps: tuple[Operation, ...],
+    dtype: Any = None,
+    math: str = "ieee",
+    conjugated: tuple[bool, bool] = (False, False),
+) -> Call:
+    """Shapes and dtypes of a call; raises what NumPy raises for operands that do not fit.
+
+    The result's dtype is `dtype`, else NumPy's promotion of the operands. One thing more than NumPy: where
+    the accumulator is wider than the operands (int8, float16, bfloat16), `dtype` or the dtype of `out` may
+    ask for it, and the result is not rounded to the operands' dtype on the way. `conjugated` says which operands
+    are, where they are complex.
+    """
+    batch, sizes, shape = product_shapes(a.shape, b.shape)
+    for step in steps:
+        if step.operand is not None:
+            _check_broadcast(step.name, step.operand.shape, shape)
+    promoted = np.promote_types(a.dtype, b.dtype)
+    wider = WIDER_RESULTS.get(promoted.name, ())
+    if dtype is not None:
+        result = named_dtype(dtype)
+        for index, operand in enumerate((a, b)):
+            _check_cast(operand.dtype, result, f"input {index}")
+    else:
+        result = out.dtype if out is not None and out.dtype.name in wider else promoted
+    inputs = promoted if result == promoted or result.name in wider else result
+    if out is not None:
+        _check_cast(result, out.dtype, "output")
+        if tuple(out.shape) != shape:
+            raise ValueError(f"matmul: Output operand 0 has shape {tuple(out.shape)}, the result {shape}")
+    check_steps(steps, result)
+    first, second = conjugated
+    conjugated = first and a.dtype.kind == "c", second and b.dtype.kind == "c"
+    # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
+    plain = not steps and result == promoted and not (batch and result.name == "bfloat16") and not any(conjugated)
+    one_call = plain and not (batch and result.name == "float16")
+    takes = "3m" if inputs.kind == "c" else MATH_OF.get(inputs.name, "ieee")
+    math = math if math == takes else "ieee"
+    return Call(shape, batch, sizes, inputs, result, steps, math, plain, one_call, conjugated)
+
+
+def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
+    """TypeError for complex numbers in a real epilogue, UnsupportedError for operations that complex ones lack."""
+    for name, operand, scalar in steps:
+        if result.kind == "c":
+            if not OPERATIONS[name].of_complex:
+                raise UnsupportedError(f"epilogue operation {name!r} is not defined for complex numbers")
+        elif type(scalar) is complex or (operand is not None and operand.dtype.kind == "c"):
+            raise TypeError(f"{name} takes no complex number where the result is {result}")
+
+
+def _check_cast(source: np.dtype[Any], target: np.dtype[Any], what: str) -> None:
+    if not np.can_cast(source, target, "same_kind"):
+        raise TypeError(
+            f"Cannot cast ufunc 'matmul' {what} from {source!r} to {target!r} with casting rule 'same_kind'"
+        )
+
+
+def _check_broadcast(name: str, operand: Sequence[int], shape: tuple[int, ...]) -> None:
+    fits = len(operand) <= len(shape) and all(
+        extent in (1, whole) for extent, whole in zip(reversed(operand), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} of shape {tuple(operand)} does not broadcast to the result's shape {shape}")

@@ -1,0 +1,1 @@
+"""Contractions of two or more arrays, as strided matrix products."""

@@ -1,0 +1,186 @@
+"""A contraction of two arrays as the matrix product that kernels take: which axes become batch, m, n and k.
+
+Axes are labels with a stride per operand; nothing here touches an array. A label of both operands and the output is
+batch, of both and not the output k, of one and the output m or n. Axes of a group are one axis where each follows
+the next in memory, in the same order for every operand that has them. Kernels take one axis of m, n and k each and
+three of batch; an axis of m or n that stays over is one more of batch, which the other operand lacks. Where that is
+not enough, an operand is copied so that all its axes follow each other. The result's memory is ours to lay out: in
+the order asked for where that costs nothing, else in the order of the product, seen through a transposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gensor_kernels.operators.expression.subscripts import Labels
+from gensor_kernels.operators.types.geometry import BATCH_AXES
+
+#: A run of unit stride is worth this many times its extent: whole vectors are read along it.
+UNIT_STRIDE_WORTH = 16
+
+Strides = dict[int, int]
+
+
+class Window(NamedTuple):
+    """A view of an array from its first element on; strides in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Run(NamedTuple):
+    """Axes that are one, outermost first, its extent, and its stride in every operand that was looked at."""
+
+    labels: Labels
+    extent: int
+    strides: tuple[int, ...]
+
+
+class Groups(NamedTuple):
+    """Labels by what the product does with them. `only_a` and `only_b` are summed, and the other lacks them."""
+
+    batch: Labels
+    m: Labels
+    n: Labels
+    k: Labels
+    only_a: Labels
+    only_b: Labels
+
+
+class Fit(NamedTuple):
+    """Axes a kernel takes; runs have strides of a and b, 0 where an operand lacks the axis."""
+
+    lead: tuple[Run, ...]
+    m: Run
+    n: Run
+    k: Run
+
+    @property
+    def result(self) -> tuple[Labels, ...]:
+        """The labels of the result's axes."""
+        return tuple(run.labels for run in (*self.lead, self.m, self.n))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a contraction is computed.
+
+    `swapped`: the second operand is the product's a. `a`, `b` and `c` are windows of (batch..., m, k),
+    (batch..., k, n) and (batch..., m, n) on the product's operands and on the result. A new result is allocated
+    with extents `allocated` and transposed by `order` (None: not at all). `staged` names, for each operand in the
+    caller's order, the axes of the copy or the sum that takes its place first, or is None; `sums` are the labels that
+    are summed over for it. There are no windows then: the contraction is planned again with what staging gives.
+    `labels` are those of every axis of `c`, the outermost first, and `summed` those of k.
+    """
+
+    swapped: bool = False
+    a: Window | None = None
+    b: Window | None = None
+    c: Window | None = None
+    allocated: tuple[int, ...] = ()
+    order: tuple[int, ...] | None = None
+    staged: tuple[Labels | None, Labels | None] = (None, None)
+    sums: tuple[Labels, Labels] = ((), ())
+    labels: tuple[Labels, ...] = ()
+    summed: Labels = ()
+
+
+def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Stride of every label with more than one element; a repeated label steps along the diagonal."""
+    found: Strides = {}
+    for label, extent, stride in zip(labels, shape, strides, strict=True):
+        if extent != 1:
+            found[label] = found.get(label, 0) + stride
+    return found
+
+
+def packed(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
+    """Strides of a new array with axes `labels`."""
+    found, step = {}, itemsize
+    for label in reversed(labels):
+        found[label] = step
+        step *= extents[label]
+    return found
+
+
+def classify(a: Strides, b: Strides, output: Labels) -> Groups:
+    """The groups; a batch axis that an operand repeats (stride 0) is one it lacks, and leaves `a` or `b`."""
+    kept = set(output)
+    for strides, other in ((a, b), (b, a)):
+        for label in [label for label, stride in strides.items() if stride == 0 and label in kept and label in other]:
+            del strides[label]
+    return Groups(
+        batch=tuple(label for label in output if label in a and label in b),
+        m=tuple(label for label in output if label in a and label not in b),
+        n=tuple(label for label in output if label in b and label not in a),
+        k=tuple(label for label in a if label in b and label not in kept),
+        only_a=tuple(label for label in a if label not in b and label not in kept),
+        only_b=tuple(label for label in b if label not in a and label not in kept),
+    )
+
+
+def runs(labels: Labels, operands: Sequence[Strides], extents: Mapping[int, int]) -> list[Run]:
+    """The fewest axes that `labels` are in memory, the widest steps first."""
+    found: list[Run] = []
+    for label in sorted(labels, key=lambda each: [-abs(strides.get(each, 0)) for strides in operands]):
+        extent, steps = extents[label], tuple(strides.get(label, 0) for strides in operands)
+        outer = found[-1] if found else None
+        if outer and all(far == near * extent for far, near in zip(outer.strides, steps, strict=True)):
+            found[-1] = Run((*outer.labels, label), outer.extent * extent, steps)
+        else:
+            found.append(Run((label,), extent, steps))
+    return found
+
+
+def fit(
+    groups: Groups, a: Strides, b: Strides, c: Strides | None, extents: Mapping[int, int], units: tuple[int, int]
+) -> Fit | None:
+    """The axes of the product, None where kernels do not have as many. `c` None: the result is laid out to suit.
+
+    `units` are the bytes of an element of a and b.
+    """
+    operands = [a, b] if c is None else [a, b, c]
+    m, n, k, batch = (runs(each, operands, extents) for each in (groups.m, groups.n, groups.k, groups.batch))
+    if len(k) > 1:
+        return None
+    lead = batch + _rest(m, 0, units[0]) + _rest(n, 1, units[1])
+    if len(lead) > BATCH_AXES:
+        return None
+    one = Run((), 1, (0,) * len(operands))
+    return Fit(tuple(lead), _main(m, 0, units[0]) or one, _main(n, 1, units[1]) or one, k[0] if k else one)
+
+
+def _main(found: list[Run], operand: int, unit: int) -> Run | None:
+    """The run that is the product's own axis: the longest, one of unit stride before others."""
+
+    def worth(run: Run) -> int:
+        return run.extent * (UNIT_STRIDE_WORTH if abs(run.strides[operand]) == unit else 1)
+
+    return max(found, key=worth, default=None)
+
+
+def _rest(found: list[Run], operand: int, unit: int) -> list[Run]:
+    main = _main(found, operand, unit)
+    return [run for run in found if run is not main]
+
+
+def windows(found: Fit, a: Strides, b: Strides, c: Strides) -> tuple[Window, Window, Window]:
+    """The product's operands and result, seen through `found`."""
+
+    def axis(run: Run, strides: Strides) -> tuple[int, int]:
+        inner = run.labels[-1] if run.labels else None
+        return (run.extent, strides[inner]) if inner in strides else (1, 0)
+
+    def window(strides: Strides, *core: Run) -> Window:
+        axes = [axis(run, strides) for run in (*found.lead, *core)]
+        return Window(tuple(extent for extent, _ in axes), tuple(stride for _, stride in axes))
+
+    k = found.k
+    first, second = window(a, found.m, k), window(b, k, found.n)
+    # A summed axis that one operand lacks is k all the same: it is read again and again.
+    wide = k.extent
+    first = Window((*first.shape[:-1], wide), first.strides)
+    second = Window((*second.shape[:-2], wide, second.shape[-1]), second.strides)
+    return first, second, window(c, found.m, found.n)

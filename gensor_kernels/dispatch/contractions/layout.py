@@ -1,0 +1,159 @@
+"""Where the arrays of a contraction go: as they lie, behind a copy, or summed first (the choices of `grouping`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gensor_kernels.operators.expression.subscripts import Labels
+
+from .axes import Fit, Groups, Layout, Strides, classify, fit, packed, runs, strides_of, windows
+
+Extents = Mapping[int, int]
+
+
+class Source(NamedTuple):
+    """An operand: a label per axis, extents, strides in bytes, bytes of an element."""
+
+    labels: Labels
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The operands in the product's order, and the result: its labels, extents, bytes of an element and strides.
+
+    `out` is None for a result that is ours to lay out.
+    """
+
+    groups: Groups
+    a: Strides
+    b: Strides
+    units: tuple[int, int]
+    output: Labels
+    extents: Extents
+    itemsize: int
+    out: Strides | None
+
+    def place(self, a: Strides, b: Strides) -> Layout | None:
+        """The Layout with operands of these strides; None where kernels have too few axes for it."""
+        if self.out is not None:
+            found = fit(self.groups, a, b, self.out, self.extents, self.units)
+            return (
+                None
+                if found is None
+                else Layout(False, *windows(found, a, b, self.out), labels=found.result, summed=found.k.labels)
+            )
+        free = fit(self.groups, a, b, None, self.extents, self.units)
+        if free is None:
+            return None
+        c = packed(self.output, self.extents, self.itemsize)
+        asked = fit(self.groups, a, b, c, self.extents, self.units)
+        if asked is not None and self._as_good(asked, free):
+            allocated = tuple(self.extents[each] for each in self.output)
+            return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result, summed=asked.k.labels)
+        return self._transposed(free, a, b)
+
+    def _as_good(self, asked: Fit, free: Fit) -> bool:
+        sizes = [(found.m.extent, found.n.extent) for found in (asked, free)]
+        return sizes[0] == sizes[1] and (asked.n.extent == 1 or asked.n.strides[2] == self.itemsize)
+
+    def _transposed(self, found: Fit, a: Strides, b: Strides) -> Layout:
+        lead = sorted(found.lead, key=lambda run: self.output.index(run.labels[0]))
+        axes = [label for run in (*lead, found.m, found.n) for label in run.labels]
+        axes = [label for label in self.output if label not in axes] + axes
+        c = packed(axes, self.extents, self.itemsize)
+        order = tuple(axes.index(label) for label in self.output)
+        allocated = tuple(self.extents[label] for label in axes)
+        turned = None if list(order) == sorted(order) else order
+        return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result, summed=found.k.labels)
+
+    def copied(self) -> tuple[Labels | None, Labels | None]:
+        """The axes of the least copies that make kernels' axes suffice; of both where nothing does."""
+        a, b, extents = self.a, self.b, self.extents
+        by_a, by_b = self._order(a, self.groups.m, b), self._order(b, self.groups.n, a)
+        size_a, size_b = (math.prod(extents[each] for each in axes) for axes in (by_a, by_b))
+        one = [(by_a, None), (None, by_b)]
+        for pair in one if size_a * self.units[0] <= size_b * self.units[1] else reversed(one):
+            first = a if pair[0] is None else packed(pair[0], extents, self.units[0])
+            second = b if pair[1] is None else packed(pair[1], extents, self.units[1])
+            if self.place(first, second) is not None:
+                return pair
+        return self._order(a, self.groups.m, a), self._order(b, self.groups.n, a)
+
+    def _order(self, strides: Strides, own: Labels, guide: Strides) -> Labels:
+        """Axes of a copy: batch and k as `guide` has them, so that they are one axis with it."""
+
+        def guided(labels: Labels) -> list[int]:
+            return sorted((each for each in labels if each in strides), key=lambda each: -abs(guide.get(each, 0)))
+
+        return (*guided(self.groups.batch), *own, *guided(self.groups.k))
+
+
+def arrange(
+    sources: tuple[Source, Source],
+    output: Labels,
+    extents: Extents,
+    itemsize: int,
+    out: Sequence[int] | None = None,
+    *,
+    turning: bool = True,
+) -> Layout | None:
+    """The Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
+
+    `out` gives the strides of a result that exists already; None is returned where it cannot be written directly.
+    Without `turning` the first operand is the product's a whatever the result's last axis.
+    """
+    a, b = (strides_of(source.labels, source.shape, source.strides) for source in sources)
+    groups = classify(a, b, output)
+    swapped = turning and _turned(groups, output, extents)
+    if swapped:
+        sources, a, b = sources[::-1], b, a
+        groups = Groups(groups.batch, groups.n, groups.m, groups.k, groups.only_b, groups.only_a)
+    whole = _absorbed(groups, a, b, extents)
+    if whole is None:
+        return _summed(swapped, (a, b), (groups.only_a, groups.only_b))
+    target = None if out is None else strides_of(output, [extents[each] for each in output], out)
+    units = sources[0].itemsize, sources[1].itemsize
+    product = _Product(whole, a, b, units, output, extents, itemsize, target)
+    found = product.place(a, b)
+    if found is None:
+        if out is not None:
+            return None
+        copies = product.copied()
+        return Layout(swapped, staged=copies[::-1] if swapped else copies)
+    return replace(found, swapped=swapped)
+
+
+def _summed(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Layout:
+    kept = [
+        tuple(label for label in strides if label not in summed) if summed else None
+        for strides, summed in zip(operands, sums, strict=True)
+    ]
+    turn = -1 if swapped else 1
+    (first, second), (one, other) = kept[::turn], sums[::turn]
+    return Layout(swapped, staged=(first, second), sums=(one, other))
+
+
+def _turned(groups: Groups, output: Labels, extents: Extents) -> bool:
+    """Whether the result's last axis is one of the first operand alone: then that is the product's b."""
+    last = next((label for label in reversed(output) if extents[label] != 1), None)
+    return last in groups.m
+
+
+def _absorbed(groups: Groups, a: Strides, b: Strides, extents: Extents) -> Groups | None:
+    """Groups in which summed axes of one operand are k, read again and again by the other.
+
+    None where that does not work, or would multiply the work: these axes are summed first.
+    """
+    if not groups.only_a and not groups.only_b:
+        return groups
+    k = (*groups.k, *groups.only_a, *groups.only_b)
+    repeats = (groups.only_a and groups.n) or (groups.only_b and groups.m) or (groups.only_a and groups.only_b)
+    if repeats or len(runs(k, [a, b], extents)) > 1:
+        return None
+    return groups._replace(k=k, only_a=(), only_b=())

@@ -1,0 +1,125 @@
+"""Attention of CuPy arrays: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.dispatch.plans.problem import broadcast
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention.attention import CAUSAL, diagonal, workload_from_views
+from gensor_kernels.operators.types.workload import Workload
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What attention is asked for beside its arrays; `scale` None is 1 / sqrt(head)."""
+
+    causal: bool | str
+    scale: float | None
+
+
+class Attention(Function):
+    """Scaled dot-product attention of (batch, heads, rows, head) arrays; `parameters` is a Parameters."""
+
+    name = "attention"
+
+    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+        """q's shape and dtype; ValueError for shapes that do not fit."""
+        q, k, v, mask = inputs
+        check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
+        dtype = np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype)
+        if dtype.kind not in "fV" and dtype.name != "bfloat16":
+            raise TypeError(f"attention of {dtype}: expected floating-point arrays")
+        return Result(tuple(q.shape), dtype)
+
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """Zeros where there are no keys."""
+        return 0.0 if inputs[1].shape[2] == 0 else None
+
+    def understand(self, asked: Asked) -> Understood:
+        """Any strides with elements of a head side by side; other arrays are copied."""
+        q, k, v, mask = asked.inputs
+        assert q is not None and k is not None and v is not None
+        dtype, p = asked.result.dtype.name, asked.parameters
+        copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in (q, k, v)]
+        copy_mask = None
+        if mask is not None and mask.dtype not in ("bool", "float16", "bfloat16", "float32"):
+            copy_mask = Copy("float32", tuple(range(len(mask.shape))))
+        if any(copies) or copy_mask:
+            raise Staged(*copies, copy_mask)
+        views = {"a": q, "b": k, "d": v, "c": asked.out}
+        if mask is not None:
+            mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
+            views["e"] = mask
+        workload = workload_from_views(q, k, v, asked.out, mask=mask, causal=p.causal, epilogue=_names(asked))
+        declared: Any = operator(workload.operator)
+        strides = {name: view.strides for name, view in views.items()}
+        return Understood(workload, declared.geometry(workload, strides, p.scale))
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """The scale is the default; a mask of booleans is one of bytes to kernels."""
+        declared: Any = operator(workload.operator)
+        word = next(word for word, code in CAUSAL.items() if code == workload.size["causal"])
+        mask = arrays.get("e")
+        mask = mask != 0 if declared.kind == "bool" else mask
+        p = Parameters(False if word == "none" else word, None)
+        return Called((arrays["a"], arrays["b"], arrays["d"], mask), p)
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+        """Scores, a softmax and a product, in at least float32."""
+        return composed(device, inputs, parameters, math)
+
+
+ATTENTION = Attention()
+
+
+def _names(asked: Asked) -> list[str]:
+    return [step.name for step in asked.steps]
+
+
+def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[int] | None) -> None:
+    """ValueError, in words, for shapes that do not fit together."""
+    if not len(q) == len(k) == len(v) == 4:
+        raise ValueError(f"attention takes (batch, heads, rows, head) arrays, not {tuple(q)}, {tuple(k)}, {tuple(v)}")
+    if tuple(k) != tuple(v):
+        raise ValueError(f"k and v have the shapes {tuple(k)} and {tuple(v)}: expected the same")
+    if (q[0], q[3]) != (k[0], k[3]):
+        raise ValueError(f"q of shape {tuple(q)} and k of shape {tuple(k)}: batch and head must be equal")
+    if q[1] % k[1] if k[1] else q[1]:
+        raise ValueError(f"q has {q[1]} heads, no multiple of the {k[1]} of k and v")
+    full = (*q[:3], k[2])
+    if mask is not None:
+        fits = len(mask) <= 4 and all(m in (1, f) for m, f in zip(reversed(mask), reversed(full), strict=False))
+        if not fits:
+            raise ValueError(f"a mask of shape {tuple(mask)} does not broadcast to {full}")
+
+
+def composed(device: Any, inputs: Sequence[Any], p: Parameters, math: str | None) -> Any:
+    """Attention by the array library."""
+    q, k, v, mask = inputs
+    xp = device.xp
+    wide = np.promote_types(np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype), np.float32)
+    batch, heads, queries, head = q.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    group = heads // kv_heads
+    grouped = q.astype(wide, copy=False).reshape(batch, kv_heads, group * queries, head)
+    scores = device.product(grouped, k.astype(wide, copy=False).transpose(0, 1, 3, 2), math)
+    scores = scores.reshape(batch, heads, queries, keys) * wide.type(head**-0.5 if p.scale is None else p.scale)
+    if mask is not None:
+        keep = mask.dtype == bool
+        scores = xp.where(mask, scores, -np.inf) if keep else scores + mask.astype(wide, copy=False)
+    if p.causal:
+        sizes = {"causal": 2 if p.causal == "upper_left" else 1, "queries": queries, "keys": keys}
+        limit = xp.arange(queries)[:, None] + diagonal(sizes)
+        scores = xp.where(xp.arange(keys)[None] < limit, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True) if keys else xp.zeros((*scores.shape[:3], 1), wide)
+    weights = xp.exp(scores - xp.where(xp.isfinite(top), top, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    weights = weights / xp.where(total == 0, 1, total)
+    found = device.product(weights.reshape(batch, kv_heads, group * queries, keys), v.astype(wide, copy=False), math)
+    return found.reshape(batch, heads, queries, head)

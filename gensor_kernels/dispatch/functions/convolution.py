@@ -1,0 +1,246 @@
+"""Convolutions of CuPy arrays: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.types.workload import View, Workload
+from gensor_kernels.operators.windows import conv, conv_folded, winograd
+from gensor_kernels.operators.windows.conv_product import output_size
+
+#: Axes of the run that is read or written in vectors, by operand and its layout in memory.
+RUNS = {"nhwc": "c", "nchw": "", "krsc": "rsc", "rsck": "k", "kcrs": "crs", "nhwk": "c", "nkhw": "hw"}
+
+
+class Convolution(Function):
+    """A convolution of four-dimensional arrays; `parameters` is a Parameters."""
+
+    name = "conv2d"
+    #: whether neighbouring columns may become channels, and bands of rows images (windows/conv_folded.py)
+    folds = True
+
+    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+        """(n, k, oh, ow) or (n, oh, ow, k), in memory as the image lies where kernels take it so."""
+        x, w = inputs
+        sizes = full_sizes(x.shape, w.shape, parameters)
+        dtype = np.promote_types(x.dtype, w.dtype)
+        dtype = np.dtype(np.int32) if dtype == np.int8 else dtype
+        oh, ow = (output_size(sizes, side, parameters.transposed) for side in "hw")
+        grouped = parameters.transposed and sizes["groups"] > 1  # no kernel writes these with channels innermost
+        if parameters.layout == "NHWC":
+            return Result((sizes["n"], oh, ow, sizes["k_out"]), dtype, (0, 3, 1, 2) if grouped else None)
+        last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
+        return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
+
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """Zeros where the image has no channels, or nothing but padding."""
+        return 0.0 if inputs[0].size == 0 else None
+
+    def op(self, parameters: Parameters) -> str:
+        """Both kinds."""
+        return "conv2d_transpose" if parameters.transposed else self.name
+
+    def understand(self, asked: Asked) -> Understood:
+        """An image of any strides; weights whose filter is one run in memory, others are copied."""
+        x, w, p = asked.inputs[0], asked.inputs[1], asked.parameters
+        assert x is not None and w is not None
+        sizes = full_sizes(x.shape, w.shape, p)
+        dtype = np.promote_types(x.dtype, w.dtype).name
+        if dtype not in ACCUMULATORS:
+            raise UnsupportedError(f"no kernel convolves {dtype}")
+        images = IMAGES[p.layout]
+        last = _stored_last(asked.out, images)
+        layout = _weight_layout(w, p, sizes, last)
+        copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
+        copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
+        if copy_x or copy_w or layout is None:
+            raise Staged(copy_x, copy_w)
+        layouts = {"x": "nhwc" if last else "nchw", "w": layout, "y": "nhwk" if last else "nkhw"}
+        named = {
+            "x": _named(x, images, "nhwc"),
+            "w": _named(w, p.weights, "krsc"),
+            "y": _named(asked.out, images, "nhwc"),
+        }
+        bands = 1
+        if self.folds and not p.transposed:
+            sizes, layouts, named = _folded(sizes, layouts, named, dtype)
+            bands = _bands(sizes, layouts, named, [_named(v, images, "nhwc") for v in asked.operands if v])
+            sizes, named = conv_folded.banded(sizes, bands), _banded(named, bands)
+        alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
+        workload = conv.from_layouts(
+            sizes,
+            layouts=layouts,
+            dtypes={"x": dtype, "w": dtype, "y": asked.result.dtype.name},
+            alignment=alignment,
+            math=asked.math if dtype == "float32" else "ieee",
+            epilogue=[step.name for step in asked.steps],
+            transposed=p.transposed,
+        )
+
+        def declared(strides: Sequence[int]) -> tuple[int, ...]:
+            n, h, *others = (strides[axis] for axis in images)
+            return _grouped([n if bands == 1 else h, h, *others], sizes["k_out"] // sizes["groups"])
+
+        arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
+        return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
+        declared: Any = operator(workload.operator)
+        x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
+        if declared.transposed:
+            w = w.transpose(0, 4, 2, 3, 1)
+        p = Parameters("NHWC", tuple((n, workload.size[n]) for n in declared.parameters), declared.transposed)
+        inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
+        return Called(inputs, p, lambda value: value.reshape(shape))
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+        """One product per tap of the filter."""
+        from .convolve import convolve
+
+        x, w = inputs
+        math = "ieee" if math == winograd.MATH else math
+        return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
+
+
+CONVOLUTION = Convolution()
+
+
+def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, int]:
+    """All sizes of a convolution; ValueError for shapes that do not fit."""
+    if len(x) != 4 or len(w) != 4:
+        raise ValueError(
+            f"convolution: expected an image and weights of 4 axes ({p.layout}), not {len(x)} and {len(w)}"
+        )
+    n, h, width, c = (x[axis] for axis in IMAGES[p.layout])
+    k, r, s, depth = (w[axis] for axis in p.weights)
+    sizes = dict(n=n, h=h, w=width, c=c, k_out=k, r=r, s=s) | dict(p.sizes)
+    groups = sizes["groups"]
+    if p.transposed:
+        sizes["k_out"] = k * groups
+    if (c != depth) if p.transposed else (c != depth * groups):
+        what = f"{depth}" if p.transposed or groups == 1 else f"{depth} x {groups} groups"
+        raise ValueError(f"convolution: the image has {c} channels, the weights are for {what}")
+    conv.check(sizes, p.transposed)
+    return sizes
+
+
+Named = tuple[View, Mapping[str, tuple[int, int]]]
+
+
+def _grouped(strides: Sequence[int], channels: int) -> tuple[int, ...]:
+    """The strides of (image, row, column, group, channel), where groups have so many channels."""
+    n, h, w, channel = strides
+    return n, h, w, channel * channels, channel
+
+
+def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: bool) -> dict[str, tuple[int, ...]]:
+    """Those of image and weights along the axes that the operator declares."""
+    k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
+    s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
+    group = s["c"] * c if transposed else s["k"] * k
+    image = _grouped([stride for _, stride in named["x"][1].values()], c)
+    return {"x": image, "w": (group, s["k"], s["r"], s["s"], s["c"])}
+
+
+def _named(view: View, axes: Sequence[int], names: str) -> Named:
+    """A view with its (extent, stride) by axis."""
+    return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
+
+
+def _folded(
+    sizes: dict[str, int], layouts: dict[str, str], named: dict[str, Named], dtype: str
+) -> tuple[dict[str, int], dict[str, str], dict[str, Named]]:
+    """(sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many of them."""
+    by, c = conv_folded.fold(sizes, dtype), sizes["c"]
+    for name, column in (("x", "w"), ("w", "s")):
+        axes = named[name][1]
+        if axes[column][1] != c or (c > 1 and axes["c"][1] != 1):
+            by = 1
+    if by == 1:
+        return sizes, layouts, named
+
+    def wide(name: str, column: str) -> Named:
+        view, axes = named[name]
+        extent, stride = axes[column]
+        return view, {**axes, column: (extent // by, stride * by), "c": (c * by, 1)}
+
+    arranged = {"x": wide("x", "w"), "w": wide("w", "s"), "y": named["y"]}
+    return conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts), arranged
+
+
+def _bands(
+    sizes: Mapping[str, int], layouts: Mapping[str, str], named: Mapping[str, Named], operands: Sequence[Named]
+) -> int:
+    """Images that the rows of one become: one where an operand has gaps between its images."""
+    by = conv_folded.bands(sizes, layouts)
+    each = [named["x"][1], named["y"][1], *(axes for _, axes in operands)]
+    return by if all(axes["n"][1] == axes["h"][0] * axes["h"][1] for axes in each) or sizes["n"] == 1 else 1
+
+
+def _banded(named: Mapping[str, Named], by: int) -> dict[str, Named]:
+    """The operands with bands of rows as images."""
+
+    def cut(view: View, axes: Mapping[str, tuple[int, int]]) -> Named:
+        height, row = axes["h"]
+        band = height // by
+        return view, {**axes, "n": (axes["n"][0] * by, row * band), "h": (band, row)}
+
+    return {name: each if by == 1 or name == "w" else cut(*each) for name, each in named.items()}
+
+
+def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int:
+    """Bytes that divide the address and every stride but those of the run; an element's where the run has a gap."""
+    size, reach = facts(view.dtype).itemsize, 1
+    for name in reversed(run):
+        extent, stride = axes[name]
+        if extent > 1 and stride != reach:
+            return size
+        reach *= extent
+    steps = [view.alignment, *(s * size for name, (e, s) in axes.items() if name not in run and e > 1)]
+    return next((width for width in (16, 8, 4) if run and not any(step % width for step in steps)), size)
+
+
+def _stored_last(out: View, images: Sequence[int]) -> bool:
+    """Whether the result's channels are innermost in memory; UnsupportedError where neither they nor its rows are."""
+    (_, h, w, c), strides = (out.shape[a] for a in images), [out.strides[a] for a in images]
+    if (strides[3] == 1 and c > 1) or (c == 1 and h * w > 1 and strides[2] != 1):
+        return True
+    if (w == 1 or strides[2] == 1) and (h == 1 or strides[1] == w * (strides[2] if w > 1 else 1)):
+        return False
+    raise UnsupportedError("a result whose rows and channels both have gaps in memory")
+
+
+def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool) -> str | None:
+    """How the weights lie, None where no kernel takes them so."""
+    axes = _named(w, p.weights, "krsc")[1]
+    c = sizes["c"] // sizes["groups"]
+    digits = {"r": axes["r"], "s": axes["s"], "c": (c, axes["c"][1])}
+    reach = None
+    for name in "csr" if last else "src":
+        extent, stride = digits[name]
+        if extent > 1:
+            reach = stride if reach is None else reach
+            if stride != reach:
+                return None
+        reach = None if reach is None else reach * extent
+    inner = next((digits[name][1] for name in ("csr" if last else "src") if digits[name][0] > 1), 1)
+    if inner == 1:
+        return "krsc" if last else "kcrs"
+    return "rsck" if last and axes["k"][1] == 1 and axes["k"][0] > 1 else None
+
+
+def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
+    """The axes of weights in the order that kernels take."""
+    k, r, s, c = p.weights
+    if p.transposed and last and dict(p.sizes)["groups"] > 1:
+        raise UnsupportedError("a grouped transposed convolution with channels last")
+    return (k, r, s, c) if last else (k, c, r, s)

@@ -1,0 +1,178 @@
+"""Gated products of CuPy arrays, swiglu and its like: what a call means to kernels, and the array library's way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import (
+    WIDER_RESULTS,
+    FusedAsked,
+    Operation,
+    named_dtype,
+    operations,
+    resolve,
+)
+from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.dispatch.plans.problem import Axes, broadcast, matrix, result_matrix
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.products import gated
+from gensor_kernels.operators.types.geometry import BATCH_AXES, Strides
+from gensor_kernels.operators.types.workload import View, Workload
+
+
+@dataclass(frozen=True)
+class GatedProduct(Function):
+    """f(a G + g) * (a U + u) of arrays a (..., m, k) or (k,), b = [G, U] (..., k, 2n) and bias = [g, u] (2n,) or None.
+
+    The name is that of the gate in gated.GATES.
+    """
+
+    name: str
+
+    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+        """(..., m, n); ValueError for shapes that do not fit, TypeError for what are no real numbers."""
+        a, b, bias = inputs
+        if b.ndim < 2 or b.shape[-1] % 2:
+            raise ValueError(
+                f"{self.name} takes weights (..., k, 2 n), gate and other side by side, not {tuple(b.shape)}"
+            )
+        if bias is not None and tuple(bias.shape) != (b.shape[-1],):
+            raise ValueError(f"{self.name}: a bias has the shape ({b.shape[-1]},), not {tuple(bias.shape)}")
+        call = resolve(a, b, None, (), parameters)
+        if call.dtype.kind in "iubc":
+            raise TypeError(f"{self.name} of {call.dtype}: expected real floating-point arrays")
+        return Result((*call.shape[:-1], call.shape[-1] // 2), call.dtype)
+
+    def understand(self, asked: Asked) -> Understood:
+        """Any strides; arrays of another dtype are converted first."""
+        a, b, bias = asked.inputs
+        assert a is not None and b is not None
+        dtype = inputs_of(asked.result.dtype, a, b)
+        if any(x is not None and x.dtype != dtype for x in asked.inputs):
+            raise Staged(*(None if x is None else Copy(dtype, tuple(range(len(x.shape)))) for x in asked.inputs))
+        gate, other = gated.halves(b)
+        axes, views = folded(a, gate, asked.out, asked.operands)
+        if len(axes.batch) > BATCH_AXES:
+            raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
+        first, second, out = (axes.view(index, views[index]) for index in range(3))
+        # The two halves of B side by side again, as the Workload has them: of n columns, 2 n of the same stride.
+        whole = second._replace(shape=(*second.shape[:-1], 2 * axes.n))
+        workload = gated.workload_from_operands(
+            ("" if bias is None else gated.BIASED) + self.name,
+            *(first, whole, out, bias),
+            math=asked.math if dtype == "float32" and asked.math == "tf32" else "ieee",
+            epilogue=[step.name for step in asked.steps],
+        )
+        extents = tuple(extent for extent, _ in axes.batch)
+        d = Strides()
+        if bias is not None:
+            d = Strides((0, 0, 0), bias.shape[0] // 2 * bias.strides[0], bias.strides[0])
+        geometry = gated.placed(
+            (axes.m, axes.n, axes.k),
+            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
+            *(axes.strides(0), axes.strides(1), axes.strides(2), d),
+            other,
+        )
+        numbers = iter(range(3, len(views)))
+        return Understood(
+            workload,
+            geometry,
+            operands=tuple(None if view is None else axes.strides(next(numbers)) for view in asked.operands),
+        )
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Both matrices side by side."""
+        a, b, d = arrays["a"], arrays["b"], arrays.get("d")
+        wide = None if arrays["c"].dtype == a.dtype else arrays["c"].dtype
+        return Called((a, b.reshape(*b.shape[:2], -1), None if d is None else d.reshape(-1)), wide)
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+        """One product with both, and element-wise operations in at least float32."""
+        a, b, bias = inputs
+        call = resolve(a, b, None, (), parameters)
+        wide = np.promote_types(call.dtype, np.float32)
+        kind = np.dtype(np.float32) if call.dtype.name == "bfloat16" and call.batch else call.dtype
+        both = device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math).astype(wide, copy=False)
+        if bias is not None:
+            both = both + bias.astype(wide, copy=False)
+        n = both.shape[-1] // 2
+        step = (Operation(gated.GATES[self.name]),)
+        return apply_steps(device, both[..., :n], step, wide, wide) * both[..., n:]
+
+
+#: By the operation that is applied to the gate.
+FUNCTIONS = {gate: GatedProduct(name) for name, gate in gated.GATES.items()}
+
+
+def inputs_of(result: np.dtype[Any], a: View, b: View) -> str:
+    """The dtype operands are brought to: their own where the result's is a wider one that kernels write."""
+    own = a.dtype if a.dtype == b.dtype else ""
+    return own if result.name in WIDER_RESULTS.get(own, ()) else result.name
+
+
+def folded(a: View, gate: View, out: View, operands: Sequence[View | None]) -> tuple[Axes, list[View]]:
+    """The axes of a product (with the gate alone), and its views. Batch entries become no columns: a bias has n."""
+    rank = len(a.shape)
+    c = result_matrix(out, rank, 2)
+    lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
+    views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(gate, (*lead, k, n)), c]
+    views += [result_matrix(broadcast(view, out.shape), rank, 2) for view in operands if view is not None]
+    axes = Axes(views, (m, n, k))
+    axes.fold(columns=False)
+    return axes, views
+
+
+class Gate(NamedTuple):
+    """A gate by name, the bias added in front of it, and the operations behind it."""
+
+    name: str
+    bias: Any
+    steps: tuple[Operation, ...]
+
+
+def parsed(alpha: Any, bias: Any, add: Any, activation: str | None, epilogue: Any) -> Gate:
+    """The gate that `operations` found in its arguments; ValueError where anything but one bias comes before it."""
+    if epilogue is None:
+        name, items = str(activation), []
+        before = operations(alpha, bias, add)
+    else:
+        listed = list(epilogue)
+        place = next(place for place, item in enumerate(listed) if isinstance(item, str) and item in gated.GATES)
+        name, items = listed[place], listed[place + 1 :]
+        before = operations(alpha, bias, add, activation, listed[:place])
+    if len(before) > 1 or any(step.name != "bias" for step in before):
+        named = ", ".join(step.name for step in before)
+        raise ValueError(f"in front of {name} only one bias is computed, not {named}")
+    try:
+        behind = operations(epilogue=items)
+    except FusedAsked:
+        raise ValueError("an epilogue has one gate at most") from None
+    return Gate(name, before[0].operand if before else None, behind)
+
+
+def product(
+    runtime: Runtime, a: Any, b: Any, gate: Gate, out: Any = None, dtype: Any = None, precision: str | None = None
+) -> Any:
+    """A call of matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
+    from gensor_kernels.dispatch.plans.calls import call
+
+    parameters = None if dtype is None else named_dtype(dtype)
+    return call(runtime, FUNCTIONS[gated.GATES[gate.name]], (a, b, gate.bias), parameters, out, gate.steps, precision)
+
+
+def fused(runtime: Runtime, a: Any, b: Any, asked: Any, out: Any, dtype: Any, precision: str | None) -> Any:
+    """A call of matmul with a gate or a norm; `asked` are the arguments of `operations`."""
+    from . import normed
+
+    alpha, bias, add, activation, epilogue = asked
+    if normed.listed(epilogue) is None:
+        return product(runtime, a, b, parsed(*asked), out, dtype, precision)
+    if bias is not None or add is not None or activation is not None:
+        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+    return normed.product(runtime, a, b, alpha, epilogue, out, dtype, precision)

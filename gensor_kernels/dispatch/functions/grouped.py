@@ -1,0 +1,86 @@
+"""Groups of different rows of CuPy arrays: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products import ragged
+from gensor_kernels.operators.types.workload import Workload
+
+
+class RaggedProduct(Function):
+    """x (m, k) by w (groups, k, n), the rows of a group by its matrix; `ends` (groups,) say where groups end."""
+
+    name = "grouped_matmul"
+    stands_in = False  # the library's calls wait for the device, which this function promises not to do
+
+    def result(self, inputs: Sequence[Any], parameters: Any) -> Result:
+        """(m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for shapes that do not fit."""
+        x, w, ends = inputs
+        if x.ndim != 2 or w.ndim != 3 or x.shape[1] != w.shape[1]:
+            raise ValueError(
+                f"grouped_matmul takes x (m, k) and w (groups, k, n), not {tuple(x.shape)}, {tuple(w.shape)}"
+            )
+        if tuple(ends.shape) != (w.shape[0],) or ends.dtype.kind not in "iu":
+            what = f"{ends.dtype} of the shape {tuple(ends.shape)}"
+            raise ValueError(f"the ends of {w.shape[0]} groups are as many integers, not {what}")
+        dtype = np.promote_types(x.dtype, w.dtype)
+        if parameters is not None and parameters != dtype:
+            if parameters.name not in WIDER_RESULTS.get(dtype.name, ()):
+                raise TypeError(f"grouped_matmul of {dtype} gives no {parameters}")
+            dtype = parameters
+        return Result((x.shape[0], w.shape[2]), dtype)
+
+    def nothing(self, inputs: Sequence[Any], parameters: Any) -> float | None:
+        """Zeros where there are no groups, or no k."""
+        return 0.0 if 0 in inputs[1].shape[:2] else None
+
+    def understand(self, asked: Asked) -> Understood:
+        """Any strides; other dtypes than the product's, and ends other than int32, are converted first."""
+        x, w, ends = asked.inputs
+        assert x is not None and w is not None and ends is not None
+        own = np.promote_types(_dtype(x.dtype), _dtype(w.dtype)).name
+        copies = [None if each.dtype == own else Copy(own, tuple(range(len(each.shape)))) for each in (x, w)]
+        copies.append(None if ends.dtype == "int32" else Copy("int32", (0,)))
+        if any(copies):
+            raise Staged(*copies)
+        math = asked.math if own == "float32" and asked.math == "tf32" else "ieee"
+        names = [step.name for step in asked.steps]
+        workload = ragged.workload_from_operands(x, w, asked.out, ends, math=math, epilogue=names)
+        strides = {"a": x.strides, "b": w.strides, "c": asked.out.strides, "d": ends.strides}
+        return Understood(workload, operator(ragged.NAME).geometry(workload, strides))
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """As it is declared."""
+        wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
+        return Called((arrays["a"], arrays["b"], arrays["d"]), wide)
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Any, math: str | None) -> Any:
+        """One product per group; the ends are read, which waits for the device."""
+        x, w, ends = inputs
+        own = np.promote_types(x.dtype, w.dtype)
+        if parameters is not None and own == np.int8:
+            own = np.dtype(np.int32)  # exact products, as the kernels' are
+        x, w = x.astype(own, copy=False), w.astype(own, copy=False)
+        value = device.xp.zeros((x.shape[0], w.shape[2]), own)
+        for group, (begin, end) in enumerate(ragged.spans(ends.tolist(), x.shape[0])):
+            if end > begin:
+                value[begin:end] = device.product(x[begin:end], w[group], math)
+        return value
+
+
+RAGGED = RaggedProduct()
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)

@@ -1,0 +1,112 @@
+"""Matrix products of operands stored in 8 bits: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import named_dtype
+from gensor_kernels.dispatch.calls.shapes import product_shapes
+from gensor_kernels.dispatch.plans.calls import call
+from gensor_kernels.dispatch.plans.function import Asked, Function, Result, Understood
+from gensor_kernels.dispatch.plans.problem import make
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
+from gensor_kernels.operators.types.workload import View
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Element types of a and b where the caller names them (else those of the arrays), and the result's."""
+
+    dtype_a: str | None
+    dtype_b: str | None
+    dtype: np.dtype[Any] | None
+
+
+class StoredProduct(Function):
+    """`a @ b` of operands that kernels widen as they read them; `parameters` is a Stored."""
+
+    name = "matmul"
+
+    def result(self, inputs: Sequence[Any], parameters: Stored) -> Result:
+        """As matmul's; the dtype is the one asked for, else that of the wider operand, or the accumulator's."""
+        a, b = inputs
+        _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
+        first, second = names(inputs, parameters)
+        if parameters.dtype is not None:
+            if parameters.dtype.kind not in "fiV" or parameters.dtype.name in EIGHT_BIT_FLOATS:
+                raise TypeError(f"a product of {first} and {second} is no {parameters.dtype}")
+            return Result(shape, parameters.dtype)
+        wide = [x.dtype for x, name in zip(inputs, (first, second), strict=True) if name not in WIDENED]
+        if wide:
+            return Result(shape, np.result_type(*wide))
+        try:
+            return Result(shape, np.dtype(default_output(first, second)))
+        except UnsupportedError:
+            return Result(shape, np.dtype(np.float32))
+
+    def understand(self, asked: Asked) -> Understood:
+        """A matmul of the types that were named."""
+        a, b = asked.inputs
+        assert a is not None and b is not None
+        first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
+        found = make(_typed(a, first), _typed(b, second), asked.out, asked.operands, asked.steps, "ieee")
+        geometry = replace(found.geometry, swapped=found.swapped)
+        return Understood(found.workload, geometry, operands=found.operands)
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Stored, math: str | None) -> Any:
+        """The operands widened to float32 (float64 beside such an operand), or int32, and multiplied."""
+        types = names(inputs, parameters)
+        wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
+        dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide
+        a, b = (widened(device.xp, x, name, dtype) for x, name in zip(inputs, types, strict=True))
+        return device.product(a, b, math)
+
+
+STORED_PRODUCT = StoredProduct()
+
+
+def names(inputs: Sequence[Any], parameters: Stored) -> tuple[str, str]:
+    """The element types of the operands; TypeError where an array does not hold what is said of it."""
+    given = (parameters.dtype_a, parameters.dtype_b)
+    for array, name in zip(inputs, given, strict=True):
+        if name is not None and array.dtype.name not in (name, "uint8" if name in EIGHT_BIT_FLOATS else name):
+            raise TypeError(f"an array of {array.dtype} does not hold {name}")
+    first, second = (name or array.dtype.name for array, name in zip(inputs, given, strict=True))
+    return first, second
+
+
+def widened(xp: Any, array: Any, name: str, dtype: np.dtype[Any]) -> Any:
+    """The numbers of an operand in a dtype that holds them."""
+    if name in EIGHT_BIT_FLOATS:
+        return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]
+    return array.astype(dtype, copy=False)
+
+
+def stored_name(argument: str, dtype: Any) -> str | None:
+    """What `dtype_a` or `dtype_b` says, by name; ValueError where kernels widen no such type."""
+    name = dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype).name
+    if name is not None and name not in WIDENED:
+        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {name!r}")
+    return name
+
+
+def _typed(view: View, name: str) -> View:
+    return View(view.shape, view.strides, name, view.alignment)
+
+
+def typed_product(
+    runtime: Runtime, inputs: tuple[Any, Any], out: Any, steps: Any, dtype: Any, precision: Any, types: tuple[Any, Any]
+) -> Any:
+    """A product of operands whose element types are named."""
+    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
+    runtime.check(inputs[0], inputs[1], out, steps, precision)
+    if dtype is None and out is not None:
+        dtype = out.dtype
+    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
+    return call(runtime, STORED_PRODUCT, inputs, parameters, out, steps, precision)

@@ -1,0 +1,179 @@
+"""Reductions, softmax and norms of CuPy arrays: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.rows.views import is_map, workload_from_views
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+#: Functions of the array library, by operator. Those that have none are composed here.
+LIBRARY = {
+    "reduce_sum": "sum",
+    "reduce_mean": "mean",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "prod",
+    "argmax": "argmax",
+    "argmin": "argmin",
+}
+#: Reductions that a row without elements has no result of, and what it gives the others.
+NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
+OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mean": math.nan, "reduce_var": math.nan}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a call is asked for beside its array; `axes` are sorted and not negative, `value` is a norm's eps."""
+
+    operator: str
+    axes: tuple[int, ...]
+    keepdims: bool = False
+    dtype: str | None = None
+    value: float | None = None
+    ddof: int = 0
+    root: bool = False
+
+
+class Rows(Function):
+    """Whatever the rows family computes; `parameters` is a Parameters."""
+
+    name = "rows"
+    stands_in = False  # there is no product in it at which the library could be faster
+
+    def __init__(self, one_call: bool):
+        self.one_call = one_call
+        self.name = "rows of one call" if one_call else "rows"
+
+    def result(self, inputs: Sequence[Any], parameters: Parameters) -> Result:
+        """NumPy's shape and dtype."""
+        x, p = inputs[0], parameters
+        if p.operator in NEED_ELEMENTS and any(x.shape[axis] == 0 for axis in p.axes):
+            raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
+        return Result(_shape(x.shape, p), _dtype(x.dtype, p))
+
+    def nothing(self, inputs: Sequence[Any], parameters: Parameters) -> float | None:
+        """NumPy's result over rows without elements."""
+        empty = any(inputs[0].shape[axis] == 0 for axis in parameters.axes)
+        return OF_NOTHING.get(parameters.operator) if empty else None
+
+    def understand(self, asked: Asked) -> Understood:
+        """Axes merged as far as all arrays allow; x in a wider type where sums are asked for in one."""
+        (x,), p = asked.inputs, asked.parameters
+        assert x is not None
+        if x.dtype == "bool" or not x.shape:
+            raise UnsupportedError("no kernel reduces this")
+        if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
+            raise Staged(Copy("float64", tuple(range(len(x.shape)))))
+        out = asked.out if is_map(p.operator) else _without(asked.out, p)
+        operands = [view for view in asked.operands if view is not None]
+        try:
+            found = workload_from_views(
+                p.operator,
+                x,
+                out,
+                p.axes,
+                [(view if is_map(p.operator) else _without(view, p)).strides for view in operands],
+                epilogue=[step.name for step in asked.steps],
+                value=p.value,
+                ddof=p.ddof,
+            )
+        except UnsupportedError:
+            compact = Copy(x.dtype, tuple(range(len(x.shape))))
+            if x.strides == contiguous(x.shape, x.dtype).strides:
+                raise
+            raise Staged(compact) from None  # more axes than kernels take, that no copy would have
+        places = iter(found.operands)
+        laid = tuple(None if view is None else next(places) for view in asked.operands)
+        return Understood(found.workload, found.geometry, operands=laid)
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Over the last axes; eps is the one kernels are verified with."""
+        given: Any = operator(workload.operator)
+        x, size = arrays["a"], workload.size
+        p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
+        return Called((x,), p) if given.maps else Called((x,), p, lambda value: value.transpose(0, 2, 1))
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: Parameters, math: str | None) -> Any:
+        """The library's own function where there is one, else the textbook's in at least float32."""
+        xp, x, p = device.xp, inputs[0], parameters
+        axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
+        if p.operator == "elementwise":
+            return x
+        if p.operator in LIBRARY:
+            function = getattr(xp, LIBRARY[p.operator])
+            if p.operator in ("argmax", "argmin"):
+                return _positions(xp, function, x, p)
+            wide = {} if p.dtype is None else {"dtype": p.dtype}
+            return function(x, axis=axis, keepdims=p.keepdims, **wide)
+        return _composed(xp, x.astype(np.promote_types(p.dtype or x.dtype, np.float32), copy=False), axis, p)
+
+
+ONE_CALL, COMPOSED = Rows(True), Rows(False)
+
+
+def _shape(shape: Sequence[int], p: Parameters) -> tuple[int, ...]:
+    if is_map(p.operator):
+        return tuple(shape)
+    if p.keepdims:
+        return tuple(1 if axis in p.axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in p.axes)
+
+
+def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
+    if p.operator in ("argmax", "argmin"):
+        return np.dtype(np.int64)
+    if p.dtype is not None:
+        return np.dtype(p.dtype)
+    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod"):
+        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min"):
+        return np.dtype(np.float64)
+    return dtype
+
+
+def _without(view: View, p: Parameters) -> View:
+    """A view without the axes that are reduced, where they were kept with one element."""
+    if not p.keepdims:
+        return view
+    kept = [axis for axis in range(len(view.shape)) if axis not in p.axes]
+    shape, strides = (tuple(values[axis] for axis in kept) for values in (view.shape, view.strides))
+    return View(shape, strides, view.dtype, view.alignment)
+
+
+def _positions(xp: Any, function: Any, x: Any, p: Parameters) -> Any:
+    """argmax and argmin over several axes: the position among all of them, in their order."""
+    kept = [axis for axis in range(x.ndim) if axis not in p.axes]
+    moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
+    found = function(moved, axis=-1).astype(np.int64, copy=False)
+    return found.reshape(_shape(x.shape, p)) if p.keepdims else found
+
+
+def _composed(xp: Any, x: Any, axis: Any, p: Parameters) -> Any:
+    keep = {"axis": axis, "keepdims": True}
+    count = math.prod(x.shape[each] for each in p.axes)
+    if p.operator == "l2_norm":
+        return xp.sqrt((x * x).sum(axis=axis, keepdims=p.keepdims))
+    if p.operator == "reduce_var":
+        spread = x - x.mean(**keep)
+        return (spread * spread).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
+    if p.operator in ("logsumexp", "softmax", "log_softmax"):
+        top = x.max(**keep)
+        shifted = x - xp.where(xp.isfinite(top), top, 0)
+        total = xp.exp(shifted).sum(**keep)
+        if p.operator == "softmax":
+            return xp.exp(shifted) / total
+        if p.operator == "log_softmax":
+            return shifted - xp.log(total)
+        found = xp.log(total) + xp.where(xp.isfinite(top), top, 0)
+        return found if p.keepdims else found.reshape(_shape(x.shape, p))
+    centred = x - x.mean(**keep) if p.operator == "layernorm" else x
+    return centred / xp.sqrt((centred * centred).mean(**keep) + p.value)

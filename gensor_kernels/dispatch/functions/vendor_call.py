@@ -1,0 +1,126 @@
+"""The array library's call that a kernel replaces: of a Workload of arrays in their declared axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import Operation, resolve
+from gensor_kernels.dispatch.calls.fallback import apply_steps, evaluate
+from gensor_kernels.dispatch.plans.function import Function
+from gensor_kernels.operators import MODULES, operator
+from gensor_kernels.operators.declaration.sum_of_products import SumOfProducts
+from gensor_kernels.operators.products.gated import Gated
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.workload import Workload
+
+#: The Function of the operators that a module of operators declares.
+FUNCTIONS = {
+    "rows.reductions": ("rows", "COMPOSED"),
+    "rows.softmax": ("rows", "COMPOSED"),
+    "rows.norms": ("rows", "COMPOSED"),
+    "rows.elementwise": ("rows", "COMPOSED"),
+    "windows.conv": ("convolution", "CONVOLUTION"),
+    "windows.depthwise": ("window", "DEPTHWISE"),
+    "windows.pooling": ("window", "POOLING"),
+    "attention.attention": ("attention", "ATTENTION"),
+    "products.gated": ("gated", "FUNCTIONS"),
+    "products.ragged": ("grouped", "RAGGED"),
+    "products.normed": ("normed", "NORMED"),
+    "products.matmul_prologue": ("prologue_matmul", "PREPARED"),
+    "windows.conv_prologue": ("prologue_convolution", "PREPARED_CONVOLUTION"),
+    "windows.depthwise_prologue": ("prologue_convolution", "PREPARED_DEPTHWISE"),
+    "products.quantised": ("quantised", "QUANTISED_LINEAR"),
+}
+
+
+def library_call(
+    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: Sequence[Operation]
+) -> Callable[[], Any] | None:
+    """A function that computes the Workload by the array library, as a call of ours without kernels would.
+
+    `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
+    operands broadcastable to the output's axes. The result has these axes, and is the output itself where the library
+    can write to it. None where the library has no such call.
+    """
+    declared = operator(workload.operator)
+    output = arrays[declared.names[-1]]
+    if workload.operator == "matmul":
+        return _product(device, workload, arrays, tuple(steps))
+    if isinstance(declared, SumOfProducts):
+        return _sum_of_products(device, declared, workload, arrays, output, steps)
+    if MODULES[workload.operator] not in FUNCTIONS:
+        return None
+    module, name = FUNCTIONS[MODULES[workload.operator]]
+    given = getattr(import_module(f".{module}", __package__), name)
+    function: Function = given[declared.gate] if isinstance(declared, Gated) else given
+    made = function.called(workload, arrays)
+
+    def call() -> Any:
+        value = made.declared(function.library(device, made.inputs, made.parameters, precision_of(workload)))
+        return function.finished(device, value, tuple(steps), made.parameters, output.dtype)
+
+    return call
+
+
+def precision_of(workload: Workload) -> str:
+    """TF32 or not: other ways to form products are ours, and no reason for the library to be less precise."""
+    return "tf32" if workload.math == "tf32" else "ieee"
+
+
+def _product(
+    device: Any, workload: Workload, arrays: Mapping[str, Any], steps: tuple[Operation, ...]
+) -> Callable[[], Any]:
+    """One matmul; without a batch of two-dimensional arrays, as callers have them."""
+    a, b, c = (arrays[name] for name in "abc")
+    single = workload.size["batch"] == 1
+    if single:
+        a, b, c = a[0], b[0], c[0]
+        steps = tuple(step if step.operand is None else step._replace(operand=step.operand[0]) for step in steps)
+    if a.dtype != b.dtype or a.dtype == np.uint8:
+        return lambda: _stored(device, workload, (a, b), c, steps).reshape(arrays["c"].shape)
+    flags = workload.conjugated
+    call = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
+    if call.plain:
+        return lambda: device.product(a, b, call.math, out=c)
+    return lambda: evaluate(device, call, a, b).reshape(arrays["c"].shape)
+
+
+def _stored(device: Any, workload: Workload, inputs: tuple[Any, Any], out: Any, steps: tuple[Operation, ...]) -> Any:
+    """A product of operands of which one is stored narrower than it is multiplied."""
+    from .mixed_input import STORED_PRODUCT, Stored
+
+    named = [name if name in EIGHT_BIT_FLOATS else None for name in (workload.dtype["a"], workload.dtype["b"])]
+    value = STORED_PRODUCT.library(device, inputs, Stored(named[0], named[1], out.dtype), workload.math)
+    return apply_steps(device, value, steps, out.dtype, value.dtype)
+
+
+def _sum_of_products(
+    device: Any,
+    declared: SumOfProducts,
+    workload: Workload,
+    arrays: Mapping[str, Any],
+    output: Any,
+    steps: Sequence[Operation],
+) -> Callable[[], Any]:
+    """One einsum; sums of 16-bit and 8-bit numbers in what kernels sum them in."""
+    view = declared.view(workload)
+    axes = [axis.name for axis in (*view.batch, *view.m, *view.n, *view.k)]
+    wide = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+    labels = [axes.index(axis.name) for axis in declared.stages(workload.size)[0].axes]
+
+    def read(access: Any) -> tuple[Any, list[int]]:
+        array = arrays[access.tensor.name]
+        array = array.conj() if access.conjugated and workload.is_complex else array
+        kind = np.dtype(wide.get(array.dtype.name, array.dtype.name))
+        return array.astype(kind, copy=False), [axes.index(index.terms[0][0].name) for index in access.indices]
+
+    def call() -> Any:
+        operands = (*read(view.a), *read(view.b))
+        value = device.xp.einsum(*operands, labels)
+        return apply_steps(device, value, steps, output.dtype, value.dtype)
+
+    return call

@@ -1,0 +1,156 @@
+"""Depthwise convolution and pooling: what a call means to kernels, and the same from the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
+from gensor_kernels.dispatch.plans.function import Asked, Called, Copy, Function, Result, Staged, Understood
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import View, Workload
+from gensor_kernels.operators.windows import depthwise, pooling
+from gensor_kernels.operators.windows.sliding import DEFAULTS
+
+from .convolution import Convolution, full_sizes
+
+#: An image's axes from the outermost to the innermost in memory, by the order its axes are given in.
+MEMORY = {"NCHW": {"nchw": (0, 1, 2, 3), "nhwc": (0, 2, 3, 1)}, "NHWC": {"nchw": (0, 3, 1, 2), "nhwc": (0, 1, 2, 3)}}
+
+
+@dataclass(frozen=True)
+class PoolParameters:
+    """What a pooling is asked for beside its array: its operator, the order of axes, and sizes of its window."""
+
+    operator: str
+    layout: str
+    sizes: tuple[tuple[str, int], ...]
+
+
+class Pooling(Function):
+    """A pooling of four-dimensional arrays; `parameters` is a PoolParameters."""
+
+    name = "pooling"
+    stands_in = False  # there is no product in it at which the library could be faster
+
+    def result(self, inputs: Sequence[Any], parameters: PoolParameters) -> Result:
+        """The image's dtype, axes and order in memory."""
+        x, images = inputs[0], IMAGES[parameters.layout]
+        if x.ndim != 4:
+            raise ValueError(f"pooling: expected an image of 4 axes ({parameters.layout}), not {x.ndim}")
+        n, h, w, c = (x.shape[axis] for axis in images)
+        if 0 in (h, w):
+            raise ValueError(f"{parameters.operator}: expected an image with rows and columns, not {h} by {w}")
+        oh, ow = pooling.output_sizes(parameters.operator, h=h, w=w, **dict(parameters.sizes))
+        if parameters.layout == "NHWC":
+            return Result((n, oh, ow, c), x.dtype)
+        return Result((n, c, oh, ow), x.dtype, MEMORY["NCHW"]["nhwc"] if _last(x.strides, x.shape, images) else None)
+
+    def understand(self, asked: Asked) -> Understood:
+        """The image in the result's order in memory; copied where it lies otherwise."""
+        x, p = asked.inputs[0], asked.parameters
+        assert x is not None
+        images = IMAGES[p.layout]
+        memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
+        if not _stored(x, images, memory):
+            raise Staged(Copy(x.dtype, MEMORY[p.layout][memory]))
+        views = {"x": _turned(x, images), "y": _turned(asked.out, images)}
+        workload = pooling.workload_from_views(
+            p.operator,
+            views["x"],
+            views["y"],
+            layout=memory,
+            epilogue=[step.name for step in asked.steps],
+            **dict(p.sizes),
+        )
+        return _understood(workload, views, images)
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) whatever the layout."""
+        sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
+        return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
+
+    def library(self, device: Any, inputs: Sequence[Any], parameters: PoolParameters, math: str | None) -> Any:
+        """One pass over the image per position in the window."""
+        from .pooling import pool
+
+        x, p = inputs[0], parameters
+        found = pool(device.xp, x.transpose(IMAGES[p.layout]), p)
+        return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
+
+
+class Depthwise(Convolution):
+    """A convolution with one channel and one filter per group; `parameters` is a convolution's Parameters."""
+
+    name = "depthwise_conv2d"
+
+    def understand(self, asked: Asked) -> Understood:
+        """Image and filter in the result's order in memory; copied where they lie otherwise."""
+        (x, w), p = asked.inputs, asked.parameters
+        assert x is not None and w is not None
+        images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
+        dtype = np.promote_types(x.dtype, w.dtype).name
+        memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
+        k, r, s, c = p.weights
+        order = (c, r, s, k) if memory == "nhwc" else (c, k, r, s)
+        shape, strides = (tuple(values[a] for a in taps) for values in (w.shape, w.strides))
+        filters = View(shape, strides, w.dtype, w.alignment)
+        inner = filters.strides[2 if memory == "nhwc" else 1]
+        good_w = w.dtype == dtype and (inner == 1 or filters.shape[2 if memory == "nhwc" else 1] == 1)
+        good_x = x.dtype == dtype and _stored(x, images, memory)
+        if not (good_x and good_w):
+            raise Staged(
+                None if good_x else Copy(dtype, MEMORY[p.layout][memory]), None if good_w else Copy(dtype, order)
+            )
+        sizes = {name: size for name, size in p.sizes if name != "groups"}
+        views = {"x": _turned(x, images), "w": filters, "y": _turned(asked.out, images)}
+        steps = [step.name for step in asked.steps]
+        return _understood(
+            depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
+        )
+
+    def called(self, workload: Workload, arrays: Mapping[str, Any]) -> Called:
+        """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
+        sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
+        filters = arrays["w"].transpose(2, 0, 1)[..., None]
+        return Called((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
+
+
+POOLING, DEPTHWISE = Pooling(), Depthwise()
+
+
+def is_depthwise(x: Any, w: Any, p: Parameters) -> bool:
+    """Whether a convolution has one channel and one filter per group."""
+    if p.transposed or x.ndim != 4 or w.ndim != 4:
+        return False
+    sizes = full_sizes(x.shape, w.shape, p)
+    return sizes["groups"] == sizes["c"] == sizes["k_out"]
+
+
+def _understood(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> Understood:
+    geometry = operator(workload.operator).geometry(workload, {name: view.strides for name, view in views.items()})
+    return Understood(workload, geometry, lambda strides: tuple(strides[axis] for axis in images))
+
+
+def _turned(view: View, images: Sequence[int]) -> View:
+    """A view with the axes (n, h, w, c)."""
+    shape, strides = (tuple(values[axis] for axis in images) for values in (view.shape, view.strides))
+    return View(shape, strides, view.dtype, view.alignment)
+
+
+def _last(strides: Sequence[int], shape: Sequence[int], images: Sequence[int]) -> bool:
+    """Whether the channels of an array with these strides are innermost in memory."""
+    _, h, w, c = (abs(strides[axis]) for axis in images)
+    _, high, wide, channels = (shape[axis] for axis in images)
+    if channels == 1:
+        return wide == 1 == high
+    return (wide == 1 or c < w) and (high == 1 or c < h)
+
+
+def _stored(view: View, images: Sequence[int], memory: str) -> bool:
+    """Whether the innermost axis of that order has stride 1."""
+    axis = images[3 if memory == "nhwc" else 2]
+    return view.strides[axis] == 1 or view.shape[axis] == 1

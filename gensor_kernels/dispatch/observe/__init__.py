@@ -1,0 +1,1 @@
+"""Counters, recordings of calls, and dry runs."""

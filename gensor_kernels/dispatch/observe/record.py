@@ -1,0 +1,182 @@
+"""Recording: which calls a program makes, how often, and who served them, as a shapes file.
+
+`GENSOR_RECORD=file.csv` records a whole process, `with record("file.csv"):` a part of it. While nothing is recorded,
+calls do not pay for it: a Runtime's look-up of warm calls is replaced for as long as something is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gensor_kernels import config, forking
+from gensor_kernels.errors import GensorError
+
+if TYPE_CHECKING:
+    from .record_file import Cells
+
+
+class Watched(Protocol):
+    """What recording asks of a Runtime."""
+
+    def bypass(self, on: bool) -> None:
+        """Whether warm calls are to take the way of first ones, on which they are counted."""
+
+
+class Recording:
+    """Counts that are to be added to one file. `users`: how many blocks (and the environment) record to it."""
+
+    def __init__(self, path: Path):
+        self.path, self.users = path, 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts counting at nothing, with a lock that nobody holds."""
+        self.lock = threading.Lock()
+        self.counts: dict[Cells, int] = {}
+
+    def count(self, row: Cells) -> None:
+        """One call more."""
+        with self.lock:
+            self.counts[row] = self.counts.get(row, 0) + 1
+
+    def write(self) -> None:
+        """Adds what was counted to the file; a warning where that cannot be done."""
+        from .record_file import update
+
+        with self.lock:
+            counts, self.counts = self.counts, {}
+        try:
+            if counts or not self.path.exists():
+                update(self.path, counts)
+        except (OSError, GensorError) as error:
+            _warn(self.path, f"{sum(counts.values())} recorded calls are lost", error)
+        except BaseException:  # Ctrl-C: while this is being recorded to, they are written with the next ones
+            with self.lock:
+                for row, count in counts.items():
+                    self.counts[row] = self.counts.get(row, 0) + count
+            raise
+
+
+class _Thread(threading.local):
+    counted = 0
+
+
+#: What is being recorded to now, by whichever thread.
+active: tuple[Recording, ...] = ()
+_thread = _Thread()
+_lock = threading.RLock()
+_runtimes: weakref.WeakSet[Watched] = weakref.WeakSet()
+_environment_read = False
+_at_exit = False
+
+
+def attach(runtime: Watched) -> None:
+    """Called once by each Runtime. The first one in a process reads `GENSOR_RECORD`."""
+    global _environment_read
+    with _lock:
+        _runtimes.add(runtime)
+        path = None if _environment_read else config.record_file()
+        _environment_read = True
+        if path is not None:
+            _start(path)
+        runtime.bypass(bool(active))
+
+
+def counted() -> int:
+    """How many calls of this thread have been counted."""
+    return _thread.counted
+
+
+def count(row: Cells) -> None:
+    """Counts one call of this thread in every recording."""
+    _thread.counted += 1
+    for recording in active:
+        recording.count(row)
+
+
+@contextmanager
+def record(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within it, every distinct call of a public function is counted, whichever thread of this process makes it.
+
+    On leaving, with an exception or without, the counts are added to the shapes file `path`, which is made where it is
+    absent; `gensor-tune --shapes` accepts it unchanged. Blocks may be nested: each file gets every call once. A file
+    that cannot be written, or is there and is no recording, is left as it is: one RuntimeWarning, and calls are served
+    all the same.
+    """
+    recording = _start(Path(os.fsdecode(path)))
+    try:
+        yield
+    finally:
+        _stop(recording)
+
+
+def _start(path: Path) -> Recording | None:
+    """The recording to a file, with one user more; None where the file cannot be used."""
+    global active, _at_exit
+    from .record_file import check
+
+    try:
+        path = Path(os.path.realpath(path.expanduser()))  # the working folder may change; links stay links
+        check(path)
+    except (OSError, RuntimeError, GensorError) as error:  # RuntimeError: no home folder
+        _warn(path, "calls are not recorded", error)
+        return None
+    with _lock:
+        recording = next((each for each in active if each.path == path), None)
+        if recording is None:
+            recording = Recording(path)
+            active = (*active, recording)
+            _bypass(True)
+        recording.users += 1
+        if not _at_exit:
+            atexit.register(_write_all)
+            _at_exit = True
+    return recording
+
+
+def _stop(recording: Recording | None) -> None:
+    global active
+    if recording is None:
+        return
+    with _lock:
+        recording.users -= 1
+        if recording.users:
+            return
+        active = tuple(each for each in active if each is not recording)
+        _bypass(bool(active))
+    recording.write()
+
+
+def _bypass(on: bool) -> None:
+    for runtime in list(_runtimes):
+        runtime.bypass(on)
+
+
+def _write_all() -> None:
+    """At the interpreter's end: what the environment asked for, and blocks of threads that never left them."""
+    for recording in active:
+        recording.write()
+
+
+def _warn(path: Path, what: str, error: Exception) -> None:
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    where = "" if str(path) in reason else f"{path}: "
+    with suppress(ValueError):  # a stderr that is closed
+        warnings.warn(f"{what}: {where}{reason}", RuntimeWarning, stacklevel=2)
+
+
+@forking.in_child
+def _after_fork() -> None:
+    """A child counts its own calls: those before the fork are the parent's, and so are the locks."""
+    global _lock
+    _lock = threading.RLock()
+    for recording in active:
+        recording.reset()

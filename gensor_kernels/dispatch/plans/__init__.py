@@ -1,0 +1,1 @@
+"""From a call to a launch: keys, Plans, and the Runtime that holds them."""

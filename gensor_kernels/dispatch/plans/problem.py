@@ -1,0 +1,215 @@
+"""From operands as they lie in memory to what a kernel is launched with: a Workload and the strides of Params.
+
+Views are `(shape, strides in elements, dtype, alignment)`; no array is touched. Three rewrites happen, each
+an identity of the product: axes that follow each other in memory for every operand are merged; a batch axis
+that one operand does not have becomes more rows (or columns) of the other; a column-major result is computed
+as its transpose, C^T = B^T A^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.products.matmul import workload_from_operands
+from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload
+
+LARGEST_EXTENT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One contraction as kernels see it.
+
+    `swapped`: a and b have changed places. `operands` holds the strides of each epilogue step's operand, None
+    where it has none.
+    """
+
+    workload: Workload
+    swapped: bool
+    geometry: Geometry
+    operands: tuple[Strides | None, ...]
+
+
+class TooManyAxesError(UnsupportedError):
+    """The batch has more axes than `Params` holds; compact copies of the operands have one."""
+
+
+def broadcast(view: View, shape: tuple[int, ...]) -> View:
+    """`view` with stride 0 along the axes of `shape` it lacks or has one element of."""
+    missing = len(shape) - len(view.shape)
+    strides = [0] * missing + [
+        0 if extent == 1 else stride for extent, stride in zip(view.shape, view.strides, strict=True)
+    ]
+    return View(shape, tuple(strides), view.dtype, view.alignment)
+
+
+def matrix(view: View, is_row: bool) -> View:
+    """A one-dimensional view as a matrix: one row of it (a), or one column (b); others unchanged."""
+    if len(view.shape) > 1:
+        return view
+    (extent,), (stride,) = view.shape, view.strides
+    if is_row:
+        return View((1, extent), (0, stride), view.dtype, view.alignment)
+    return View((extent, 1), (stride, 0), view.dtype, view.alignment)
+
+
+def result_matrix(view: View, a_axes: int, b_axes: int) -> View:
+    """The result's view (or an operand broadcast to it) with the row or column axis a 1-D operand removed."""
+    shape, strides = list(view.shape), list(view.strides)
+    if a_axes == 1:
+        where = len(shape) - (b_axes > 1)
+        shape.insert(where, 1)
+        strides.insert(where, 0)
+    if b_axes == 1:
+        shape.append(1)
+        strides.append(0)
+    return View(tuple(shape), tuple(strides), view.dtype, view.alignment)
+
+
+class Axes:
+    """Extents and strides of all operands while the batch is folded.
+
+    `batch` is a list of (extent, strides by operand); operands are a, b, c and the epilogue's, in this order.
+    """
+
+    def __init__(self, views: Sequence[View], sizes: tuple[int, int, int]):
+        self.m, self.n, self.k = sizes
+        lead = views[2].shape[:-2]
+        self.batch = [
+            (extent, [view.strides[axis] for view in views]) for axis, extent in enumerate(lead) if extent != 1
+        ]
+        self.row = [view.strides[-2] for view in views]
+        self.column = [view.strides[-1] for view in views]
+
+    def fold(self, columns: bool = True) -> None:
+        """Fewest batch axes; without `columns`, none becomes more columns."""
+        self._merge()
+        while self.batch and (self._into_rows() or (columns and self._into_columns())):
+            pass
+
+    def _merge(self) -> None:
+        merged: list[tuple[int, list[int]]] = []
+        for extent, strides in self.batch:
+            outer = merged[-1] if merged else None
+            if outer and all(far == near * extent for far, near in zip(outer[1], strides, strict=True)):
+                merged[-1] = (outer[0] * extent, strides)
+            else:
+                merged.append((extent, strides))
+        self.batch = merged
+
+    def _into_rows(self) -> bool:
+        """The innermost batch axis as more rows, when b does not have it and all others step on evenly."""
+        extent, strides = self.batch[-1]
+        others = [index for index in range(len(strides)) if index != 1]
+        if strides[1] != 0 or extent * self.m > LARGEST_EXTENT:
+            return False
+        if self.m == 1:
+            for index in others:
+                self.row[index] = strides[index]
+        elif any(strides[index] != self.row[index] * self.m for index in others):
+            return False
+        self.m *= extent
+        self.batch.pop()
+        return True
+
+    def _into_columns(self) -> bool:
+        """The same for columns, when a does not have the axis."""
+        extent, strides = self.batch[-1]
+        if strides[0] != 0 or extent * self.n > LARGEST_EXTENT:
+            return False
+        if self.n == 1:
+            self.column[1:] = strides[1:]
+        elif any(far != near * self.n for far, near in zip(strides[1:], self.column[1:], strict=True)):
+            return False
+        self.n *= extent
+        self.batch.pop()
+        return True
+
+    def transpose(self) -> None:
+        """C^T = B^T A^T: a and b change places, rows and columns too."""
+        self.m, self.n = self.n, self.m
+        self.row, self.column = self.column, self.row
+        for strides in (self.row, self.column, *(strides for _, strides in self.batch)):
+            strides[0], strides[1] = strides[1], strides[0]
+
+    def strides(self, index: int) -> Strides:
+        """What Params holds for operand `index`."""
+        padding = BATCH_AXES - len(self.batch)
+        lead = (0,) * padding + tuple(strides[index] for _, strides in self.batch)
+        return Strides((lead[0], lead[1], lead[2]), self.row[index], self.column[index])
+
+    def view(self, index: int, like: View) -> View:
+        """Operand `index` (0 a, 1 b, 2 c) as a View of the folded axes."""
+        shape = ((self.m, self.k), (self.k, self.n), (self.m, self.n))[index]
+        lead = tuple(extent for extent, _ in self.batch)
+        strides = (*(strides[index] for _, strides in self.batch), self.row[index], self.column[index])
+        return View((*lead, *shape), strides, like.dtype, like.alignment)
+
+
+def make(
+    a: View,
+    b: View,
+    c: View,
+    operands: Sequence[View | None],
+    steps: Sequence[Operation],
+    math: str,
+    conjugated: tuple[bool, bool] = (False, False),
+) -> Problem:
+    """The Problem of c = epilogue(a @ b).
+
+    `a`, `b` and `c` are views of the arrays as the caller has them (one-dimensional a or b included, the batch
+    not yet broadcast); `operands` of the steps' arrays. Raises UnsupportedError for what kernels do not take.
+    """
+    a_axes, b_axes, shape = len(a.shape), len(b.shape), c.shape
+    c = result_matrix(c, a_axes, b_axes)
+    lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
+    views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(matrix(b, False), (*lead, k, n)), c]
+    views += [result_matrix(broadcast(view, shape), a_axes, b_axes) for view in operands if view is not None]
+    axes = Axes(views, (m, n, k))
+    axes.fold()
+    if len(axes.batch) > BATCH_AXES:
+        raise TooManyAxesError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
+    swapped = axes.column[2] != 1 and axes.row[2] == 1 and axes.m > 1 and axes.n > 1
+    if swapped:
+        axes.transpose()
+        views[0], views[1] = views[1], views[0]
+        conjugated = conjugated[1], conjugated[0]
+    extents = tuple(extent for extent, _ in axes.batch)
+    if max(axes.m, axes.n, axes.k, int(np.prod(extents, dtype=np.int64))) > LARGEST_EXTENT:
+        raise UnsupportedError("an extent of 2^31 or more")
+    workload = workload_from_operands(
+        *(axes.view(index, views[index]) for index in range(3)),
+        math=math,
+        conjugate="".join(name for name, flag in zip("ab", conjugated, strict=True) if flag),
+        epilogue=[s.name for s in steps],
+    )
+    numbers = iter(range(3, len(views)))
+    return Problem(
+        workload=workload,
+        swapped=swapped,
+        geometry=Geometry(
+            (axes.m, axes.n, axes.k),
+            (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
+            axes.strides(0),
+            axes.strides(1),
+            axes.strides(2),
+        ),
+        operands=tuple(None if view is None else axes.strides(next(numbers)) for view in operands),
+    )
+
+
+def view_of(array: Any, pointer: int) -> View:
+    """The View of an array at address `pointer`; UnsupportedError where strides are no multiples of elements."""
+    size = array.dtype.itemsize
+    if pointer % size or any(stride % size for stride in array.strides):
+        raise UnsupportedError("elements that lie off their natural alignment")
+    alignment = next((width for width in (16, 8, 4, 2) if pointer % width == 0), 1)
+    strides = tuple(stride // size for stride in array.strides)
+    return View(tuple(array.shape), strides, array.dtype.name, alignment)

@@ -1,0 +1,267 @@
+"""How long the array library takes for a call that it computes by several: a prediction.
+
+A kernel without a timing serves such a call only where it is predicted to take no longer (selection/tiers.py). The
+library's way is run as it is written (`fallback.evaluate`, `Function.library`), on arrays that have no memory and count
+operations: a product takes its bound on the part over VENDOR_SHARE, any other operation as long as its arrays take to
+be read and written, and each of them at least a launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels import config
+from gensor_kernels.dispatch.calls.arguments import Call, Operation
+from gensor_kernels.dispatch.calls.fallback import evaluate
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+
+if TYPE_CHECKING:
+    from .call_plans import Base
+
+#: The share of its bound (the best rate of its dtype, or bytes) that a product of the array library is taken to reach.
+#: cuBLAS multiplies random bfloat16 matrices of 8192 rows at 769 to 798 of an H200's 989 TFLOP/s. Smaller products
+#: reach less, so that the assumption errs on the side of the library, which is what callers had before.
+VENDOR_SHARE = 0.8
+
+#: Functions of NumPy that are one pass over their arrays in the library, too.
+_PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
+
+
+def of_call(arch: Arch, call: Call, a: Any, b: Any, out: Any) -> float | None:
+    """Microseconds of tier 4 for a product; None where it does not compute the same."""
+    if call.inputs.name in ("float16", "bfloat16") and call.dtype != call.inputs:
+        return None  # a wider result is asked for, and the library's sums are rounded before anything else
+    library = _Library(arch)
+
+    def work() -> Any:
+        first, second = library.array(a), library.array(b)
+        if call.plain:
+            return library.product(first, second, call.math)
+        return evaluate(library, library.call(call), first, second)
+
+    return library.took(work, call.plain, out)
+
+
+def of_function(base: Base, inputs: Sequence[Any], out: Any, steps: Sequence[Operation]) -> float | None:
+    """Microseconds of tier 4 for a call of a Function; None where the library's calls are no substitute."""
+    arch, function = base.runtime.device.arch, base.function
+    if arch is None or not function.stands_in:
+        return None
+    library = _Library(arch)
+
+    def work() -> Any:
+        value = function.library(library, [library.array(x) for x in inputs], base.parameters, base.math)
+        return function.finished(library, value, library.steps(steps), base.parameters, base.result.dtype)
+
+    return library.took(work, False, out)
+
+
+class _NoSubstituteError(Exception):
+    """The library has no product of this dtype that is worth a comparison."""
+
+
+class _Library:
+    """Stands for a device in what the library's way asks of one."""
+
+    emulated = False
+
+    def __init__(self, arch: Arch):
+        self.arch, self.us = arch, 0.0
+        self.xp: Any = _Namespace(self)
+
+    def took(self, work: Callable[[], Any], in_place: bool, out: Any) -> float | None:
+        """Microseconds of `work`, whose result is copied into `out` but where it is computed `in_place`."""
+        try:
+            result = work()
+            if out is not None and not in_place:
+                self.moved(result, out)
+        except _NoSubstituteError:
+            return None
+        except Exception as error:  # a call is served all the same
+            config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
+            return None
+        return self.us
+
+    def array(self, given: Any) -> Any:
+        """An array of a call as one that counts."""
+        return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
+
+    def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
+        """Operations of a call, likewise."""
+        return tuple(step._replace(operand=self.array(step.operand)) for step in given)
+
+    def call(self, given: Call) -> Call:
+        """A call with such operations."""
+        return replace(given, operations=self.steps(given.operations))
+
+    def moved(self, *arrays: Any) -> None:
+        """One operation that reads or writes each of these arrays once."""
+        self._add(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays) / (self.arch.dram_gb_s * DRAM_EFFICIENCY))
+
+    def _add(self, nanoseconds: float) -> None:
+        self.us += max(nanoseconds * 1e-3, self.arch.launch_us)
+
+    def made(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
+        """A new array, computed from others in one pass."""
+        found = _Counted(self, tuple(shape), np.dtype(dtype))
+        self.moved(found, *read)
+        return found
+
+    def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: Any = None) -> _Counted:
+        """A matrix product."""
+        dtype = np.promote_types(a.dtype, b.dtype)
+        if dtype.kind in "iub":  # cuBLAS is not asked: the library has a plain kernel of its own, far from any bound
+            raise _NoSubstituteError
+        a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+        if dtype == np.float16 and max(a.ndim, b.ndim) > 2:  # CuPy multiplies these in float32
+            return self.product(a.astype(np.float32), b.astype(np.float32), precision).astype(dtype)
+        m, n, k = (1 if a.ndim == 1 else a.shape[-2]), (1 if b.ndim == 1 else b.shape[-1]), a.shape[-1]
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = (*batch, *(() if a.ndim == 1 else (m,)), *(() if b.ndim == 1 else (n,)))
+        found = _Counted(self, shape, dtype)
+        peak = self.arch.peak(dtype.name, "tf32" if precision == "tf32" else "ieee")
+        flops = (8 if dtype.kind == "c" else 2) * math.prod(batch) * m * n * k
+        bytes_moved = a.nbytes + b.nbytes + found.nbytes
+        self._add(max(flops / peak * 1e9, bytes_moved / self.arch.dram_gb_s) / VENDOR_SHARE)
+        return found
+
+    def erfc(self, x: _Counted) -> _Counted:
+        """Element by element."""
+        return self.made(x.shape, x.dtype, x)
+
+    def each(self, function: Callable[..., Any], *given: Any) -> _Counted:
+        """NumPy's function of the elements of arrays and numbers."""
+        arrays = [x for x in given if isinstance(x, _Counted)]
+        with np.errstate(all="ignore"):
+            dtype = function(*(np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given)).dtype
+        return self.made(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
+
+
+class _Namespace:
+    """The functions of the array library that its ways of computing use."""
+
+    def __init__(self, library: _Library):
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PASSES:
+            raise AttributeError(f"the library's {name} is not counted")
+        return partial(self._library.each, getattr(np, name))
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> _Counted:
+        return self._library.made(shape, dtype)
+
+    def arange(self, stop: int) -> _Counted:
+        return self._library.made((stop,), np.int64)
+
+    def asarray(self, given: np.ndarray[Any, Any]) -> _Counted:
+        return self._library.made(given.shape, given.dtype)
+
+    def ascontiguousarray(self, x: _Counted) -> _Counted:
+        return self._library.made(x.shape, x.dtype, x)
+
+    def stack(self, arrays: Sequence[_Counted], axis: int) -> _Counted:
+        assert axis == -1
+        return self._library.made((*arrays[0].shape, len(arrays)), arrays[0].dtype, *arrays)
+
+
+class _Counted:
+    """An array without memory, whose operations are counted."""
+
+    __array_ufunc__ = None  # a NumPy number in front of an operator leaves it to us
+
+    def __init__(self, library: _Library, shape: tuple[int, ...], dtype: np.dtype[Any]):
+        self.library, self.shape, self.dtype = library, shape, dtype
+        self.ndim, self.size = len(shape), math.prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+        #: computed where it was read from
+        self.in_place = False
+
+    def _seen(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
+        """The same memory."""
+        return _Counted(self.library, tuple(shape), self.dtype if dtype is None else np.dtype(dtype))
+
+    def _strided(self) -> np.ndarray[Any, Any]:
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+    # ---- views
+
+    def reshape(self, *shape: Any) -> _Counted:
+        wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        if -1 in wanted:
+            wanted[wanted.index(-1)] = self.size // max(-math.prod(wanted), 1)
+        return self._seen(wanted)
+
+    def transpose(self, *axes: Any) -> _Counted:
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return self._seen([self.shape[axis] for axis in order])
+
+    @property
+    def T(self) -> _Counted:
+        return self._seen(self.shape[::-1])
+
+    def view(self, dtype: Any) -> _Counted:
+        return self._seen(self.shape, dtype)
+
+    def __getitem__(self, key: Any) -> _Counted:
+        keys = key if isinstance(key, tuple) else (key,)
+        if isinstance(keys[-1], _Counted):  # a look-up: elements are copied
+            lead = self._strided()[keys[:-1]].shape[: len(keys) - 1]
+            return self.library.made((*lead, *keys[-1].shape, *self.shape[len(keys) :]), self.dtype, keys[-1])
+        return self._seen(self._strided()[key].shape)
+
+    # ---- what is computed
+
+    def astype(self, dtype: Any, copy: bool = True) -> _Counted:
+        same = np.dtype(dtype) == self.dtype
+        return self if same and not copy else self.library.made(self.shape, dtype, self)
+
+    def conj(self) -> _Counted:
+        return self.library.made(self.shape, self.dtype, self)
+
+    def __setitem__(self, key: Any, value: _Counted) -> None:
+        if not value.in_place:
+            self.library.moved(self[key], value)
+
+    def __iadd__(self, other: Any) -> _Counted:
+        self.library.moved(self, self, other)
+        found = self._seen(self.shape)
+        found.in_place = True
+        return found
+
+    def _reduced(self, axis: int, keepdims: bool = False) -> _Counted:
+        place = axis % self.ndim
+        kept = (*self.shape[:place], *((1,) if keepdims else ()), *self.shape[place + 1 :])
+        return self.library.made(kept, self.dtype, self)
+
+    sum = mean = max = _reduced
+
+    def __abs__(self) -> _Counted:
+        return self.library.each(np.abs, self)
+
+    def __neg__(self) -> _Counted:
+        return self.library.each(np.negative, self)
+
+
+def _operator(name: str, function: Callable[..., Any], swapped: bool = False) -> None:
+    def applied(self: _Counted, other: Any) -> _Counted:
+        return self.library.each(function, *((other, self) if swapped else (self, other)))
+
+    setattr(_Counted, name, applied)
+
+
+for _name, _function in {
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide},
+    **{"floordiv": np.floor_divide, "and": np.bitwise_and, "rshift": np.right_shift},
+}.items():
+    _operator(f"__{_name}__", _function)
+    _operator(f"__r{_name}__", _function, swapped=True)
+for _name, _function in {"lt": np.less, "eq": np.equal, "ne": np.not_equal}.items():
+    _operator(f"__{_name}__", _function)

@@ -1,0 +1,258 @@
+"""The kernels of one Arch, in memory: what the tiers choose from. Nothing here is read per call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gensor_database import Timing
+from gensor_database.lazy import cached_property
+from gensor_kernels import config, forking
+from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.devices.device import Code
+from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt, Residual
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Program compiled for a class: `serves` is a Workload of that class, whose sizes mean nothing.
+
+    `read` gets its code, from a database or from the installed sources, when it is needed for the first time.
+    """
+
+    digest: str
+    program: Program
+    serves: Workload
+    read: Callable[[], Code] = field(repr=False, compare=False)
+
+    @cached_property
+    def code(self) -> Code:
+        """What a device loads."""
+        return self.read()
+
+    @cached_property
+    def form(self) -> str:
+        """Equal for kernels of one family that read and write operands alike; a text, whose hash is kept."""
+        return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
+
+    @cached_property
+    def epilogue_codes(self) -> int | None:
+        """The epilogue compiled into it, 0 where that is a list in Params; None where its binary cannot be read, which
+        alone names it."""
+        if not dict(self.program.values).get("epilogue_fixed"):
+            return 0
+        try:
+            return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
+        except BuildError as error:
+            config.logger().warning("kernel %s is ignored: %s", self.digest[:12], error)
+            return None
+
+    @property
+    def demands(self) -> int:
+        """How much its class asks of the operands: among equals, what asks for most wastes least."""
+        return sum(self.serves.align[name] for name, layout in self.serves.layouts.items() if layout != "s")
+
+    def fits(self, workload: Workload) -> bool:
+        """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
+        return fits_class(self.serves, workload) and self.fits_epilogue(workload)
+
+    def fits_epilogue(self, workload: Workload) -> bool:
+        """Whether this binary has the epilogue of `workload`, a Workload that its class fits."""
+        codes = self.epilogue_codes
+        if codes is None:
+            return False
+        return codes == 0 or codes == constants(self.program, workload).get("EPILOGUE_CODES")
+
+    def workload(self, wanted: Workload) -> Workload:
+        """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
+        mine = self.serves.layout, self.serves.alignment
+        if (wanted.layout, wanted.alignment) == mine:
+            return wanted
+        return replace(wanted, layout=mine[0], alignment=mine[1])
+
+
+def types_of(workload: Workload) -> tuple[object, ...]:
+    """What two Workloads must share for one binary to serve both."""
+    return workload.operator, workload.dtypes, workload.accumulator, workload.math
+
+
+def fits_class(mine: Workload, workload: Workload) -> bool:
+    """Whether binaries for the class of `mine` may read and write the operands of `workload`."""
+    if types_of(mine) != types_of(workload):
+        return False
+    if mine.conjugated != workload.conjugated:
+        return False
+    for name, layout in mine.layouts.items():
+        same = layout == workload.layouts[name] and mine.align[name] <= workload.align[name]
+        if not (same or layout == "s"):
+            return False
+    return True
+
+
+def constants(program: Program, workload: Workload) -> dict[str, int | str]:
+    """The macros a Program binds for a Workload."""
+    return FAMILIES[program.family].constants(program, workload)
+
+
+def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = b"") -> Code:
+    """The Code of a flattened source and the constants bound to it."""
+    pairs = tuple(sorted(bound.items()))
+    return Code(digest(repr((digest(text), pairs, target))), text, pairs, target, cubin)
+
+
+def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
+    """The kernel a Program is for a Workload, from the installed sources; not compiled yet."""
+    generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
+    return Kernel(digest(repr((generated.digest, program.to_json()))), program, workload, lambda: generated)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the stores hold for one Arch and part.
+
+    `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
+    part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
+    `residual`: what timings taught beside the potential.
+    """
+
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+    records: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
+    portfolio: Collection[str] = frozenset()
+    residual: Residual | None = None
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The kernels of one class, in the order of their digests: those of its portfolio, and the others."""
+
+    serves: Workload
+    portfolio: list[Kernel] = field(default_factory=list)
+    others: list[Kernel] = field(default_factory=list)
+
+
+def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
+    """The same with more timings."""
+    timings = dict(contents.timings)
+    for row in rows:
+        known = timings.get(row.key, ())
+        if row.digest not in {each.digest for each in known}:
+            timings[row.key] = [*known, row]
+    return replace(contents, timings=timings)
+
+
+class Library:
+    """Kernels, records and timings of one Arch and part, indexed for the tiers.
+
+    `read` gets the contents anew: after tuning, or after a database has changed.
+    """
+
+    def __init__(self, contents: Contents | None = None, read: Callable[[], Contents] | None = None):
+        self._read = read or (lambda: self.contents)
+        self._noted: dict[str, Timing] = {}
+        self.after_fork()
+        forking.renew(self)
+        #: what new times are taken under; see Device.conditions
+        self.conditions = "{}"
+        self.contents: Contents = contents or Contents()
+        self._take(contents or self._readable())
+
+    def after_fork(self) -> None:
+        """Locks that nobody holds: one for readings of the stores, one for taking in what was read or measured."""
+        self._reading, self._taking = threading.Lock(), threading.Lock()
+
+    def _take(self, contents: Contents) -> None:
+        shelves: dict[str, Shelf] = {}
+        for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
+            shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
+            (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
+        # Other threads choose from this meanwhile: whole things take the places of whole things.
+        self.contents = _with(contents, self._noted.values())
+        self._shelves = shelves
+        #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
+        self.residuals: dict[str, float] = {}
+        #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
+        self.groups: dict[tuple[str, ...], list[Any]] = {}
+
+    def reload(self) -> None:
+        """Reads the stores again."""
+        with self._reading:  # what was read last is taken in last
+            contents = self._readable()
+            with self._taking:
+                self._take(contents)
+
+    def _readable(self) -> Contents:
+        """What the stores hold; where they cannot be read at all, what is known already: a call waits for it."""
+        try:
+            return self._read()
+        except Exception as error:
+            config.logger().warning("the databases cannot be read: %s", error, exc_info=True)
+            return self.contents
+
+    def note(self, rows: Iterable[Timing]) -> None:
+        """Takes in timings that were measured just now; they outlast `reload`, stored or not."""
+        with self._taking:
+            new = {row.digest: row for row in rows}
+            self._noted.update(new)
+            self.contents = _with(self.contents, new.values())
+            timed = {row.kernel_digest for row in new.values()}
+            self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
+
+    def adapt(self, conditions: str) -> None:
+        """Other conditions from now on: other timings count, and the residual of another power mode."""
+        with self._taking:
+            self.conditions, self.residuals = conditions, {}
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What timings taught beside the potential, under the conditions there are now."""
+        model = self.contents.residual
+        return None if model is None else Learnt(model, self.conditions)
+
+    def record(self, workload: Workload) -> Kernel | None:
+        """The kernel tuning chose for exactly this Workload."""
+        kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
+        return kernel if kernel is not None and kernel.fits(workload) else None
+
+    def timings(self, workload: Workload) -> list[Timing]:
+        """What was measured for exactly this Workload on this part, of kernels that can still be used: under the
+        conditions there are now, or where nothing was, under any. So a kernel whose times a new driver or another
+        power mode has made untrue is demoted by the first race after that."""
+        rows = self.contents.timings.get(workload.key(), ())
+        usable = [row for row in rows if row.kernel_digest is None or self._fits(row.kernel_digest, workload)]
+        return [row for row in usable if row.device == self.conditions] or usable
+
+    def is_current(self, workload: Workload) -> bool:
+        """Whether its timings were taken under the conditions there are now, those of the library's call and of its
+        record's kernel among them."""
+        current = {row.kernel_digest for row in self.timings(workload) if row.device == self.conditions}
+        recorded = self.record(workload)
+        return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
+
+    def _fits(self, name: str, workload: Workload) -> bool:
+        kernel = self.contents.kernels.get(name)
+        return kernel is not None and kernel.fits(workload)
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel with this digest."""
+        return self.contents.kernels[name]
+
+    def shelves(self, workload: Workload) -> list[Shelf]:
+        """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
+        return [shelf for shelf in self._shelves.values() if fits_class(shelf.serves, workload)]
+
+    def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
+        """The Workloads a kernel was measured on, with the median in microseconds."""
+        return [
+            (Workload.from_json(key), row.median_us)
+            for key, rows in self.contents.timings.items()
+            for row in rows
+            if row.kernel_digest == kernel.digest
+        ]

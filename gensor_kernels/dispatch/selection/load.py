@@ -1,0 +1,143 @@
+"""From databases to a Library.
+
+A cubin, and the source text beside it, are taken only from stores that nobody else can have written to. From any
+other store Programs and times are taken (untrusted.py), and the code is made anew from the installed sources.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import gensor_database as database
+from gensor_kernels import config
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices.device import Code
+from gensor_kernels.errors import BuildError, ConfigError, GensorError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import FEATURES, Residual
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.validation import MALFORMED
+
+from . import untrusted
+from .library import Contents, Kernel, Library, code, constants
+
+#: Seconds that a call waits for a database which another process has locked, before it goes on without.
+PATIENCE = 5.0
+
+
+def library(arch: Arch) -> Library:
+    """Everything stored for `arch`: packaged, site's and user's. What cannot be read is a warning."""
+    return Library(read=partial(read, arch))
+
+
+def read(arch: Arch) -> Contents:
+    """The contents of the three layers now."""
+    layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database), PATIENCE)
+    abis = {name: family.abi for name, family in FAMILIES.items()}
+    return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
+
+
+def _path(setting: Callable[[], Path | None]) -> Path | None:
+    try:
+        return setting()
+    except ConfigError as error:
+        config.logger().warning("a database is left out: %s", error)
+        return None
+
+
+def contents(catalog: database.Catalog, arch: Arch) -> Contents:
+    """Usable kernels, records and portfolios that name them (this part's before another's), and this part's timings
+    but for those of tuning in the background, which a race has to confirm."""
+    # This part's records last, where they replace those of others.
+    usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
+    stored = catalog.kernels()
+    kernels = {each.digest: each for row in stored if row.usable and (each := _kernel(row, arch)) is not None}
+    strange = {row.kernel.digest: kernels.get(row.kernel.digest) for row in stored if untrusted.is_foreign(row)}
+    classes = {each.kernel.class_key for each in stored}
+
+    def may(name: str | None, key: str) -> bool:
+        """Whether a record or time of this kernel and Workload counts: those of foreign kernels are looked at."""
+        kernel = strange.get(name or "")
+        return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
+
+    return Contents(
+        kernels=kernels,
+        records={e.record.key: e.kernel.digest for e in usable if may(e.kernel.digest, e.record.key)},
+        timings={
+            key: [row for row in database.quiet(catalog.timings(key, arch.part)) if may(row.kernel_digest, key)]
+            for key in catalog.timed_keys(arch.part)
+        },
+        portfolio={each.kernel.digest for name in classes for each in _portfolio(catalog, name, arch)},
+        residual=residual_of(catalog.residual(), arch),
+    )
+
+
+def residual_of(row: database.Residual | None, arch: Arch) -> Residual | None:
+    """The model in a row; None where it knows no part of this capability, and, with a word in the log, where another
+    version of this package made it."""
+    if row is None:
+        return None
+    try:
+        model = Residual.from_json(row.model.decode("utf-8"))
+        if model.names != FEATURES:
+            raise ValueError("it asks for other features than this version has")
+    except ValueError as error:
+        config.logger().warning("the stored residual is ignored, gensor-tune learn makes another: %s", error)
+        return None
+    return model if model.knows(arch) else None
+
+
+def records_of(path: Path, arch: Arch) -> list[str]:
+    """The keys of the Workloads that the database at `path` has records of for `arch`; GensorError for no database."""
+    try:
+        with database.Store.open(path, readonly=True) as store:
+            return sorted({row.key for row in store.rows(database.Record, arch=arch.name)})
+    except database.StoreError as error:
+        raise GensorError(str(error)) from None
+
+
+def _portfolio(catalog: database.Catalog, class_key: str, arch: Arch) -> Sequence[database.StoredKernel]:
+    """The portfolio of a class: what covers its sizes on one part of the arch does so, if less well, on another."""
+    return catalog.portfolio(class_key, arch.part) or catalog.portfolio(class_key)
+
+
+def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
+    row = stored.kernel
+    try:
+        program = Program.from_json(row.program)
+        serves = class_workload(row.class_key)
+    except MALFORMED as error:
+        config.logger().warning("kernel %s is ignored: %s", row.digest[:12], error)
+        return None
+    return Kernel(row.digest, program, serves, partial(_code, stored, program, serves, arch))
+
+
+def class_workload(class_key: str) -> Workload:
+    """A Workload of the class with this key, at its operator's smallest sizes."""
+    fields = json.loads(class_key)
+    declared = operator(fields["operator"])
+    return declared.of_class(Workload(**fields, sizes=declared.smallest, epilogue=()))
+
+
+def _code(stored: database.StoredKernel, program: Program, serves: Workload, arch: Arch) -> Code:
+    """The code of a kernel. Where its rows cannot be read any more, what its Program says; BuildError where an epilogue
+    had been compiled into it, which only they name."""
+    binary = stored.binary()
+    if binary is not None and binary.target == arch.target:
+        source = stored.source()
+        if source is not None:
+            return code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
+    binary = binary or stored.binary(trusted=False)
+    if binary is None:
+        if dict(program.values).get("epilogue_fixed"):
+            raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
+        return code(flatten(FAMILIES[program.family].source), constants(program, serves), arch.target)
+    if untrusted.is_foreign(stored):
+        return untrusted.code_of(program, serves, binary, arch)
+    return code(flatten(FAMILIES[stored.kernel.family].source), json.loads(binary.constants), arch.target)

@@ -1,0 +1,223 @@
+"""Which kernel serves a call, and why. Calls fall through four tiers:
+
+1. a kernel measured on this part for exactly this Workload;
+2. the kernel tuning chose for exactly this Workload, not measured here;
+3. the best of the portfolios that fit, by the potential and measured residuals; of a class whose portfolio has no
+   kernel for this Workload, all stored kernels that fit;
+4. the array library.
+
+Until a timing shows a win, tiers 2 and 3 serve only what the library cannot do in one call, and of that only what its
+several calls are predicted to take longer for: that is the promise never to be slower. `GENSOR_TUNE=predicted` lifts
+it. `choose` is a pure function of its arguments and settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from gensor_database import winner
+from gensor_kernels import config
+from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+
+from .library import Kernel, Library, generate
+from .predict import predict, predicted_us, residual
+
+#: Seconds by which kernels are ranked, less for what asks for more, digest; the kernel, and its predicted seconds.
+Ranked = tuple[float, int, str, Kernel, float]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be served.
+
+    `one_call`: the array library would need only one call of its own. `captured`: for a graph, in which that call
+    cannot be recorded. `loaded`: digests of the kernels on the device, where no others can be had now. `refused`:
+    digests of kernels that could not be loaded for this call. `unfused` predicts the microseconds of the library's
+    calls where it needs several, None where they are no substitute.
+    """
+
+    problem: Problem
+    arch: Arch
+    emulated: bool
+    one_call: bool
+    captured: bool = False
+    loaded: Collection[str] | None = None
+    refused: Collection[str] = ()
+    unfused: Callable[[], float | None] = lambda: None
+
+    def allows(self, kernel: Kernel) -> bool:
+        """Whether a kernel can be had now, and can read operands that lie so."""
+        here = kernel.digest not in self.refused and (self.loaded is None or kernel.digest in self.loaded)
+        return here and self.readable(FAMILIES[kernel.program.family])
+
+    def readable(self, family: Family) -> bool:
+        """Whether kernels of a family can read operands that lie so."""
+        return family.reads(self.problem.workload, self.problem.geometry)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The outcome; times in microseconds. `standby`: inside graph capture a kernel would be asked for after all."""
+
+    tier: int
+    reason: str
+    kernel: Kernel | None = None
+    predicted_us: float | None = None
+    measured_us: float | None = None
+    vendor_us: float | None = None
+    standby: bool = False
+
+
+def choose(request: Request, library: Library) -> Choice:
+    """The tier, the kernel and the reason for one request.
+
+    A call that goes to the array library anyway costs two lookups here: shapes that never come back must not pay
+    for predictions nobody uses.
+    """
+    workload, arch = request.problem.workload, request.arch
+    measured = None if request.emulated else _measured(request, library)
+    if measured is not None and (request.allows(measured.kernel) if measured.kernel else not request.captured):
+        compared = measured.kernel is None or measured.vendor_us is not None
+        return measured if compared else _never_slower(request, measured, "measured", measured.measured_us)
+    one_call = request.one_call and not request.captured
+    if one_call and not request.emulated and config.tune_mode() != "predicted":
+        reason = f"the library does this in one call, and no timing on {arch.part} shows a win yet"
+        return Choice(4, reason, standby=True)
+    found = _recorded(request, library) or _predicted(request, library)
+    if found is None and request.emulated:
+        found = _starter(request)
+    if found is not None:
+        return _never_slower(request, found, "predicted", found.predicted_us)
+    state = "stored" if request.loaded is None else "loaded"
+    return Choice(4, f"no kernel is {state} for {_class_words(workload)} on {arch.name}")
+
+
+def _never_slower(request: Request, choice: Choice, how: str, us: float | None) -> Choice:
+    """The choice of a kernel that takes `us`, or the library's calls where these are predicted to take less."""
+    if request.emulated or request.captured or us is None or config.tune_mode() == "predicted":
+        return choice
+    theirs = request.unfused()
+    if theirs is None or us <= theirs:
+        return choice
+    ours = f"on {request.arch.part} our best kernel takes {us:.1f} us ({how})"
+    reason = f"{ours}, the library's calls {theirs:.1f} us (predicted), and no timing of both shows a win yet"
+    return Choice(4, reason, predicted_us=choice.predicted_us, standby=True)
+
+
+def _measured(request: Request, library: Library) -> Choice | None:
+    """Tier 1; a Choice without a kernel where the library's call won; None where nothing says who did."""
+    workload, part = request.problem.workload, request.arch.part
+    rows = library.timings(workload)
+    ours = winner(row for row in rows if row.kernel_digest is not None)
+    best = winner(rows)
+    if ours is None or best is None or ours.kernel_digest is None:
+        return None
+    time, vendor = ours.median_us, best.vendor_us
+    if best.kernel_digest is None:
+        reason = f"measured on {part}: the library takes {vendor:.1f} us, our best kernel {time:.1f} us"
+        return Choice(4, reason, measured_us=time, vendor_us=vendor, standby=True)
+    if vendor is None and request.one_call and not request.captured and config.tune_mode() != "predicted":
+        return None  # a time with nothing to compare it with shows no win
+    kernel = library.kernel(ours.kernel_digest)
+    versus = "" if vendor is None else f", the library {vendor:.1f} us"
+    predicted = predicted_us(kernel, workload, request.arch, library)
+    return Choice(1, f"measured on {part}: {time:.1f} us{versus}", kernel, predicted, time, vendor)
+
+
+def _recorded(request: Request, library: Library) -> Choice | None:
+    workload, arch = request.problem.workload, request.arch
+    kernel = library.record(workload)
+    if kernel is None or not request.allows(kernel):
+        return None
+    predicted = predicted_us(kernel, workload, arch, library)
+    return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted)
+
+
+def _predicted(request: Request, library: Library) -> Choice | None:
+    """Tier 3. Class by class: a class that was stored without a portfolio must not lose to a lesser one with one."""
+    chosen, others = _by_class(request, library)
+    if not chosen and not others:
+        return None
+    *_, kernel, seconds = min(chosen + others, key=lambda entry: entry[:3])
+    if not others:
+        among = f"{len(chosen)} portfolio kernels"
+    elif not chosen:
+        among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
+    else:
+        among = f"{len(chosen)} portfolio kernels and {len(others)} of classes whose portfolio has none that fits"
+    by = "the potential" if library.contents.residual is None else "the potential and what timings taught"
+    return Choice(3, f"best of {among}, by {by}", kernel, seconds * 1e6)
+
+
+def candidates(request: Request, library: Library) -> list[Ranked]:
+    """The kernels tier 3 chooses from, each with what it is ranked by first."""
+    chosen, others = _by_class(request, library)
+    return chosen + others
+
+
+def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
+    """Those of the portfolios that fit, and those of classes of which no portfolio's does."""
+    chosen: list[Ranked] = []
+    others: list[Ranked] = []
+    for shelf in library.shelves(request.problem.workload):
+        found = _ranked(shelf.portfolio, request, library)
+        chosen += found
+        others += [] if found else _ranked(shelf.others, request, library)
+    return chosen, others
+
+
+def _ranked(kernels: Sequence[Kernel], request: Request, library: Library) -> list[Ranked]:
+    """Those that can serve: predicted seconds corrected by measurements, tie breakers, kernel, predicted seconds."""
+    workload, arch = request.problem.workload, request.arch
+    kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
+    return [
+        (seconds * residual(kernel, library, arch), -kernel.demands, kernel.digest, kernel, seconds)
+        for kernel, seconds in zip(kernels, predict(kernels, workload, arch, library), strict=True)
+        if math.isfinite(seconds)
+    ]
+
+
+def _starter(request: Request) -> Choice:
+    """For emulated devices, where no library can step in: the best of the families' default Programs."""
+    workload, arch = request.problem.workload, request.arch
+    coarse = coarsened(workload)
+    try:
+        able = [each.family for each in Space(coarse, arch).families if request.readable(each.family)]
+        programs = [program for family in able for program in family.starters(coarse, arch)]
+    except UnsupportedError as error:
+        return Choice(4, error.reason)
+    made = (generate(program, coarse, arch) for program in programs)
+    kernels = [kernel for kernel in made if kernel.digest not in request.refused]
+    seconds = predict(kernels, workload, arch)
+    best = min(range(len(kernels)), key=lambda i: (seconds[i], kernels[i].digest), default=None)
+    if best is None or not math.isfinite(seconds[best]):
+        return Choice(4, f"no default Program is legal for {_class_words(workload)}")
+    reason = f"nothing is stored for this class: best of {len(kernels)} default Programs by the potential"
+    return Choice(3, reason, kernels[best], seconds[best] * 1e6)
+
+
+def coarsened(workload: Workload) -> Workload:
+    """The same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
+    coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
+    return replace(workload, alignment=tuple(coarse.items()))
+
+
+def code_of(name: str) -> int:
+    """The operation code kernels know an epilogue operation by."""
+    return OPERATIONS[name].code
+
+
+def _class_words(workload: Workload) -> str:
+    types = "/".join(dtype for _, dtype in workload.dtypes)
+    layouts = "/".join(layout for _, layout in workload.layout)
+    return f"{types}, {workload.math}, layouts {layouts}"

@@ -1,0 +1,96 @@
+"""What is taken from a database that others can write to: Programs and times, never code.
+
+Each row is checked against the grammar of what this version writes, and kernels are made anew from the installed
+sources. So what such a file decides is which of the Programs that this version would build itself serves a call.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+import gensor_database as database
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices.device import Code
+from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.validation import MALFORMED, class_of, program_of, workload_of
+
+from .library import Kernel, code, constants
+from .predict import few_seconds
+
+
+def well_formed(row: database.Row) -> bool:
+    """Whether a row of a foreign database is one that this version could have written."""
+    try:
+        if isinstance(row, database.Kernel):
+            program_of(row.family, row.abi, row.class_key, row.program, row.arch)
+        elif isinstance(row, database.Portfolio):
+            _known_class(row.class_key)
+        elif isinstance(row, (database.Record, database.Timing)):
+            _known_workload(row.key)
+            return not isinstance(row, database.Timing) or 0 < row.median_us < math.inf
+        elif isinstance(row, database.Residual):
+            return False  # what its timings say is learnt here: gensor-tune learn
+    except MALFORMED:
+        return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _known_workload(key: str) -> Workload:
+    return workload_of(key)
+
+
+@lru_cache(maxsize=512)
+def _known_class(key: str) -> Workload:
+    return class_of(key)
+
+
+def is_foreign(stored: database.StoredKernel) -> bool:
+    """Whether only databases that others can write to have this kernel."""
+    return not any(store.trusted for store in stored.stores)
+
+
+def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
+    """Whether a foreign kernel may run the Workload that its file says it is for."""
+    try:
+        workload = _known_workload(key)
+        if not kernel.fits(workload):
+            return False
+        wanted = kernel.workload(workload)
+        family = FAMILIES[kernel.program.family]
+        return family.serves(wanted, arch) is None and math.isfinite(
+            few_seconds(family, [kernel.program], wanted, arch)[0]
+        )
+    except (BuildError, *MALFORMED):
+        return False
+
+
+def code_of(program: Program, serves: Workload, binary: database.Binary, arch: Arch) -> Code:
+    """The code of a Program, made from the installed sources: of a foreign binary only the operations of an epilogue
+    compiled into it are read, which a Program does not say. BuildError where that is none."""
+    try:
+        wanted = serves.with_epilogue(_compiled_in(program, json.loads(binary.constants)))
+        return code(flatten(FAMILIES[program.family].source), constants(program, wanted), arch.target)
+    except MALFORMED as error:
+        raise BuildError(f"a Program of a database that others can write to makes no kernel: {error}") from None
+
+
+def _compiled_in(program: Program, given: Mapping[str, object]) -> Collection[str]:
+    """The epilogue compiled into a binary: five bits per operation, the first lowest."""
+    names = {operation.code: name for name, operation in OPERATIONS.items()}
+    codes, found = given.get("EPILOGUE_CODES", 0), []
+    if not dict(program.values).get("epilogue_fixed") or not isinstance(codes, int):
+        return ()
+    while codes > 0:
+        if codes & 31 in names:
+            found.append(names[codes & 31])
+        codes >>= 5
+    return found

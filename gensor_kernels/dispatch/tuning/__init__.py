@@ -1,0 +1,1 @@
+"""Races between kernels and the array library, and background tuning."""

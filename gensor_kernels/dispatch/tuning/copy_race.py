@@ -1,0 +1,84 @@
+"""Calls whose arrays are copied before a kernel takes them: with the copies, they must beat the library's call.
+
+What a kernel takes on copies that lie well is known from races (race.py). It says nothing of a call that has to make
+the copies first: those are timed as a whole, once per kind of call and process, against the library's call on the
+caller's arrays. Until then the library serves what it does in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from gensor_database import TIE_BAND
+from gensor_kernels import config
+from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.selection.tiers import Choice
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+#: Runs of ours before it is timed: what is inside races by itself at the second, and settles.
+WARM_RUNS = 3
+
+Kind = tuple[Any, ...]
+Run = Callable[[], Any]
+
+
+def kind(runtime: Runtime, problem: Problem, arrays: Sequence[Any]) -> Kind:
+    """What two calls that copy must share for one timing to hold for both; None among `arrays` are passed over."""
+    pointer = runtime.pointer
+    lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
+    return problem.workload.key(), lie
+
+
+def against(runtime: Runtime, kind: Kind, one_call: bool) -> str:
+    """Why the library serves a call that copies; empty where a kernel on the copies does.
+
+    `one_call`: the library needs one call of its own.
+    """
+    if runtime.device.emulated:
+        return ""
+    times = runtime.wholes.get(kind)
+    if times is None:
+        untimed = one_call and config.tune_mode() != "predicted"
+        return "operands are copied, and no timing with the copies shows a win yet" if untimed else ""
+    ours, theirs = times
+    if theirs > ours * (1 + TIE_BAND):
+        return ""
+    return f"timed with its copies: {ours:.1f} us, the library {theirs:.1f} us"
+
+
+def weighed(runtime: Runtime, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+    """The choice among kernels for the copies, after `against`."""
+    if choice.kernel is None:
+        return choice
+    reason = against(runtime, kind, one_call)
+    return Choice(4, reason, standby=True) if reason else choice
+
+
+def may(runtime: Runtime, kind: Kind, hopeful: bool) -> bool:
+    """Whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
+    return hopeful and not runtime.device.emulated and config.races() and kind not in runtime.wholes
+
+
+def is_hopeful(choice: Choice) -> bool:
+    """Whether a kernel may serve what `choice` is of: it does, or nothing was timed yet."""
+    return choice.kernel is not None or (choice.standby and choice.measured_us is None)
+
+
+def weigh(runtime: Runtime, kind: Kind, ours: Run, theirs: Run) -> bool:
+    """Times a call with its copies against the library's; whether there is anything new to know."""
+    try:
+        for _ in range(WARM_RUNS):
+            ours()
+        library, whole = (median(times) for times in runtime.device.sampled([theirs, ours]))
+    except Exception as error:  # out of memory, say: the call itself is served as before
+        config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)
+        return False
+    counters.races.add()
+    runtime.wholes[kind] = whole, library
+    config.logger().info("timed with its copies %s: %.1f us, the library %.1f us", kind[0], whole, library)
+    return True

@@ -1,0 +1,49 @@
+"""A Jetson's power mode can be set while a program runs: what was measured in another one is not known any more.
+
+Driver and CuPy stay what they are as long as a process lives. Steady calls run no code that could notice, so a thread
+looks; only where there are power modes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from gensor_kernels import config
+
+if TYPE_CHECKING:
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+SECONDS = 10.0  # between two looks, each of one small file
+
+
+def watch(runtime: Runtime, seconds: float = SECONDS) -> threading.Thread | None:
+    """Starts a thread that tells `runtime` of other conditions, until it is gone; None where they cannot change."""
+    if "power_mode" not in json.loads(runtime.library.conditions):
+        return None
+    thread = threading.Thread(target=_look, args=(ref(runtime), seconds), name="gensor-power-mode", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # there may be no more threads, and at a program's end there are none
+        config.logger().info("a change of the power mode will not be noticed: %s", error)
+        return None
+    return thread
+
+
+def _look(watched: ref[Runtime], seconds: float) -> None:
+    pause = threading.Event()
+    while not pause.wait(seconds):
+        runtime = watched()
+        if runtime is None:
+            return
+        try:
+            found = runtime.device.conditions()
+        except Exception as error:  # the driver is shutting down, say
+            config.logger().info("the power mode is not watched any more: %s", error)
+            return
+        if found != runtime.library.conditions:
+            config.logger().info("conditions changed from %s to %s", runtime.library.conditions, found)
+            runtime.adapt(found)
+        del runtime

@@ -1,0 +1,248 @@
+"""Scaled dot-product attention: C[b, h, i] = sum over j of softmax_j(scale Q[b, h, i] . K[b, g, j] + mask) V[b, g, j].
+
+Query head h reads head g = h // (heads / kv_heads) of K and V (grouped-query attention).  Operands are called as
+kernels call them: a = Q (batch, heads, queries, head), b = K and d = V (batch, kv_heads, keys, head), e = mask
+(batch, heads, queries, keys) and c, of Q's shape.
+
+``causal`` is a size, so that one kernel serves all three:
+
+* 0: every query sees every key.
+* 1, "lower_right": query i sees key j where j <= i + keys - queries.  The last query sees all keys, as decoding with
+  cached keys needs it.  This is what ``causal=True`` means here and in FlashAttention (2.1 and later).
+* 2, "upper_left": query i sees key j where j <= i, as ``is_causal`` of PyTorch's scaled_dot_product_attention.
+
+They agree where there are as many queries as keys.  A query that sees no key at all, because of the diagonal or of
+the mask, gives zeros, as PyTorch does where a mask is given.  A masked key has weight zero; what V holds there counts
+all the same where it is an infinity or NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+
+from .expression import CAUSAL, MASK_AXES, NAMES, declare, diagonal, seen_pairs
+from .geometry import geometry as make_geometry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gensor_kernels.operators.tolerance.base import Expected
+
+AXES = {
+    "a": ("batch", "heads", "queries", "head"),
+    "b": ("batch", "kv_heads", "keys", "head"),
+    "d": ("batch", "kv_heads", "keys", "head"),
+    "c": ("batch", "heads", "queries", "head"),
+}
+#: Queries, keys and sizes of a head that a portfolio is chosen over, beside those that were tuned.
+USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
+USUAL_HEADS = (64, 128)
+
+
+@dataclass(frozen=True)
+class Attention(Operator):
+    """Attention with one kind of mask as tuner and dispatch know it."""
+
+    kind: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operands in the order of kernels: Q, K, V, the mask where there is one, the output."""
+        return ("a", "b", "d", *(("e",) if self.kind else ()), "c")
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Q, K, V, the mask where there is one, and the output."""
+        size, layouts = workload.size, workload.layouts
+        found = []
+        for name in self.names:
+            if name == "e":
+                over = size["mask_axes"]
+                shape, unit = tuple(size[axis] if over & bit else 1 for axis, bit in MASK_AXES.items()), "keys"
+            else:
+                shape, unit = tuple(size[axis] for axis in AXES[name]), "head"
+            if layouts[name] not in (unit, "s"):
+                raise ValueError(f"'layout' of {name} is {unit} or s, not {layouts[name]!r}")
+            boolean = name == "e" and self.kind == "bool"
+            found.append(Operand(name, shape, (0, 1, 2, 3), 1, 1 + (layouts[name] == "s"), boolean))
+        return tuple(found)
+
+    def geometry(
+        self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float | None = None
+    ) -> Geometry:
+        """See attention_geometry; ``scale`` is 1 / sqrt(head) by default, and above 0."""
+        return make_geometry(workload, strides, diagonal(workload.size), scale)
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Batch entry, head of K and V, head within its group; queries; elements of a head."""
+        batch, head, query, element = strides
+        group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
+        return Strides((batch, head * group, head), query, element)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+        scale: float | None = None,
+    ) -> Expected:
+        """See attention_reference.expect."""
+        from .reference import expect
+
+        return expect(workload, self.kind, arrays, steps, diagonal(workload.size), scale, structured=structured)
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """m are the queries, k the keys, n the elements of a head up to 256."""
+        names = {"batch": "batch", "m": "queries", "k": "keys"}
+        sizes = {names[axis]: extent for axis, extent in wanted.items() if axis in names}
+        return workload.with_sizes(**sizes, head=min(wanted.get("n", 64), 256))
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Decoding steps and prefills of 32 heads, of which every four share one of K and V."""
+        sizes = {"batch": 1, "heads": 32, "kv_heads": 8}
+        if self.kind:
+            sizes["mask_axes"] = workload.size["mask_axes"] or MASK_AXES["keys"]
+        return [
+            workload.with_sizes(queries=queries, keys=keys, head=head, causal=causal, **sizes)
+            for queries, keys in USUAL
+            for head in USUAL_HEADS
+            for causal in ((0, 1) if queries > 1 else (0,))
+        ]
+
+    def flops(self, workload: Workload) -> int:
+        """Both products over the pairs of query and key that see each other, a multiply-add counting as two."""
+        size = workload.size
+        return 4 * size["batch"] * size["heads"] * size["head"] * seen_pairs(size)
+
+
+_SIZES = (*(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys", 1), ("head", 16), ("causal", 0)),)
+_PARAMETERS = ("heads", "kv_heads", "queries", "keys", "head", "causal")
+OPERATORS = {
+    name: Attention(
+        name,
+        partial(declare, kind),
+        (*_PARAMETERS, *(("mask_axes",) if kind else ())),
+        (*_SIZES, *((("mask_axes", 15),) if kind else ())),
+        kind=kind,
+    )
+    for kind, name in NAMES.items()
+}
+
+
+def workload(
+    queries: int,
+    keys: int | None = None,
+    *,
+    batch: int = 1,
+    heads: int = 1,
+    kv_heads: int | None = None,
+    head: int = 64,
+    dtype: str = "float16",
+    out: str | None = None,
+    causal: bool | str = False,
+    mask: str = "",
+    mask_axes: Iterable[str] = tuple(MASK_AXES),
+    epilogue: str | Iterable[str] = (),
+) -> Workload:
+    """The Workload of contiguous operands (batch, heads, rows, head) at 16-byte aligned addresses.
+
+    ``keys`` are as many as ``queries`` by default, ``kv_heads`` as many as ``heads``.  ``causal`` is False, True (the
+    same as "lower_right") or "upper_left".  ``mask`` is the dtype of a mask: "bool" (bytes, True keeps) or one that is
+    added; ``mask_axes`` names the axes along which it is not broadcast.  Raises UnsupportedError and ValueError as
+    :func:`workload_from_views`.
+    """
+    keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
+    q = contiguous((batch, heads, queries, head), dtype)
+    k = contiguous((batch, kv_heads, keys, head), dtype)
+    c = contiguous((batch, heads, queries, head), out or dtype)
+    view = None
+    if mask:
+        shape, over = (batch, heads, queries, keys), set(mask_axes)
+        packed = contiguous((n if axis in over else 1 for axis, n in zip(MASK_AXES, shape, strict=True)), "int8")
+        strides = tuple(s if axis in over else 0 for axis, s in zip(MASK_AXES, packed.strides, strict=True))
+        view = View(shape, strides, mask)
+    return workload_from_views(q, k, k, c, mask=view, causal=causal, epilogue=epilogue)
+
+
+def workload_from_views(
+    q: View,
+    k: View,
+    v: View,
+    c: View,
+    *,
+    mask: View | None = None,
+    causal: bool | str = False,
+    epilogue: str | Iterable[str] = (),
+) -> Workload:
+    """The Workload of arrays as they lie in memory: Q and C (batch, heads, queries, head), K and V (batch, kv_heads,
+    keys, head), the mask broadcast to (batch, heads, queries, keys), with strides of 0 where it is repeated.
+
+    The mask is of "bool", or of float16, bfloat16 or float32 and then added; kernels read booleans as int8.
+    ValueError for shapes that do not fit together, UnsupportedError for types no kernel serves.
+    """
+    sizes = _sizes(q, k, v, c, mask) | {"causal": causal_code(causal)}
+    kind = "" if mask is None else "bool" if mask.dtype == "bool" else "added"
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in ACCUMULATORS:
+        raise UnsupportedError(f"attention of {q.dtype}, {k.dtype} and {v.dtype}: expected one floating-point type")
+    views = {"a": q, "b": k, "d": v, "c": c}
+    if mask is not None:
+        views["e"] = mask._replace(dtype="int8") if kind == "bool" else mask
+        varies = (bit for bit, n, s in zip(MASK_AXES.values(), mask.shape, mask.strides, strict=True) if s and n > 1)
+        sizes["mask_axes"] = sum(varies)
+    layout = {name: _unit(view, "keys" if name == "e" else "head") for name, view in views.items()}
+    if layout.get("e") == "keys":
+        sizes["mask_axes"] |= MASK_AXES["keys"]
+    return Workload(
+        operator=NAMES[kind],
+        sizes=tuple(sizes.items()),
+        dtypes=tuple((name, view.dtype) for name, view in views.items()),
+        accumulator=ACCUMULATORS[q.dtype],
+        math="ieee",
+        layout=tuple(layout.items()),
+        alignment=tuple(
+            (name, alignment_class(view, None if layout[name] == "s" else -1)) for name, view in views.items()
+        ),
+        epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+
+
+def causal_code(causal: bool | str) -> int:
+    """The size ``causal`` of what a caller says; ValueError for another word."""
+    word = {False: "none", True: "lower_right"}.get(causal, causal) if isinstance(causal, bool) else causal
+    if word not in CAUSAL:
+        raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {causal!r}")
+    return CAUSAL[word]
+
+
+def _sizes(q: View, k: View, v: View, c: View, mask: View | None) -> dict[str, int]:
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape, "out": c.shape}
+    if any(len(shape) != 4 for shape in shapes.values()):
+        raise ValueError(f"attention takes (batch, heads, rows, head) operands, not {shapes}")
+    (batch, heads, queries, head), (_, kv_heads, keys, _) = q.shape, k.shape
+    whole = kv_heads > 0 and heads % kv_heads == 0
+    if k.shape != v.shape or c.shape != q.shape or (batch, head) != (k.shape[0], k.shape[3]) or not whole:
+        raise ValueError(f"attention operands do not fit: {shapes}; heads are a multiple of the heads of k and v")
+    if mask is not None and mask.shape != (batch, heads, queries, keys):
+        raise ValueError(f"the mask is broadcast to {(batch, heads, queries, keys)}, not {mask.shape}")
+    for view in (q, k, v, c):
+        facts(view.dtype)
+    names = ("batch", "heads", "kv_heads", "queries", "keys", "head")
+    return dict(zip(names, (batch, heads, kv_heads, queries, keys, head), strict=True))
+
+
+def _unit(view: View, name: str) -> str:
+    """``name`` where the last axis has stride 1, or is too short or broadcast to have one that matters."""
+    return name if view.shape[-1] <= 1 or view.strides[-1] == 1 else "s"

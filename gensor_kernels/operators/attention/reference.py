@@ -1,0 +1,94 @@
+"""Attention in float64, and how far a right kernel may lie from it (derived in tolerance/attention.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.tolerance.attention import averaging_bound
+from gensor_kernels.operators.tolerance.base import Magnitude
+from gensor_kernels.operators.types.dtypes import decode
+from gensor_kernels.operators.types.epilogue import Step
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+
+class Scores(NamedTuple):
+    """Scaled, masked scores (queries, keys) and a bound on the error of each in units of 1."""
+
+    values: np.ndarray
+    error: np.ndarray
+
+
+def expect(
+    workload: Workload,
+    kind: str,
+    arrays: Mapping[str, np.ndarray],
+    steps: Sequence[Step],
+    diagonal: int,
+    scale: float | None = None,
+    *,
+    structured: bool = False,
+) -> tolerance_base.Expected:
+    """What a kernel should store for ``arrays`` by operand name, each stored as ``dtypes.encode`` does."""
+    size, types = workload.size, workload.dtype
+    scale = max(size["head"], 1) ** -0.5 if scale is None else scale
+    shape = tuple(size[axis] for axis in ("batch", "heads", "queries", "head"))
+    values, bound = np.zeros(shape), np.zeros(shape)
+    group = size["heads"] // max(size["kv_heads"], 1)
+    for entry in range(size["batch"]):
+        for head in range(size["heads"]):
+            q = decode(types["a"], arrays["a"][entry, head])
+            k, v = (decode(types[name], arrays[name][entry, head // group]) for name in "bd")
+            mask = None
+            if kind:
+                whole = np.broadcast_to(arrays["e"], (*shape[:3], size["keys"]))
+                mask = decode(types["e"], whole[entry, head])
+            scores = masked(scored(q, k, scale, types["a"], structured), kind, mask, diagonal)
+            values[entry, head], bound[entry, head] = averaged(scores, v, types["a"], structured)
+    return tolerance_base.expect(values, bound, steps, accumulator="float32", output=types["c"])
+
+
+def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
+    """scale Q K^T in float64, with the error of a kernel's sums."""
+    with np.errstate(all="ignore"):
+        product, total = q @ k.T, np.abs(q) @ np.abs(k).T
+        norm = np.clip(np.sqrt((q * q) @ (k * k).T), total / np.sqrt(max(q.shape[1], 1)), total)
+        error = tolerance_base.accumulation_bound(
+            product, Magnitude(total, norm), q.shape[1], dtype=dtype, accumulator="float32", structured=structured
+        )
+        return Scores(product * scale, error * scale)
+
+
+def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) -> Scores:
+    """Scores behind the mask and the diagonal: minus infinity where a query does not see a key."""
+    values, error = scores
+    with np.errstate(all="ignore"):
+        if kind == "added":
+            assert mask is not None
+            # Scaling and adding round once each.
+            values, error = values + mask, error + 2.0**-23 * (np.abs(values) + np.abs(mask))
+        elif kind == "bool":
+            values = np.where(mask == 0, -np.inf, values)
+    queries, keys = values.shape
+    seen = np.arange(keys) < np.arange(queries)[:, None] + diagonal
+    return Scores(np.where(seen, values, -np.inf), error)
+
+
+def averaged(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(softmax average of ``v``, bound on a kernel's error), zeros where no key is seen."""
+    values = scores.values
+    with np.errstate(all="ignore"):
+        top = values.max(axis=1, keepdims=True, initial=-np.inf)
+        raw = np.exp(values - np.where(top == -np.inf, 0.0, top))
+        total = raw.sum(axis=1, keepdims=True)
+        weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
+        result = weights @ v
+        bound = averaging_bound(
+            result, weights, total, np.where(top == -np.inf, 0.0, top), scores, v, dtype, structured
+        )
+    return result, np.where(np.isfinite(result), bound, 0.0)

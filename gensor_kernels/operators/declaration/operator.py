@@ -1,0 +1,204 @@
+"""Operator: a name and its expressions, from which work, traffic and reference follow.
+
+A subclass says beside them how its operands lie in memory and what kernels are told of them; everything else
+(tuner, store, dispatch) knows operators by this interface alone.  Expressions are imported where they are used,
+so that looking up a stored kernel doesn't load them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import Workload
+
+from .lowered import Product, Rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.tolerance.base import Expected
+
+
+@lru_cache(maxsize=1024)
+def _stages(
+    declare: Callable[..., Expression | Sequence[Expression]], parameters: tuple[tuple[str, int], ...]
+) -> tuple[Expression, ...]:
+    from gensor_kernels.operators.expression.expression import Expression
+
+    declared = declare(**dict(parameters))
+    return (declared,) if isinstance(declared, Expression) else tuple(declared)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a Workload: its ``shape`` in the declared order of axes, and how it lies in memory.
+
+    ``order`` are the axes from the outermost to the innermost in memory; the innermost ``dense`` of them follow
+    each other without gaps; the innermost has stride ``step`` (1, or more where the layout promises no unit
+    stride).  ``boolean``: an int8 operand that is only asked whether it is 0.  The last Operand of an operator is its
+    output.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    dense: int = 1
+    step: int = 1
+    boolean: bool = False
+
+    def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
+        """Strides in elements by declared axis; ``gap`` vectors of padding lie in front of the ``dense`` axes."""
+        strides, pitch = [0] * len(self.shape), self.step
+        for place, axis in enumerate(reversed(self.order)):
+            if place == self.dense and gap:
+                pitch = (-(-pitch // vector) + gap) * vector
+            strides[axis] = pitch
+            # Rows without a unit stride end in a gap: their pitch is a multiple of nothing.
+            pitch = pitch * max(self.shape[axis], 1) + (self.step > 1 and place == 0)
+        return tuple(strides)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is computed: ``declare(**parameters)`` gives the chain of expressions, the last one's output last.
+
+    ``parameters`` are names among a Workload's sizes that are no axes but shape the declaration, such as
+    strides and padding.  The names of tensors and of the last expression are those of a Workload's operands.
+    """
+
+    name: str
+    declare: Callable[..., Expression | Sequence[Expression]]
+    parameters: tuple[str, ...] = ()
+    #: sizes of a Workload that stands for its class
+    smallest: tuple[tuple[str, int], ...] = ()
+    #: trailing axes of the output along which a vector operand of the epilogue, such as a bias, runs
+    columns = 1
+
+    # ---- what a subclass says
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Inputs, then the output."""
+        raise NotImplementedError
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """What kernels are told of arrays with these strides (elements, by operand and declared axis).
+
+        UnsupportedError where no kernel takes such strides.
+        """
+        raise NotImplementedError
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Where an epilogue operand lies that was broadcast to the output's shape, from its strides by axis."""
+        raise NotImplementedError
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """What a kernel should store for inputs stored as ``dtypes.encode`` does, with its error bound."""
+        raise NotImplementedError
+
+    def product(self, workload: Workload) -> Product | None:
+        """The matrix product this Workload is, or None."""
+        return None
+
+    def rows(self, workload: Workload) -> Rows | None:
+        """The rows this Workload folds or maps, or None."""
+        return None
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Values (float64) to verify operand ``name`` with; None: standard normal, or integers of any size."""
+        return None
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """The Workload of this class whose product has about the ``wanted`` batch, m, n and k: at least these, and
+        the multiples its alignment class promises.  Kernels are verified there."""
+        raise NotImplementedError
+
+    def of_class(self, workload: Workload) -> Workload:
+        """The Workload with those of its sizes that its class fixes."""
+        return workload
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
+        return []
+
+    def multiplied(self, workload: Workload) -> str:
+        """The element type whose peak rate bounds this Workload, as Arch.peak names it."""
+        return workload.dtype[self.names[0]]
+
+    def empty(self, workload: Workload) -> bool:
+        """Whether there is no output to compute."""
+        return 0 in self.operands(workload)[-1].shape
+
+    # ---- what follows from the declaration
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """What a Workload's sizes are called."""
+        return tuple(name for name, _ in self.smallest)
+
+    def vector_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of such a vector, broadcastable to the output's ``shape``."""
+        return (*(1 for _ in shape[: -self.columns]), *shape[len(shape) - self.columns :])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operands: inputs in the order of their first read, then the output."""
+        stages = self.stages(dict(self.smallest))
+        made = {stage.name for stage in stages}
+        inputs = (item.name for stage in stages for item in stage.tensors if item.name not in made)
+        return (*dict.fromkeys(inputs), stages[-1].name)
+
+    def stages(self, sizes: Mapping[str, int]) -> tuple[Expression, ...]:
+        """The expressions under the parameters found in ``sizes``."""
+        return _stages(self.declare, tuple((name, sizes[name]) for name in self.parameters))
+
+    def flops(self, workload: Workload) -> int:
+        """Operations of all stages (without the epilogue), a multiply-add counting as two, of complex numbers as eight:
+        a product of two is four multiplications and two additions, a sum two additions."""
+        each = 4 if facts(workload.accumulator).is_complex else 1
+        return each * sum(stage.operations(workload.size) for stage in self.stages(workload.size))
+
+    def bytes_moved(self, workload: Workload) -> int:
+        """Least bytes to move: inputs and epilogue operands read once, the output written once.
+
+        A bias counts as one row over the output's columns, a mask as one byte per element, other epilogue
+        operands as the output.
+        """
+        stages, sizes = self.stages(workload.size), workload.size
+        made = {stage.name for stage in stages}
+        inputs = {item.name: item for stage in stages for item in stage.tensors if item.name not in made}
+        output = stages[-1].output
+        total = sum(
+            math.prod(item.shape(sizes)) * facts(workload.dtype[item.name]).itemsize
+            for item in (*inputs.values(), output)
+        )
+        columns = math.prod(output.shape(sizes)[-self.columns :])
+        for name in workload.epilogue:
+            count = {"": 0, "n": columns, "mn": math.prod(output.shape(sizes))}[OPERATIONS[name].operand]
+            total += count * (1 if name == "mask" else facts(workload.dtype[output.name]).itemsize)
+        return total
+
+    def reference(
+        self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int] | None = None, steps: Sequence[Step] = ()
+    ) -> np.ndarray:
+        """The declaration evaluated in float64: slow, and the last word on what an operator means."""
+        from gensor_kernels.operators.expression.evaluate import evaluate
+
+        return evaluate(self.stages(sizes or {}), arrays, sizes=sizes, steps=steps)

@@ -1,0 +1,1 @@
+"""Tensor expressions: named axes, index maps, combiners, and their float64 evaluation."""

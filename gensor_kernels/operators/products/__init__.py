@@ -1,0 +1,1 @@
+"""Matrix products: plain, gated, normalised, quantised, grouped."""

@@ -1,0 +1,226 @@
+"""Matrix multiplication, plain and batched: C[b, m, n] = sum over k of A[b, m, k] B[b, k, n].
+
+Declaration and tolerance are imported where they are used: a call of a stored kernel needs neither, and the
+runtime's import time is budgeted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.storage import default_output, peak_type, product_type
+from gensor_kernels.operators.types.workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis
+
+from .matmul_reference import magnitude, product_and_bound, reference
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.tolerance.base import Expected
+
+__all__ = [
+    "NAME", "OPERATOR", "Matmul", "declare", "default_output", "expect", "magnitude", "product_and_bound", "reference",
+    "workload", "workload_from_operands",
+]  # fmt: skip
+
+NAME = "matmul"
+
+
+def declare() -> Expression:
+    """C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n]."""
+    from gensor_kernels.operators.expression.expression import SUM, Expression, axes, tensor
+
+    batch, m, n, k = axes("batch m n k")
+    a, b = tensor("a", batch, m, k), tensor("b", batch, k, n)
+    return Expression("c", (batch, m, n), a[batch, m, k] * b[batch, k, n], SUM)
+
+
+#: Axes of each operand in the declared order.
+AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
+#: Sizes of m and n, and of k, that a portfolio is chosen over, beside those that were tuned.
+USUAL, USUAL_K = (16, 128, 1024, 4096), (64, 512, 4096)
+
+
+class Matmul(Operator):
+    """Matrix multiplication as tuner and dispatch know it."""
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """a, b and c with one batch axis each."""
+        found = []
+        for name, axes in AXES.items():
+            unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
+            if unit not in (*axes[1:], "s") or (name == "c" and workload.conjugated[name]):
+                given = dict(workload.layout)[name]
+                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {given!r}")
+            order = (0, 2, 1) if unit == axes[1] else (0, 1, 2)
+            found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
+        return tuple(found)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """One batch axis, rows and columns as they are."""
+        size = workload.size
+        a, b, c = (self.output(workload, strides[name]) for name in AXES)
+        return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c)
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Batch, rows, columns."""
+        batch, row, column = strides
+        return Strides((0, 0, batch), row, column)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """See :func:`expect`."""
+        return expect(arrays["a"], arrays["b"], workload, steps, structured=structured, integer_steps=integer_steps)
+
+    def product(self, workload: Workload) -> Product:
+        """Itself."""
+        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
+        a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
+        return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
+
+    def multiplied(self, workload: Workload) -> str:
+        """See storage.peak_type."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """Exactly the wanted sizes."""
+        return workload.with_sizes(**wanted)
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """A grid of sizes."""
+        grid = ((m, n, k) for m in USUAL for n in USUAL for k in USUAL_K)
+        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+
+
+OPERATOR = Matmul(NAME, declare, smallest=(("batch", 1), ("m", 1), ("n", 1), ("k", 1)))
+
+
+def workload(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    batch: int = 1,
+    dtype: str = "float16",
+    dtype_b: str | None = None,
+    out: str | None = None,
+    math: str = "ieee",
+    trans_a: bool = False,
+    trans_b: bool = False,
+    conjugate: str = "",
+    epilogue: str | Iterable[str] = (),
+) -> Workload:
+    """The Workload of contiguous operands at 16-byte aligned addresses.
+
+    ``dtype`` is that of A and B, ``dtype_b`` that of B where it is another (see types/storage.py); ``out`` that of C,
+    by default the same or the wider one (int32 for int8 inputs, float32 for 8-bit floats).  A is stored (batch, m, k),
+    or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``; C (batch, m, n).  ``math``
+    "tf32" allows TF32 products of float32 operands, "3m" three real products in place of four for complex ones, "ozaki"
+    products of 8-bit slices for float64.  ``conjugate`` names the operands that are read conjugated: "a", "b" or "ab".
+    ``epilogue`` is a list of operation names or text as in shapes.csv. Raises UnsupportedError for types and operations
+    not served.
+    """
+    a = _stored(batch, m, k, dtype, trans_a)
+    b = _stored(batch, k, n, dtype_b or dtype, trans_b)
+    c = contiguous((batch, m, n), out or default_output(dtype, dtype_b or dtype))
+    return workload_from_operands(a, b, c, math=math, conjugate=conjugate, epilogue=epilogue)
+
+
+def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
+    if not transposed:
+        return contiguous((batch, rows, columns), dtype)
+    view = contiguous((batch, columns, rows), dtype)
+    swapped = (view.strides[0], view.strides[2], view.strides[1])
+    return View((batch, rows, columns), swapped, dtype, view.alignment)
+
+
+def workload_from_operands(
+    a: View, b: View, c: View, *, math: str = "ieee", conjugate: str = "", epilogue: str | Iterable[str] = ()
+) -> Workload:
+    """The Workload of three arrays as they lie in memory.
+
+    Each View has the shape (batch axes..., m, k), (batch axes..., k, n) and (batch axes..., m, n); batch
+    axes have been broadcast already (stride 0 where an operand is repeated).  Strides may be zero or
+    negative.  ``conjugate`` names the operands whose elements are conjugated.  ValueError for shapes that do not fit
+    together, UnsupportedError for types not served.
+    """
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    lead = c.shape[:-2]
+    if (*lead, m, k) != a.shape or (*lead, k, n) != b.shape or (*lead, m, n) != c.shape:
+        raise ValueError(f"matmul operands do not fit: {a.shape} and {b.shape} into {c.shape}")
+    multiplied = product_type(a.dtype, b.dtype)
+    if math == "tf32" and {a.dtype, b.dtype} != {"float32"}:
+        raise UnsupportedError(f"math 'tf32' needs float32 operands, not {a.dtype} and {b.dtype}")
+    if math == "winograd":
+        raise UnsupportedError("math 'winograd' is for convolutions")
+    if math == "ozaki" and {view.dtype for view in (a, b, c)} != {"float64"}:
+        raise UnsupportedError(f"math 'ozaki' is for products of float64, not {a.dtype}, {b.dtype} into {c.dtype}")
+    views = {"a": a, "b": b, "c": c}
+    axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
+    layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}
+    if layout["c"] == "m":
+        # Kernels store rows: a caller turns a column-major C around (C^T = B^T A^T) to be vectorised.  With a
+        # single column there is nothing to turn: any row stride is served by the row-major store.
+        layout["c"] = "n" if n == 1 else "s"
+    alignment = {
+        name: alignment_class(view, None if layout[name] == "s" else axes[name].index(layout[name]) - 2)
+        for name, view in views.items()
+    }
+    return Workload(
+        operator=NAME,
+        sizes=(("batch", int(np.prod(lead, dtype=np.int64))), ("m", m), ("n", n), ("k", k)),
+        dtypes=tuple((name, view.dtype) for name, view in views.items()),
+        accumulator=ACCUMULATORS[multiplied],
+        math=math,
+        layout=tuple((name, axis + CONJUGATED * (name in conjugate)) for name, axis in layout.items()),
+        alignment=tuple(alignment.items()),
+        epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+
+
+def expect(
+    a: np.ndarray,
+    b: np.ndarray,
+    workload: Workload,
+    steps: Sequence[Step] = (),
+    *,
+    structured: bool = False,
+    integer_steps: int = 0,
+) -> Expected:
+    """What a kernel of ``workload`` should store, with its error bound, for tolerance.check.
+
+    ``a`` (..., m, k) and ``b`` (..., k, n) are stored as ``dtypes.encode`` does; ``steps`` are the epilogue
+    with its operands.  ``structured`` gives the looser bound that holds for data of any order.
+    """
+    from gensor_kernels.operators.tolerance import base as tolerance_base
+
+    a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
+    a = np.conj(a) if workload.conjugated["a"] else a
+    b = np.conj(b) if workload.conjugated["b"] else b
+    multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
+    product, bound = product_and_bound(a, b, workload, multiplied, structured=structured)
+    return tolerance_base.expect(
+        product,
+        bound,
+        steps,
+        accumulator=workload.accumulator,
+        output=workload.dtype["c"],
+        integer_steps=integer_steps,
+        math=workload.math,
+    )

@@ -1,0 +1,148 @@
+"""Products whose rows are normalised: C = behind(norm(before(A B))), as in the blocks of a transformer.
+
+The epilogue is one list: its first ``before`` operations, a size, come before the norm (a bias, a residual), the others
+behind it (weight and bias of the norm: ``mul`` and ``bias``).  layernorm and rmsnorm are those of rows/norms.py; eps is
+told to kernels at run time, no Workload names it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.rows.norms import VERIFIED_EPS
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.epilogue import NORMS, Step
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import View, Workload
+
+from . import matmul
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.tolerance.base import Expected
+
+PREFIX = "matmul_"
+_TOLD = struct.Struct("<d i")
+#: Rows, columns and k that a portfolio is chosen over.
+USUAL = ((16, 128, 1024, 8192), (128, 768, 4096), (768, 4096))
+
+
+def declare(norm: str) -> tuple[Expression, ...]:
+    """x[batch, m, n] = sum over k of a b; mean and variance, or mean square, of its rows; the map."""
+    from gensor_kernels.operators.expression.expression import SUM, WELFORD, Expression, axes, result, rsqrt, tensor
+
+    batch, m, n, k = axes("batch m n k")
+    a, b = tensor("a", batch, m, k), tensor("b", batch, k, n)
+    x = Expression("x", (batch, m, n), a[batch, m, k] * b[batch, k, n], SUM)
+    row = x[batch, m, n]
+    if norm == "layernorm":
+        mapped = (row - result("mean")) * rsqrt(result() + VERIFIED_EPS)
+        return x, Expression("c", (batch, m, n), row, WELFORD, over=(n,), map=mapped)
+    square = Expression("square", (batch, m), row * row, WELFORD, map=result("mean"))
+    return x, square, Expression("c", (batch, m, n), row * rsqrt(square[batch, m] + VERIFIED_EPS))
+
+
+@dataclass(frozen=True)
+class Normed(matmul.Matmul):
+    """A product with one norm, as tuner and dispatch know it."""
+
+    norm: str = "layernorm"
+
+    def geometry(
+        self, workload: Workload, strides: Mapping[str, tuple[int, ...]], eps: float = VERIFIED_EPS
+    ) -> Geometry:
+        """That of the product, eps, and how many operations come before the norm."""
+        return replace(super().geometry(workload, strides), tail=told(eps, workload.size["before"]))
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+        eps: float = VERIFIED_EPS,
+    ) -> Expected:
+        """Product, first operations and norm in float64, then the rest of the epilogue."""
+        from gensor_kernels.operators.tolerance import base as tolerance_base
+        from gensor_kernels.operators.tolerance.normed import normalised
+
+        a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
+        before, types = workload.size["before"], workload.dtype
+        product, bound = matmul.product_and_bound(a, b, workload, types["a"], structured=structured)
+        values, bound = normalised(
+            *(self.norm, product, bound, steps[:before], workload.accumulator, eps), structured=structured
+        )
+        return tolerance_base.expect(
+            values, bound, steps[before:], accumulator=workload.accumulator, output=types["c"], math=workload.math
+        )
+
+    def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
+        """The product itself; None of integers and of complex numbers, which are not normalised."""
+        kind = facts(workload.accumulator)
+        if kind.is_integer or kind.is_complex:
+            return None
+        return replace(super().product(workload), norm=self.norm)
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """Exactly the wanted sizes, and two operations before the norm."""
+        return workload.with_sizes(**wanted, before=2)
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """A grid of sizes of language models."""
+        grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
+        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+
+
+OPERATORS = {
+    PREFIX + norm: Normed(
+        PREFIX + norm,
+        partial(declare, norm),
+        smallest=(("batch", 1), ("m", 1), ("n", 1), ("k", 1), ("before", 0)),
+        norm=norm,
+    )
+    for norm in NORMS
+}
+
+
+def told(eps: float, before: int) -> bytes:
+    """What kernels are told beside a product's geometry."""
+    return _TOLD.pack(eps, before)
+
+
+def normed(norm: str, product: Workload, before: int) -> Workload:
+    """A matmul's Workload with a norm behind the first ``before`` operations of its epilogue."""
+    kind = facts(product.accumulator)
+    if kind.is_integer or kind.is_complex:
+        raise UnsupportedError(f"{norm} of {product.dtype['a']}: rows of real numbers are normalised")
+    sizes = (*product.sizes, ("before", before))
+    return replace(product, operator=PREFIX + norm, sizes=sizes)
+
+
+def workload_from_operands(
+    norm: str, a: View, b: View, c: View, before: int, *, math: str = "ieee", epilogue: Iterable[str] = ()
+) -> Workload:
+    """See matmul.workload_from_operands; rows of C lie side by side, so a column-major C has no unit stride."""
+    return normed(norm, matmul.workload_from_operands(a, b, c, math=math, epilogue=epilogue), before)
+
+
+def parse(text: str) -> tuple[str, int, tuple[str, ...]]:
+    """(norm, operations before it, all operations but the norm) of an epilogue as in shapes.csv; ("", 0, ()) where it
+    has none: ``"bias_add_layernorm_mul_bias"``."""
+    words = text.split("_")
+    found = [word for word in words if word in NORMS]
+    if len(found) != 1:
+        return "", 0, ()
+    place = words.index(found[0])
+    first, last = (epilogues.parse("_".join(part)) for part in (words[:place], words[place + 1 :]))
+    return found[0], len(first), (*first, *last)

@@ -1,0 +1,266 @@
+"""Products with quantised weights: C[m, n] = sum over k of A[m, k] (B[n, k] - zero[n, g]) scale[n, g], g = k // group.
+
+B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, that of the even k in the lower half. Zeros are int8, of the
+same range; where there are none, they are 0, and 8 for uint4x2. A ``group`` of 0 means one scale (and zero) per row of
+B for all of k.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types.dtypes import decode
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.tolerance.base import Expected
+    from gensor_kernels.operators.types.epilogue import Step
+
+#: Elements of k that may share a scale.
+GROUPS = (0, 32, 64, 128)
+_ZEROS = struct.Struct("<Q 2q")
+
+
+def groups_of(k: int, group: int) -> int:
+    """How many groups of ``group`` there are in ``k``."""
+    return -(-k // group) if group else 1
+
+
+def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
+    """The numbers of b, (..., k) float64, from its bytes."""
+    if bits == 8:
+        return stored.astype(np.float64)
+    halves = np.stack([stored & 15, stored >> 4], axis=-1)
+    return halves.reshape(*stored.shape[:-1], 2 * stored.shape[-1]).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Quantised(Operator):
+    """One of the four: with 8 or 4 bits, with zeros or without."""
+
+    bits: int = 8
+    zeros: bool = False
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """a (m, k), b (n, bytes of k), d and e (n, groups), c (m, n)."""
+        size = workload.size
+        if workload.layouts["d"] != str(size["group"]) or size["k"] * self.bits % 8:
+            raise ValueError(f"{self.name}: the layout of d is the group {size['group']}, and k is whole bytes")
+        m, n, k, groups = size["m"], size["n"], size["k"], groups_of(size["k"], size["group"])
+        shapes = {"a": (m, k), "b": (n, k * self.bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
+        return tuple(Operand(name, shapes[name], (0, 1)) for name in self.names)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """No batch; b is transposed; the zeros' strides are the tail."""
+        size, units = workload.size, {name: strides[name] for name in "abc"}
+        if any(units[name][1] != 1 and workload.layouts[name] != "s" for name in "abc"):
+            raise UnsupportedError(f"{self.name} of arrays whose rows are no runs")
+        zeros = strides.get("e", (0, 0))
+        return Geometry(
+            (size["m"], size["n"], size["k"]),
+            a=Strides(row=units["a"][0], column=units["a"][1]),
+            b=Strides(row=units["b"][1], column=units["b"][0]),
+            c=Strides(row=units["c"][0], column=units["c"][1]),
+            d=Strides(row=strides["d"][1], column=strides["d"][0]),
+            tail=_ZEROS.pack(0, *zeros),
+        )
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Rows and columns."""
+        return Strides(row=strides[0], column=strides[1])
+
+    def product(self, workload: Workload) -> Product:
+        """Sides of which b has scales."""
+        size, types, align = workload.size, workload.dtype, workload.align
+        a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
+        b = Side(types["b"], "k", align["b"], scaled=1 + self.zeros, group=size["group"])
+        return Product(1, size["m"], size["n"], size["k"], a, b, c)
+
+    def multiplied(self, workload: Workload) -> str:
+        """The type of a."""
+        return workload.dtype["a"]
+
+    def flops(self, workload: Workload) -> int:
+        """Those of the product alone: scales are the kernel's own business."""
+        size = workload.size
+        return 2 * size["m"] * size["n"] * size["k"]
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """Exactly the wanted sizes, k in whole bytes."""
+        k = wanted["k"] + (self.bits == 4 and wanted["k"] % 2)
+        return self.of_class(workload).with_sizes(m=wanted["m"], n=wanted["n"], k=k)
+
+    def of_class(self, workload: Workload) -> Workload:
+        """The group, which kernels are compiled for."""
+        group = int(workload.layouts["d"])
+        if group not in GROUPS:
+            raise ValueError(f"{self.name}: the layout of d is none of the groups {GROUPS}")
+        return workload.with_sizes(group=group)
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Scales of one order of magnitude, zeros over all a number may be."""
+        if name == "d":
+            return rng.uniform(0.25, 1.75, shape) / 16
+        if name == "e" and self.bits == 4:
+            return rng.integers(0, 16, shape).astype(np.float64)
+        return None
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """The dequantised product; its bound is that of the numbers and of the zeros, each scaled by itself, and
+        of two roundings more for each group."""
+        from gensor_kernels.operators.tolerance import base as tolerance_base
+
+        from .matmul_reference import magnitude, reference
+
+        a = decode(workload.dtype["a"], arrays["a"])
+        centre = 8.0 if self.bits == 4 else 0.0  # kernels sum numbers less this
+        number, zero = numbers(self.bits, arrays["b"]) - centre, self.spread(workload, arrays.get("e"))
+        zero = zero - centre if self.zeros else zero
+        scale = self.spread(workload, decode(workload.dtype["d"], arrays["d"]))
+        product = reference(a, ((number - zero) * scale).T)
+        size = [magnitude(a, (each * scale).T) for each in (number, zero)]
+        both = tolerance_base.Magnitude(size[0].total + size[1].total, np.hypot(size[0].norm, size[1].norm))
+        uncentred = reference(np.abs(a), np.abs(zero * scale).T)  # partial sums are as large as what is taken off
+        terms = workload.size["k"] * (1 + self.zeros) + 2 * groups_of(workload.size["k"], workload.size["group"])
+        bound = tolerance_base.accumulation_bound(
+            np.abs(product) + (uncentred if self.zeros else 0.0),
+            both,
+            terms,
+            dtype=workload.dtype["a"],
+            accumulator=workload.accumulator,
+            structured=structured,
+        )
+        return tolerance_base.expect(
+            product,
+            bound,
+            steps,
+            accumulator=workload.accumulator,
+            output=workload.dtype["c"],
+            integer_steps=integer_steps,
+        )
+
+    def spread(self, workload: Workload, per_group: np.ndarray | None) -> np.ndarray:
+        """Values (n, groups) per element of k; zeros where there are none."""
+        k, group = workload.size["k"], workload.size["group"]
+        if per_group is None:
+            return np.zeros((workload.size["n"], k))
+        which = np.arange(k) // group if group else np.zeros(k, dtype=np.int64)
+        return per_group.astype(np.float64)[:, which]
+
+
+def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
+    from gensor_kernels.operators.expression.expression import (
+        SUM,
+        Axis,
+        Expression,
+        Value,
+        affine,
+        axes,
+        index,
+        nibble,
+        tensor,
+    )
+
+    number: Value
+    m, n = axes("m n")
+    groups = Axis("groups", groups_of(k, group))
+    if bits == 8:
+        inner = Axis("k", k)
+        number, place = tensor("b", n, inner)[n, inner], affine(inner)
+    else:
+        pair, half = Axis("pair", k // 2), Axis("half", 2)
+        number, place = nibble(tensor("b", n, pair)[n, pair], index(half)), 2 * pair + half
+        number = number if zeros else number - 8.0
+    which = place // group if group else 0
+    weight: Value = number * tensor("d", n, groups)[n, which]
+    if zeros:
+        weight = weight - tensor("d", n, groups)[n, which] * tensor("e", n, groups)[n, which]
+    return Expression("c", (m, n), tensor("a", m, Axis("inner", k))[m, place] * weight, SUM)
+
+
+def name_of(bits: int, zeros: bool) -> str:
+    """What the operator is called."""
+    return f"matmul_int{bits}" + "_zeros" * zeros
+
+
+def _made(bits: int, zeros: bool) -> Quantised:
+    def declare(k: int, group: int) -> Expression:
+        return _declare(bits, zeros, k, group)
+
+    sizes = (("m", 1), ("n", 1), ("k", 64), ("group", 32))
+    return Quantised(name_of(bits, zeros), declare, ("k", "group"), sizes, bits, zeros)
+
+
+OPERATORS = {name_of(bits, zeros): _made(bits, zeros) for bits in (8, 4) for zeros in (False, True)}
+
+
+def workload_from_views(
+    views: Mapping[str, View], bits: int, k: int, group: int, epilogue: Sequence[str] = ()
+) -> Workload:
+    """The Workload of a (m, k), b (n, bytes), d and perhaps e (n, groups), c (m, n) as they lie in memory.
+
+    UnsupportedError for types and groups that no kernel takes.
+    """
+    types = {name: view.dtype for name, view in views.items()} | {"b": "int8" if bits == 8 else "uint4x2"}
+    if types["a"] not in ("float16", "bfloat16") or types["d"] != types["a"] or types.get("e", "int8") != "int8":
+        raise UnsupportedError(f"quantised weights with scales of {types['d']} beside {types['a']}")
+    if group not in GROUPS:
+        raise UnsupportedError(f"groups of {group}: kernels take {', '.join(map(str, GROUPS[1:]))}, or all of k")
+    m, n = views["c"].shape
+    return Workload(
+        operator=name_of(bits, "e" in views),
+        sizes=(("m", m), ("n", n), ("k", k), ("group", group)),
+        dtypes=tuple(types.items()),
+        accumulator="float32",
+        math="ieee",
+        layout=tuple((name, {"c": "n", "d": str(group)}.get(name, "k")) for name in views),
+        alignment=tuple((name, _alignment(name, view)) for name, view in views.items()),
+        epilogue=tuple(epilogue),
+    )
+
+
+def _alignment(name: str, view: View) -> int:
+    """Scales and zeros are read one by one, from wherever they lie."""
+    return alignment_class(view, -1 if name in "abc" else None)
+
+
+def workload(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    bits: int = 4,
+    group: int = 128,
+    zeros: bool = False,
+    dtype: str = "float16",
+    out: str | None = None,
+    epilogue: Sequence[str] = (),
+) -> Workload:
+    """The Workload of contiguous arrays at 16-byte aligned addresses."""
+    from gensor_kernels.operators.types.workload import contiguous
+
+    groups = groups_of(k, group)
+    shapes = {"a": (m, k), "b": (n, k * bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
+    types = {"a": dtype, "b": "int8", "d": dtype, "e": "int8", "c": out or dtype}
+    views = {name: contiguous(shapes[name], types[name]) for name in ("a", "b", "d", *("e" * zeros), "c")}
+    return workload_from_views(views, bits, k, group, epilogue)

@@ -1,0 +1,206 @@
+"""Grouped matrix products with different rows: C[i, n] = sum over k of A[i, k] B[g(i), k, n], where group g has the
+rows from ends[g - 1] to ends[g].
+
+That is how the experts of a mixture see their tokens.  The ends D (groups,) are int32 on the device, as the offsets of
+torch._grouped_mm: nothing is known of them when a kernel is chosen or launched.  They ascend; an end beyond the rows
+counts as their number.  Rows behind the last end are of no group, and their product is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+
+from . import matmul
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.tolerance.base import Expected
+
+NAME = "ragged_matmul"
+#: Axes of each operand in the declared order.
+AXES = {"a": ("m", "k"), "b": ("groups", "k", "n"), "d": ("groups",), "c": ("m", "n")}
+#: Groups, rows of all of them, columns and k that a portfolio is chosen over.
+USUAL = ((8, 64), (64, 512, 4096, 16384), (2048, 4096), (2048, 7168))
+
+
+def declare() -> Expression:
+    """Sums over groups, too: all but the row's own contribute nothing."""
+    from gensor_kernels.operators.expression.expression import SUM, Expression, axes, index, tensor, where
+    from gensor_kernels.operators.expression.values import apply
+
+    groups, m, n, k = axes("groups m n k")
+    a, b, d = tensor("a", m, k), tensor("b", groups, k, n), tensor("d", groups)
+    begun, ended = (apply("less_equal", end, index(m)) for end in (d.pad()[groups - 1], d[groups]))
+    body = where(begun, where(ended, 0.0, a[m, k] * b[groups, k, n]), 0.0)
+    return Expression("c", (m, n), body, SUM)
+
+
+@dataclass(frozen=True)
+class Ragged(Operator):
+    """The product of groups as tuner and dispatch know it."""
+
+    names = ("a", "b", "d", "c")
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Rows of A, the matrices, the ends, rows of C."""
+        found = []
+        for name in self.names:
+            axes, unit = AXES[name], workload.layouts[name]
+            choices = ("groups",) if name == "d" else tuple(axis for axis in axes if axis != "groups")
+            if unit not in (*choices, "s") or (name == "c" and unit == "m"):
+                raise ValueError(f"'layout' of {name} is one of {', '.join(choices)} or s, not {unit!r}")
+            if unit == "m" and workload.align[name] > facts(workload.dtype[name]).itemsize:
+                raise ValueError(f"groups start at any row: {name} along m is aligned to its elements only")
+            order = sorted(range(len(axes)), key=lambda axis: (axes[axis] == unit, axis))
+            shape = tuple(workload.size[axis] for axis in axes)
+            found.append(Operand(name, shape, tuple(order), 1, 2 if unit == "s" else 1))
+        return tuple(found)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """The groups are the batch, which only B steps along."""
+        size = workload.size
+        group, row, column = strides["b"]
+        b, d = Strides((0, 0, group), row, column), Strides((0, 0, 0), 0, strides["d"][0])
+        a, c = (self.output(workload, strides[name]) for name in "ac")
+        return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["groups"]), a, b, c, d, ragged=True)
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Rows and columns."""
+        return Strides((0, 0, 0), *strides)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """Group by group in float64."""
+        from gensor_kernels.operators.tolerance import base as tolerance_base
+
+        a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
+        size = workload.size
+        product = np.zeros((size["m"], size["n"]), np.result_type(a, b))
+        bound = np.zeros_like(product)
+        for group, (begin, end) in enumerate(spans(arrays["d"], size["m"])):
+            product[begin:end], bound[begin:end] = matmul.product_and_bound(
+                a[begin:end], b[group], workload, workload.dtype["a"], structured=structured
+            )
+        return tolerance_base.expect(
+            product,
+            bound,
+            steps,
+            accumulator=workload.accumulator,
+            output=workload.dtype["c"],
+            integer_steps=integer_steps,
+            math=workload.math,
+        )
+
+    def product(self, workload: Workload) -> Product:
+        """A batch of groups of the mean of their rows."""
+        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
+        rows, groups = size["m"], size["groups"]
+        a, b, c = (Side(types[x], units[x], align[x], rows * size["k"] if x == "a" else None) for x in "abc")
+        return Product(groups, -(-rows // max(groups, 1)), size["n"], size["k"], a, b, c, rows=max(rows, 1))
+
+    def flops(self, workload: Workload) -> int:
+        """Every row is multiplied once; a multiply-add counts as two operations."""
+        size = workload.size
+        return 2 * size["m"] * size["n"] * size["k"]
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """All rows are the wanted m. A wanted batch of three has 32 groups, as many as a warp counts at a time."""
+        groups = {1: 3, 2: 5}.get(wanted["batch"], 32)
+        return workload.with_sizes(groups=groups, m=wanted["m"], n=wanted["n"], k=wanted["k"])
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """A grid of mixtures of experts."""
+        grid = ((g, m, n, k) for g in USUAL[0] for m in USUAL[1] for n in USUAL[2] for k in USUAL[3])
+        return [workload.with_sizes(groups=g, m=m, n=n, k=k) for g, m, n, k in grid]
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Ends with half of the rows in the first group, empty groups, and behind them rows of no group; of three
+        groups, the last end lies beyond the rows."""
+        if name != "d":
+            return None
+        groups, m = workload.size["groups"], workload.size["m"]
+        counts = np.zeros(groups, dtype=np.int64)
+        left = m - -(-m // 2)
+        for group, rows in ((0, m - left), (min(groups // 3 + 1, groups - 1), left // 3), (groups - 1, left // 3)):
+            counts[group] += rows
+        ends = np.cumsum(counts)
+        if groups == 3:
+            ends[-1] = m + 3
+        return ends.astype(np.float64)
+
+
+OPERATOR = Ragged(NAME, declare, smallest=(("groups", 1), ("m", 1), ("n", 1), ("k", 1)))
+
+
+def spans(ends: np.ndarray, rows: int) -> list[tuple[int, int]]:
+    """(first row, past the last one) of each group, cut off at ``rows``; empty where ends do not ascend."""
+    cut = [min(max(int(end), 0), rows) for end in ends]
+    return [(begin, max(begin, end)) for begin, end in zip([0, *cut[:-1]], cut, strict=True)]
+
+
+def workload(
+    groups: int,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float16",
+    out: str | None = None,
+    math: str = "ieee",
+    trans_b: bool = False,
+    epilogue: str | Iterable[str] = (),
+) -> Workload:
+    """The Workload of contiguous operands at 16-byte aligned addresses: ``m`` rows of all groups together.  B is stored
+    (groups, k, n), or (groups, n, k) with ``trans_b``; the rest is as in matmul.workload."""
+    a, c = contiguous((m, k), dtype), contiguous((m, n), out or matmul.default_output(dtype))
+    b = contiguous((groups, n, k) if trans_b else (groups, k, n), dtype)
+    if trans_b:
+        b = b._replace(shape=(groups, k, n), strides=(b.strides[0], b.strides[2], b.strides[1]))
+    return workload_from_operands(a, b, c, contiguous((groups,), "int32"), math=math, epilogue=epilogue)
+
+
+def workload_from_operands(
+    a: View, b: View, c: View, d: View, *, math: str = "ieee", epilogue: str | Iterable[str] = ()
+) -> Workload:
+    """The Workload of arrays as they lie: a (m, k), b (groups, k, n), c (m, n) and the ends d (groups,) of int32.
+    Errors are those of matmul.workload_from_operands, and UnsupportedError for complex numbers."""
+    if facts(a.dtype).is_complex:
+        raise UnsupportedError(f"groups of different rows of {a.dtype}")
+    one = b._replace(shape=b.shape[1:], strides=b.strides[1:])
+    base = matmul.workload_from_operands(a, one, c, math=math, epilogue=epilogue)
+    size, align = facts(b.dtype).itemsize, dict(base.align)
+    if base.layouts["a"] == "m":  # groups start at any row
+        align["a"] = facts(a.dtype).itemsize
+    step = b.strides[0] * size if b.shape[0] > 1 else 0
+    align["b"] = next(width for width in (align["b"], 8, 4, size) if width <= align["b"] and step % width == 0)
+    axes = {name: extent for name, extent in base.sizes if name != "batch"}
+    unit = "groups" if d.strides[0] == 1 or d.shape[0] <= 1 else "s"
+    return replace(
+        base,
+        operator=NAME,
+        sizes=tuple((axes | {"groups": b.shape[0]}).items()),
+        dtypes=(*base.dtypes, ("d", d.dtype)),
+        layout=(*base.layout, ("d", unit)),
+        alignment=tuple((align | {"d": alignment_class(d, None)}).items()),
+    )

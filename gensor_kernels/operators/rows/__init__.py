@@ -1,0 +1,1 @@
+"""Reductions, softmax, norms and element-wise maps of rows."""

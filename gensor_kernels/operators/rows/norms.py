@@ -1,0 +1,54 @@
+"""layernorm and rmsnorm along the last axes; weight and bias are the epilogue's `mul` and `bias`.
+
+layernorm is (x - mean) / sqrt(var + eps) with the variance over the count, rmsnorm x / sqrt(mean(x^2) + eps).  eps is
+told to kernels at run time (RowsTail.value): no Workload names it, one record serves any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .rows import RowOperator
+from .softmax import SMALLEST, mapped
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+
+#: The eps of verification, large enough that a kernel without it is found wrong in every dtype.
+VERIFIED_EPS = 0.125
+
+
+def _layernorm_of(x: Any) -> Any:
+    from gensor_kernels.operators.expression.expression import result, rsqrt
+
+    return (x - result("mean")) * rsqrt(result() + VERIFIED_EPS)
+
+
+def _rmsnorm() -> tuple[Expression, Expression]:
+    """The mean square of each row, then the map."""
+    from gensor_kernels.operators.expression.expression import WELFORD, Expression, axes, result, rsqrt, tensor
+
+    every = batch, m, n, _ = axes("batch m n k")
+    x = tensor("a", *every)
+    square = Expression("square", (batch, m, n), x[every] * x[every], WELFORD, map=result("mean"))
+    return square, Expression("c", every, x[every] * rsqrt(square[batch, m, n] + VERIFIED_EPS))
+
+
+def _layernorm_row(x: np.ndarray, eps: float) -> np.ndarray:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + eps))
+
+
+def _rmsnorm_row(x: np.ndarray, eps: float) -> np.ndarray:
+    return np.asarray(x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps))
+
+
+OPERATORS: dict[str, RowOperator] = {
+    "layernorm": RowOperator(
+        *("layernorm", mapped("layernorm", "welford", _layernorm_of), (), SMALLEST),
+        *("layernorm", _layernorm_row, True, VERIFIED_EPS),
+    ),
+    "rmsnorm": RowOperator("rmsnorm", _rmsnorm, (), SMALLEST, "rmsnorm", _rmsnorm_row, True, VERIFIED_EPS),
+}

@@ -1,0 +1,110 @@
+"""Reductions over any axes: sum, mean, max, min, prod, argmax, argmin, l2_norm, reduce_var and logsumexp.
+
+Semantics are NumPy's.  NaN anywhere in a row makes its maximum and minimum NaN; argmax and argmin give the first of
+equals, or the first NaN, as the row-major position among the reduced axes (int64).  Sums of integers are int64.
+Over no elements a sum is 0, a product 1, a mean and a variance NaN; the others have no value there.  logsumexp
+follows SciPy: -inf for nothing but -inf, inf where a row holds inf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.operators.types.workload import Workload
+
+from .rows import Reference, RowOperator
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+
+SIZES = ("batch", "m", "n", "k", "i", "j")
+
+
+def _read() -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+    """x read at [batch, m, n, i, j, k], the kept axes in the order of C, the reduced ones."""
+    from gensor_kernels.operators.expression.expression import axes, tensor
+
+    batch, m, n, i, j, k = axes("batch m n i j k")
+    x = tensor("a", batch, m, n, i, j, k)[batch, m, n, i, j, k]
+    return x, (batch, n, m), (i, j, k)
+
+
+def _fold(combiner: str, name: str = "c") -> Expression:
+    from gensor_kernels.operators.expression.combiners import COMBINERS
+    from gensor_kernels.operators.expression.expression import Expression, position
+
+    x, kept, reduced = _read()
+    fold = COMBINERS[combiner]
+    body = (x, position()) if fold.inputs == 2 else x
+    return Expression(name, kept, body, fold, over=reduced)
+
+
+def _mean() -> Expression:
+    from gensor_kernels.operators.expression.expression import WELFORD, Expression, result
+
+    x, kept, reduced = _read()
+    return Expression("c", kept, x, WELFORD, over=reduced, map=result("mean"))
+
+
+def _l2_norm() -> Expression:
+    from gensor_kernels.operators.expression.expression import SUM, Expression, result, sqrt
+
+    x, kept, reduced = _read()
+    return Expression("c", kept, x * x, SUM, over=reduced, map=sqrt(result()))
+
+
+def _variance(ddof: int) -> Expression:
+    from gensor_kernels.operators.expression.expression import WELFORD, Expression, result
+
+    x, kept, reduced = _read()
+    return Expression("c", kept, x, WELFORD, over=reduced, map=result("m2") / (result("count") - ddof))
+
+
+def _logsumexp(x: np.ndarray, value: float) -> np.ndarray:
+    # At least one element: over none there is no maximum, and callers raise as SciPy does.
+    most = x.max(axis=-1, keepdims=True)
+    shift = np.where(np.isinf(most), 0.0, most)
+    return np.asarray(np.log(np.exp(x - shift).sum(axis=-1)) + shift[..., 0])
+
+
+def _var(x: np.ndarray, value: float) -> np.ndarray:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(np.square(centred).sum(axis=-1) / (x.shape[-1] - value))
+
+
+class Product(RowOperator):
+    """Products are drawn near 1: those of normal numbers vanish within a few hundred factors."""
+
+    def draw(
+        self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Either sign, and logarithms whose sum over a row is of order 1."""
+        factors = max(1, int(np.prod(shape[3:])))
+        return rng.choice([-1.0, 1.0], shape) * np.exp2(rng.standard_normal(shape) * 2 / np.sqrt(factors))
+
+
+def _operator(
+    name: str, operation: str, row: Reference, declare: Any, kind: type[RowOperator] = RowOperator
+) -> RowOperator:
+    parameters = ("ddof",) if operation == "var" else ()
+    smallest = tuple((size, 1) for size in SIZES) + tuple((size, 0) for size in parameters)
+    return kind(name, declare, parameters, smallest, operation, row)
+
+
+OPERATORS: dict[str, RowOperator] = {
+    each.name: each
+    for each in (
+        _operator("reduce_sum", "sum", lambda x, _: x.sum(axis=-1), lambda: _fold("sum")),
+        _operator("reduce_mean", "mean", lambda x, _: x.sum(axis=-1) / x.shape[-1], _mean),
+        _operator("reduce_max", "max", lambda x, _: x.max(axis=-1), lambda: _fold("max")),
+        _operator("reduce_min", "min", lambda x, _: x.min(axis=-1), lambda: _fold("min")),
+        _operator("reduce_prod", "prod", lambda x, _: x.prod(axis=-1), lambda: _fold("product"), Product),
+        _operator("argmax", "argmax", lambda x, _: x.argmax(axis=-1), lambda: _fold("argmax")),
+        _operator("argmin", "argmin", lambda x, _: x.argmin(axis=-1), lambda: _fold("argmin")),
+        _operator("l2_norm", "l2_norm", lambda x, _: np.sqrt((x * x).sum(axis=-1)), _l2_norm),
+        _operator("reduce_var", "var", _var, _variance),
+        _operator("logsumexp", "logsumexp", _logsumexp, lambda: _fold("logsumexp")),
+    )
+}

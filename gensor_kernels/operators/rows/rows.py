@@ -1,0 +1,183 @@
+"""What reductions, softmax, norms and element-wise operators have in common: rows of x, folded or mapped one by one.
+
+x is seen as [batch, m, n, i, j, k]: (i, j, k) are reduced, the outermost digit first, batch, m and n are kept.  Rows
+are contiguous along k (layout "k"; n = 1), or are columns that lie side by side along n (layout "n"), or neither
+("s"; n = 1).  Layouts "ijk", "ijn" and "ijs" say that reduced axes do not merge into one, so that kernels count k in
+three digits; in all others i = j = 1.  views.py finds this view of arrays as they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Rows, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
+from gensor_kernels.operators.types.workload import Workload
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.tolerance.base import Expected
+
+#: Where x's rows lie, by the last letter of its layout.
+ALONG = ("k", "n", "s")
+#: Kernels count k in 32 bits, with room for a step past its end.
+LARGEST_K, LARGEST_LINES = 2**30, 2**31 - 1
+#: rows a portfolio is chosen over, beside those that were tuned: lines, k
+USUAL = tuple((lines, k) for lines in (1, 64, 4096, 65536) for k in (64, 1024, 16384))
+
+Reference = Callable[[np.ndarray, float], np.ndarray]
+
+
+@dataclass(frozen=True)
+class RowOperator(Operator):
+    """An operator on rows: ``row(x, value)`` is its float64 reference over the last axis of x (..., k).
+
+    ``operation`` names it for kernels and tolerances.  ``value`` is the number it takes beside x where no size gives
+    it: eps of a norm.  Kernels get it at run time; this one is what they are verified with, large enough to show.
+    """
+
+    operation: str = ""
+    row: Reference = lambda x, value: x
+    maps: bool = False
+    value: float = 0.0
+
+    # ---- the interface of every operator
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """x with the reduced axes last, and C: the same axes for a map, else [batch, n, m]."""
+        size, (along, digits) = workload.size, layout_of(workload)
+        batch, m, n, k = (size[axis] for axis in ("batch", "m", "n", "k"))
+        whole = (size.get("i", 1), size.get("j", 1)) == (1, 1)
+        if (along != "n" and n != 1) or (digits == 1 and not whole):
+            raise ValueError(f"layout {workload.layouts['a']!r} has no axis n, or none of i and j: {dict(size)}")
+        step, c_step = 2 if along == "s" else 1, 2 if workload.layouts["c"] == "s" else 1
+        if self.maps:
+            order = (0, 1, 3, 2) if along == "n" else (2, 0, 1, 3)
+            shape = (batch, m, n, k)
+            return Operand("a", shape, order, 1, step), Operand("c", shape, order, 1, c_step)
+        # Kept axes lie between the digits of k, so that these do not merge.
+        apart = (3, 0, 4, 1, 5, 2) if along == "n" else (2, 3, 0, 4, 1, 5)
+        return (
+            Operand("a", (batch, m, n, size["i"], size["j"], k), apart, 1, step),
+            Operand("c", (batch, n, m), (0, 2, 1) if along == "n" else (0, 1, 2), 1, c_step),
+        )
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """One batch axis; columns that are mapped have m there too."""
+        size, (along, _) = workload.size, layout_of(workload)
+        batch, m, n, k, a = size["batch"], size["m"], size["n"], size["k"], strides["a"]
+        c = self.output(workload, strides["c"])
+        if along == "n" and a[2] != 1 and n > 1:
+            raise UnsupportedError(f"columns of stride {a[2]}: expected 1")
+        if self.maps:
+            sizes, extents = ((k, n, k), (1, batch, m)) if along == "n" else ((m, k, k), (1, 1, batch))
+            where = Strides((0, a[0], a[1]), 0, a[3]) if along == "n" else Strides((0, 0, a[0]), a[1], a[3])
+            return checked(Geometry(sizes, extents, where, c=c, k_digits=(1, k), tail=self.tail(workload).pack()))
+        outer, middle = size["i"], size["j"]
+        tail = self.tail(workload, (a[3], a[4]), (middle, k))
+        where = Strides((0, 0, a[0]), a[1], a[5])
+        sizes = (m, n, outer * middle * k)
+        return checked(Geometry(sizes, (1, 1, batch), where, c=c, k_digits=(middle, k), tail=tail.pack()))
+
+    def tail(
+        self, workload: Workload, strides: tuple[int, int] = (0, 0), extents: tuple[int, int] = (1, 1)
+    ) -> RowsTail:
+        """What kernels get beside sizes and strides, with the value they are verified with."""
+        return RowsTail(self.value_of(workload), strides, extents)
+
+    def value_of(self, workload: Workload) -> float:
+        """The number beside x: a size called ddof, else ``value``."""
+        return float(workload.size.get("ddof", self.value))
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Rows along m, or along k where columns are mapped."""
+        if not self.maps:
+            return Strides((0, 0, strides[0]), strides[2], strides[1])
+        batch, m, n, k = strides
+        return Strides((0, batch, m), k, n) if layout_of(workload)[0] == "n" else Strides((0, 0, batch), m, k)
+
+    def rows(self, workload: Workload) -> Rows:
+        """The view of this module, with all kept axes but n in ``lines``."""
+        size, types, (along, digits) = workload.size, workload.dtype, layout_of(workload)
+        sides = (Side(types[name], workload.layouts[name], workload.align[name]) for name in "ac")
+        k = size.get("i", 1) * size.get("j", 1) * size["k"]
+        lines = size["batch"] * size["m"]
+        return Rows(self.operation, self.maps, lines, size["n"], k, along, digits, *sides)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """The reference in float64 with its error bound; ``arrays`` has x as [batch, m, n, i, j, k] or [.., k]."""
+        from gensor_kernels.operators.tolerance import base as tolerance_base
+        from gensor_kernels.operators.tolerance import rows as tolerance_rows
+
+        x = decode(workload.dtype["a"], arrays["a"])
+        x = x.reshape(*x.shape[:3], -1) if not self.maps else x
+        value = self.value_of(workload)
+        with np.errstate(all="ignore"):
+            values = self.row(x, value)
+        bound = tolerance_rows.bound(
+            self.operation, x, values, workload.accumulator, structured=structured, value=value
+        )
+        if not self.maps:
+            values, bound = values.transpose(0, 2, 1), bound.transpose(0, 2, 1)
+        return tolerance_base.expect(
+            values, bound, steps, accumulator=workload.accumulator, output=workload.dtype["c"],
+            integer_steps=integer_steps,
+        )  # fmt: skip
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """The wanted sizes, rounded up to what the alignment class promises; i and j only where k has digits."""
+        along, digits = layout_of(workload)
+        inner = "n" if along == "n" else "k"
+        least = workload.align["a"] // facts(workload.dtype["a"]).itemsize
+        sizes = {"batch": wanted["batch"], "m": wanted["m"], "n": 1, "k": wanted["k"]}
+        if along == "n":
+            sizes["n"] = wanted["n"]
+        sizes[inner] = -(-sizes[inner] // least) * least
+        if digits == 3:
+            sizes |= {"i": wanted.get("i", 2), "j": wanted.get("j", 3)}
+        return workload.with_sizes(**sizes)
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """A grid of row counts and lengths."""
+        along = layout_of(workload)[0]
+        if self.operation == "copy":
+            return [self.sized(workload, {"batch": 1, "m": 1, "n": 1, "k": 4**p}) for p in range(6, 14)]
+        return [
+            self.sized(workload, {"batch": 1, "m": 1, "n": lines, "k": k} if along == "n"
+                       else {"batch": 1, "m": lines, "n": 1, "k": k})
+            for lines, k in USUAL
+        ]  # fmt: skip
+
+
+def layout_of(workload: Workload) -> tuple[str, int]:
+    """(along, digits) of x: "k", "n" or "s", and 1 or 3; ValueError for a layout that is none."""
+    text = workload.layouts["a"]
+    if text[-1:] not in ALONG or text[:-1] not in ("", "ij") or (text[:-1] and "i" not in workload.size):
+        raise ValueError(f"'layout' of a is one of {', '.join(ALONG)}, ijk, ijn, ijs, not {text!r}")
+    if workload.layouts["c"] not in (*ALONG, "m"):
+        raise ValueError(f"'layout' of c is one of m, {', '.join(ALONG)}, not {workload.layouts['c']!r}")
+    return text[-1], 3 if text[:-1] else 1
+
+
+def checked(geometry: Geometry) -> Geometry:
+    """``geometry``, where kernels can count its rows and their elements; else UnsupportedError."""
+    m, n, k = geometry.sizes
+    lines = geometry.batch[0] * geometry.batch[1] * geometry.batch[2] * m
+    if k > LARGEST_K or lines > LARGEST_LINES or n > LARGEST_K:
+        raise UnsupportedError(f"{lines} x {n} rows of {k} elements: more than kernels count in 32 bits")
+    return geometry

@@ -1,0 +1,150 @@
+"""From arrays as they lie to the view of rows.py: axes merged, digits named, a Workload and its Geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+from .layout import Digit, Layout, merged
+from .rows import RowOperator, checked
+
+#: Operations that integers are folded by, and what they are folded in.
+INTEGERS = {"sum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A call on arrays as they lie: its Workload, what kernels are told, and where epilogue operands lie."""
+
+    workload: Workload
+    geometry: Geometry
+    operands: tuple[Strides, ...] = ()
+
+
+def workload(
+    name: str,
+    shape: Sequence[int],
+    axes: Iterable[int],
+    dtype: str,
+    *,
+    out: str | None = None,
+    epilogue: str | Iterable[str] = (),
+    ddof: int = 0,
+) -> Workload:
+    """The Workload of a C-contiguous x of ``shape`` at a 16-byte aligned address, and a contiguous C.
+
+    ``axes`` are reduced (softmax and norms: normalised; element-wise: none), negative ones counted from the end;
+    ``out`` is C's dtype, by default NumPy's.  UnsupportedError for what no kernel takes, ValueError for wrong axes.
+    """
+    places = normal_axes(axes, len(shape))
+    given = operator(name)
+    kept = tuple(shape) if is_map(name) else tuple(s for axis, s in enumerate(shape) if axis not in places)
+    assert isinstance(given, RowOperator)
+    a, c = contiguous(shape, dtype), contiguous(kept, out or default_output(given.operation, dtype))
+    return workload_from_views(name, a, c, places, epilogue=epilogue, ddof=ddof).workload
+
+
+def is_map(name: str) -> bool:
+    """Whether C has the shape of x."""
+    given = operator(name)
+    return isinstance(given, RowOperator) and given.maps
+
+
+def default_output(operation: str, dtype: str) -> str:
+    """C's dtype where the caller names none: int64 for positions and sums of integers, else that of x."""
+    positions = operation in ("argmax", "argmin")
+    return "int64" if positions or (operation == "sum" and facts(dtype).is_integer) else dtype
+
+
+def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """``axes`` from 0 up, in order; ValueError for one that is out of range or stands twice."""
+    given = list(axes)
+    places = sorted(axis + rank if axis < 0 else axis for axis in given)
+    if any(not 0 <= axis < rank for axis in places) or len(set(places)) != len(places):
+        raise ValueError(f"axes {tuple(given)} of an array of {rank} axes")
+    return tuple(places)
+
+
+def workload_from_views(
+    name: str,
+    a: View,
+    c: View,
+    axes: Iterable[int],
+    operands: Sequence[tuple[int, ...]] = (),
+    *,
+    epilogue: str | Iterable[str] = (),
+    value: float | None = None,
+    ddof: int = 0,
+) -> RowPlan:
+    """The plan of ``name`` on arrays as they lie.
+
+    ``c`` has x's shape for maps, else the kept axes in x's order.  ``operands`` are strides in elements, by C's axes,
+    of the epilogue's operands, which were broadcast to C's shape.  ``value`` is a norm's eps.  Strides may be zero or
+    negative.  ValueError where shapes do not fit, UnsupportedError for what no kernel takes.
+    """
+    given = operator(name)
+    assert isinstance(given, RowOperator)
+    places = normal_axes(axes, len(a.shape))
+    columns = _columns(a, c, places, operands, given.maps)
+    accumulator = accumulator_of(given.operation, a.dtype, c.dtype)
+    steps = epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue)
+    view = _layout(given, a, c, columns, places)
+    sizes = view.sizes | ({"ddof": ddof} if "ddof" in given.parameters else {})
+    found = Workload(
+        operator=name,
+        sizes=tuple(sizes.items()),
+        dtypes=(("a", a.dtype), ("c", c.dtype)),
+        accumulator=accumulator,
+        math="ieee",
+        layout=(("a", view.layout), ("c", view.c_layout)),
+        alignment=(("a", view.align(0)), ("c", view.align(1))),
+        epilogue=steps,
+    )
+    geometry = checked(view.geometry())
+    tail = RowsTail(given.value_of(found) if value is None else value, view.k_strides, view.k_extents)
+    places_of = tuple(view.strides(2 + number) for number in range(len(operands)))
+    return RowPlan(found, replace(geometry, tail=tail.pack()), places_of)
+
+
+def accumulator_of(operation: str, dtype: str, out: str) -> str:
+    """What rows of ``dtype`` are folded in; UnsupportedError where no kernel folds them."""
+    if facts(dtype).is_integer:
+        if operation not in INTEGERS or dtype not in ("int8", "int32"):
+            raise UnsupportedError(f"{operation} of {dtype}: integers have {', '.join(INTEGERS)}")
+        if out != default_output(operation, dtype):
+            raise UnsupportedError(f"{operation} of {dtype} into {out}: expected {default_output(operation, dtype)}")
+        return INTEGERS[operation]
+    if facts(out).is_integer != (operation in ("argmax", "argmin")) or (facts(out).is_integer and out != "int64"):
+        raise UnsupportedError(f"{operation} of {dtype} into {out}")
+    if dtype not in ACCUMULATORS:
+        raise UnsupportedError(f"{operation} of {dtype}: expected one of {', '.join(ACCUMULATORS)}")
+    return ACCUMULATORS[dtype]
+
+
+def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], places: Sequence[int]) -> Layout:
+    """The digits of kept and reduced axes; of positions, the reduced axes' order is what they count in."""
+    kept = merged([digit for axis, digit in enumerate(columns) if axis not in places], True)
+    reduced = merged([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
+    if given.operation == "copy":
+        kept, reduced = kept[:-1], kept[-1:]
+    return Layout(given, a, c, kept, reduced, len(columns[0].strides) if columns else 2)
+
+
+def _columns(a: View, c: View, places: Sequence[int], operands: Sequence[tuple[int, ...]], maps: bool) -> list[Digit]:
+    """Every axis of x with its strides in x, C and the operands (0 in C where it is reduced)."""
+    kept = [axis for axis in range(len(a.shape)) if maps or axis not in places]
+    if tuple(a.shape[axis] for axis in kept) != tuple(c.shape):
+        raise ValueError(f"an output of shape {c.shape} for {a.shape} reduced over the axes {tuple(places)}")
+    number = {axis: place for place, axis in enumerate(kept)}
+    others = (c.strides, *operands)
+    return [
+        Digit(extent, (stride, *(each[number[axis]] if axis in number else 0 for each in others)))
+        for axis, (extent, stride) in enumerate(zip(a.shape, a.strides, strict=True))
+    ]

@@ -1,0 +1,169 @@
+"""A Workload of any operator as cells of a row of a shapes file, and back, to the letter.
+
+Nothing here knows operators by name: columns are the sizes, operands and types that a Workload itself has. Such a row
+names the layout of every operand (`layout_x`, ...), which no hand-written row does; that is how it is told apart.
+gensor-tune reads it by `workload_of`; matrix products have shorter rows of their own (observe/record_file.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from gensor_kernels.errors import GensorError
+
+from . import operator
+from .types import epilogue
+from .types.dtypes import facts
+from .types.workload import MATHS, Workload
+
+#: NumPy's names -> those of shapes files.
+NAMES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "int8": "int8",
+    "int32": "int32",
+    "int64": "int64",
+    "complex64": "complex64",
+    "complex128": "complex128",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "uint4x2": "int4",
+}
+Choice = TypeVar("Choice")
+LARGEST = 2**31 - 1
+ALIGNMENTS = ("16", "8", "4", "2", "1")
+
+
+class CellError(GensorError):
+    """A cell that cannot be read: its column, and why."""
+
+    def __init__(self, column: str, reason: str):
+        super().__init__(f"column '{column}': {reason}")
+        self.column, self.reason = column, reason
+
+
+def join(names: Sequence[str]) -> str:
+    """An epilogue as text that reads back as these operations: ("gelu", "tanh") is not "gelu_tanh"."""
+    text = epilogue.join(names)
+    return text if len(names) < 2 or epilogue.parse(text) == tuple(names) else ";".join(names)
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The inverse: names joined by `_`, and by `;` where `_` would read as another; UnsupportedError for no name."""
+    return tuple(name for part in text.split(";") for name in epilogue.parse(part))
+
+
+def dtype_name(dtype: str, math: str) -> str:
+    """What shapes files call operands of a dtype with a math mode."""
+    return "tf32" if math == "tf32" else NAMES[dtype] + (f"_{math}" if math != "ieee" else "")
+
+
+#: The inverse of dtype_name: (dtype, math mode).
+DTYPES = {
+    dtype_name(dtype, math): (dtype, math)
+    for math in reversed(MATHS)
+    for dtype in NAMES
+    if math == "ieee"
+    or (facts(dtype).is_complex if math == "3m" else dtype == ("float64" if math == "ozaki" else "float32"))
+}
+
+
+def columns(op: str) -> tuple[str, ...]:
+    """The columns that rows of an operator have beside those of every row."""
+    declared = operator(op)
+    return (
+        *(("prologue",) if "_prologue" in op else ()),
+        *declared.size_names,
+        *(f"dtype_{name}" for name in declared.names[1:-1]),
+        *(f"{what}_{name}" for what in ("layout", "align") for name in declared.names),
+    )
+
+
+def cells_of(workload: Workload) -> dict[str, object]:
+    """The cells of a Workload's row."""
+    first, *others, output = operator(workload.operator).names
+    types = workload.dtype
+    return {
+        "op": workload.operator,
+        "dtype": dtype_name(types[first], workload.math),
+        "acc": NAMES[workload.accumulator],
+        "out": NAMES[types[output]],
+        "epilogue": join(workload.epilogue),
+        **({"prologue": join(workload.prologue)} if workload.prologue else {}),
+        **dict(workload.sizes),
+        **{f"dtype_{name}": NAMES[types[name]] for name in others if types[name] != types[first]},
+        **{f"layout_{name}": layout for name, layout in workload.layout},
+        **{f"align_{name}": width for name, width in workload.alignment},
+    }
+
+
+def is_whole(op: str, cells: Mapping[str, str]) -> bool:
+    """Whether a row says everything about its Workload, in the columns of this module."""
+    return bool(cells.get(f"layout_{operator(op).names[-1]}", "").strip())
+
+
+def workload_of(op: str, cells: Mapping[str, str]) -> Workload:
+    """The Workload of a row's cells. CellError says what is wrong with which; UnsupportedError where it is of types or
+    operations that this version lacks."""
+    declared = operator(op)
+    first, *others, output = declared.names
+    text = {name: cells.get(name, "").strip() for name in cells}
+    dtype, math = _choice(text, "dtype", DTYPES)
+    types = {first: dtype, output: _choice(text, "out", _TYPES)}
+    types |= {name: _choice(text, f"dtype_{name}", _TYPES) if text.get(f"dtype_{name}") else dtype for name in others}
+    try:
+        found = Workload(
+            operator=op,
+            sizes=tuple((name, _integer(text, name)) for name in declared.size_names),
+            dtypes=tuple(types.items()),
+            accumulator=_choice(text, "acc", _TYPES),
+            math=math,
+            layout=tuple((name, _given(text, f"layout_{name}")) for name in types),
+            alignment=tuple((name, int(_choice(text, f"align_{name}", _WIDTHS))) for name in types),
+            epilogue=split(text.get("epilogue") or "none"),
+            prologue=split(text.get("prologue") or "none"),
+        )
+        _check(found)
+    except (ValueError, ArithmeticError) as error:
+        raise CellError("op", str(error) or type(error).__name__) from None
+    return found
+
+
+_TYPES = {name: dtype for dtype, name in NAMES.items()}
+_WIDTHS = {width: width for width in ALIGNMENTS}
+
+
+def _check(workload: Workload) -> None:
+    """ValueError for layouts that the operator has not; CellError for an alignment that an operand cannot have."""
+    for each in operator(workload.operator).operands(workload):
+        size, align = facts(workload.dtype[each.name]).itemsize, workload.align[each.name]
+        run = 1
+        for axis in each.order[len(each.order) - each.dense :]:
+            run *= each.shape[axis]
+        if align > size and (each.step > 1 or run * size % align):
+            reason = "elements lie apart" if each.step > 1 else f"neighbouring elements are {run * size} bytes"
+            raise CellError(f"align_{each.name}", f"'{align}' divides too little: {reason}")
+
+
+def _given(text: Mapping[str, str], column: str) -> str:
+    if not text.get(column):
+        raise CellError(column, "is required here and is missing or empty")
+    return text[column]
+
+
+def _choice(text: Mapping[str, str], column: str, choices: Mapping[str, Choice]) -> Choice:
+    value = _given(text, column).lower()
+    if value not in choices:
+        raise CellError(column, f"'{value[:40]}' is not one of {', '.join(choices)}")
+    return choices[value]
+
+
+def _integer(text: Mapping[str, str], column: str) -> int:
+    value = _given(text, column)
+    if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > LARGEST:
+        raise CellError(column, f"'{value[:40]}' is not a whole number of 0 to {LARGEST}")
+    return int(value)

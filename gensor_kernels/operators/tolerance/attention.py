@@ -1,0 +1,88 @@
+"""How far a softmax-weighted average of a right kernel may lie from the float64 reference.
+
+Let s_j be the scores of a row, M the largest, p_j = exp(s_j - M), L = sum p_j, w_j = p_j / L and c = sum w_j v_j.  A
+kernel makes p_j in float32, rounds it to the type of V for the second product (unit roundoff r) and sums the float32
+p_j for L.  Let u be 2^-24.
+
+*Scores.*  An error d_j of s_j, of the sums of the first product and of what is added to it, changes c by
+w_j d_j (v_j - c).  Scaling, subtracting M and the base-2 exponential (2 units in the last place) add u times
+2 |s_j| + 2 |M| + 6; a common factor cancels between numerator and L.  These errors are small beside the next ones: the
+bound takes sum w_j d_j |v_j - c|, whatever their signs.
+
+*Weights.*  Rounding p_j to 16 bits changes it by at most r p_j, 0.41 r p_j in standard deviation, and L is summed
+before: c changes by sum (rounding_j) v_j / L.  For scores without order roundings are independent, and
+3 r sqrt(sum (w_j v_j)^2) is seven standard deviations; r sum w_j |v_j| holds for any data and is taken where it is
+less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multiples of 2^-24, which is at most 2^-25
+|v_j| / L each: weights are relative to the largest score so far, and later ones only shrink them.  They add up to
+2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.
+
+*Sums.*  The second product is a sum of n terms w_j v_j as in base.py, tensor cores included.  Between tiles the
+partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
+counterpart for L are below what is allowed for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
+(n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.operators.types.dtypes import facts
+
+from . import base as tolerance_base
+from .base import Magnitude
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.attention.reference import Scores
+
+
+def averaging_bound(
+    result: np.ndarray,
+    weights: np.ndarray,
+    total: np.ndarray,
+    top: np.ndarray,
+    scores: Scores,
+    v: np.ndarray,
+    dtype: str,
+    structured: bool,
+) -> np.ndarray:
+    """Bound on the error of ``result`` = ``weights`` @ ``v`` (queries, elements), all in float64.
+
+    ``total`` and ``top`` are L and M by row (queries, 1); ``dtype`` that of V and of the weights in the product.
+    """
+    u, keys = facts("float32").unit_roundoff, v.shape[0]
+    magnitude = weights @ np.abs(v)
+    norm = np.sqrt((weights * weights) @ (v * v))
+    summing = tolerance_base.accumulation_bound(
+        result, Magnitude(magnitude, norm), keys, dtype=dtype, accumulator="float32", structured=structured
+    )
+    dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * u * np.abs(result)
+    return (
+        _of_scores(result, weights, top, scores, v, u)
+        + _of_weights(magnitude, norm, total, v, dtype, structured)
+        + summing
+        + dividing
+    )
+
+
+def _of_scores(
+    result: np.ndarray, weights: np.ndarray, top: np.ndarray, scores: Scores, v: np.ndarray, u: float
+) -> np.ndarray:
+    seen = weights > 0
+    finite = np.where(seen, np.abs(scores.values), 0.0)
+    error = np.where(seen, weights * (scores.error + u * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
+    # |v_j - c| <= |v_j| + |c|, which keeps this two products.
+    return error @ np.abs(v) + error.sum(axis=1, keepdims=True) * np.abs(result)
+
+
+def _of_weights(
+    magnitude: np.ndarray, norm: np.ndarray, total: np.ndarray, v: np.ndarray, dtype: str, structured: bool
+) -> np.ndarray:
+    r = facts(dtype).unit_roundoff
+    rounding = r * magnitude if structured else np.minimum(r * magnitude, 3.0 * r * norm)
+    spacing = facts(dtype).smallest_subnormal / 2.0
+    column = (
+        np.abs(v).sum(axis=0) if structured else np.minimum(np.abs(v).sum(axis=0), 3.0 * np.sqrt((v * v).sum(axis=0)))
+    )
+    return rounding + spacing * column / np.maximum(total, 1.0)

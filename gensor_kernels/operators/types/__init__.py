@@ -1,0 +1,1 @@
+"""Element types, epilogue operations, Workloads and memory layouts."""

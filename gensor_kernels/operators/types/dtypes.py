@@ -1,0 +1,160 @@
+"""Element types: their size, precision and rounding, in one table.
+
+NumPy's names are used everywhere in Python.  ``bfloat16`` has no NumPy dtype of its own, so its values
+are held in float64 here and rounded with :func:`round_to`.  Values of complex types are held in complex128.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+
+
+class DType(NamedTuple):
+    """Facts of one element type.
+
+    ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
+    integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
+    finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
+    8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
+    (products/quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance/base.py), and never
+    stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py), in
+    workspaces only. A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    """
+
+    itemsize: int
+    digits: int
+    min_exponent: int
+    maximum: float
+    part: str = ""
+
+    @property
+    def is_complex(self) -> bool:
+        """True for complex types."""
+        return bool(self.part)
+
+    @property
+    def is_integer(self) -> bool:
+        """True for integer types, which are compared exactly."""
+        return self.digits == 0
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Largest relative error of rounding to nearest: 2^-digits, or 0 for integers."""
+        return 2.0**-self.digits if self.digits else 0.0
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """Spacing of the subnormal numbers, or 0 for integers."""
+        return 2.0 ** (self.min_exponent - self.digits + 1) if self.digits else 0.0
+
+
+DTYPES: dict[str, DType] = {
+    "float64": DType(8, 53, -1022, float(np.finfo(np.float64).max)),
+    "float32": DType(4, 24, -126, float(np.finfo(np.float32).max)),
+    "float16": DType(2, 11, -14, 65504.0),
+    "bfloat16": DType(2, 8, -126, (2 - 2.0**-7) * 2.0**127),
+    "float8_e4m3fn": DType(1, 4, -6, 448.0),
+    "float8_e5m2": DType(1, 3, -14, 57344.0),
+    "int8": DType(1, 0, 0, 127.0),
+    "float22": DType(4, 14, -126, (2 - 2.0**-13) * 2.0**127),
+    "uint4x2": DType(1, 0, 0, 255.0),
+    "bfloat16x3": DType(6, 24, -126, float(np.finfo(np.float32).max)),
+    "int32": DType(4, 0, 0, 2.0**31 - 1),
+    "int64": DType(8, 0, 0, 2.0**63 - 1),
+    "complex64": DType(8, 24, -126, float(np.finfo(np.float32).max), "float32"),
+    "complex128": DType(16, 53, -1022, float(np.finfo(np.float64).max), "float64"),
+}
+
+#: Types without infinities: what leaves their range becomes NaN.
+FINITE = frozenset({"float8_e4m3fn"})
+
+#: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
+TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
+
+#: The accumulator each input type is summed in (complex: part by part).  Shorter accumulators are never used.
+ACCUMULATORS: dict[str, str] = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+
+
+def facts(name: str) -> DType:
+    """Facts of the type called ``name``; UnsupportedError lists the choices when there is none."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise UnsupportedError(f"dtype {name!r} is not one of {', '.join(DTYPES)}") from None
+
+
+def round_to(name: str, values: np.ndarray) -> np.ndarray:
+    """``values`` rounded to the type called ``name`` ("tf32" included), as float64 (complex128: part by part).
+
+    Floating-point types round to nearest, ties to even, with gradual underflow and overflow to infinity, in
+    one step from float64, so there is no double rounding.  Integer types drop the fraction and wrap around
+    in two's complement, as NumPy's casts from a wider integer do.
+    """
+    kind = TF32 if name == "tf32" else facts(name)
+    if kind.is_complex:
+        return joined(round_to(kind.part, parts(np.asarray(values, dtype=np.complex128))))
+    values = np.asarray(values, dtype=np.float64)
+    if name == "float64":
+        return values.copy()
+    if kind.is_integer:
+        bits = 8 * kind.itemsize
+        return np.trunc(values).astype(np.int64).astype(f"int{bits}").astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        _, exponent = np.frexp(values)
+        # frexp's exponent is one above the usual one; a quantum is the spacing of the type at that value.
+        quantum = np.maximum(exponent - 1, kind.min_exponent) - (kind.digits - 1)
+        rounded = np.ldexp(np.rint(np.ldexp(values, -quantum)), quantum)
+        beyond = np.nan if name in FINITE else np.copysign(np.inf, values)
+        rounded = np.where(np.abs(rounded) > kind.maximum, beyond, rounded)
+    return np.where(np.isfinite(values) | (name in FINITE), rounded, values)
+
+
+def parts(values: np.ndarray) -> np.ndarray:
+    """Real and imaginary parts of a complex128 array along a new last axis: float64 (..., 2)."""
+    return np.stack([values.real, values.imag], axis=-1)
+
+
+def joined(pairs: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`parts`; unlike an addition, it keeps infinite and NaN parts apart."""
+    return np.ascontiguousarray(pairs, dtype=np.float64).view(np.complex128)[..., 0]
+
+
+def encode(name: str, values: np.ndarray) -> np.ndarray:
+    """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16, 8-bit floats as
+    theirs in uint8."""
+    rounded = round_to(name, values)
+    if name.startswith("float8"):
+        from .storage import float8_bits
+
+        return float8_bits(name, rounded)
+    if name == "uint4x2":
+        return rounded.astype(np.int64).astype(np.uint8)
+    if name == "bfloat16":
+        return (rounded.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return rounded.astype(name)
+
+
+def decode(name: str, stored: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes' types are understood too."""
+    stored = np.asarray(stored)
+    if name.startswith("float8") and stored.dtype == np.uint8:
+        from .storage import float8_values
+
+        return np.asarray(float8_values(name)[stored])
+    if facts(name).is_complex:
+        return stored.astype(np.complex128)
+    if name == "bfloat16" and stored.dtype == np.uint16:
+        stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float64)

@@ -1,0 +1,160 @@
+"""Epilogue operations: what is applied to an accumulator before it is stored.
+
+An epilogue is a list of at most :data:`MAX_STEPS` operations in the order they apply.  The codes are those of
+``epilogue.cuh``; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+
+from .dtypes import round_to
+
+#: Steps a kernel's parameters have room for.
+MAX_STEPS = 6
+
+_erfc_of = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _erfc(v: np.ndarray) -> np.ndarray:
+    return np.asarray(_erfc_of(v), dtype=np.float64)
+
+
+class Operation(NamedTuple):
+    """One operation v -> f(v, operand, scalar).
+
+    ``operand`` says what is read beside v: "" nothing, "n" a vector over the columns, "mn" a tensor of the
+    output's shape (any of them may be broadcast by stride 0).  ``function`` is the NumPy float64 reference.
+    ``lipschitz`` bounds |df/dv| where no operand or scalar takes part.  ``of_complex``: it is defined for complex v,
+    and a real operand or scalar then counts as complex with an imaginary part of 0, as in NumPy.
+    """
+
+    code: int
+    operand: str
+    takes_scalar: bool
+    function: Callable[..., np.ndarray]
+    lipschitz: float = 1.0
+    of_complex: bool = False
+
+    @property
+    def takes_operand(self) -> bool:
+        """True when a second tensor is read."""
+        return bool(self.operand)
+
+
+class Step(NamedTuple):
+    """An operation by name with the operand (broadcastable to the output) and the scalar it takes."""
+
+    name: str
+    operand: np.ndarray | None = None
+    scalar: complex = 1.0
+
+
+def _mask(v: np.ndarray, x: np.ndarray, s: complex) -> np.ndarray:
+    return np.where(x == 0, s, v)
+
+
+def _gelu(v: np.ndarray, x: None, s: float) -> np.ndarray:
+    # erfc keeps the left tail accurate, where 1 + erf cancels.
+    return 0.5 * v * _erfc(-v / math.sqrt(2.0))
+
+
+def _gelu_tanh(v: np.ndarray, x: None, s: float) -> np.ndarray:
+    return 0.5 * v * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (v + 0.044715 * v**3)))
+
+
+def _sigmoid(v: np.ndarray, x: None = None, s: float = 1.0) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-v))
+
+
+# Maxima of the derivatives: gelu 1.1289 at v = sqrt(2), gelu_tanh 1.1290, silu 1.0998, each rounded up.
+# NaN stays NaN through relu and relu6, as it does through np.maximum.
+OPERATIONS: dict[str, Operation] = {
+    "scale": Operation(1, "", True, lambda v, x, s: v * s, of_complex=True),
+    "bias": Operation(2, "n", False, lambda v, x, s: v + x, of_complex=True),
+    "add": Operation(3, "mn", False, lambda v, x, s: v + x, of_complex=True),
+    "mul": Operation(4, "mn", False, lambda v, x, s: v * x, of_complex=True),
+    "relu": Operation(5, "", False, lambda v, x, s: np.maximum(v, 0.0)),
+    "relu6": Operation(6, "", False, lambda v, x, s: np.clip(v, 0.0, 6.0)),
+    "gelu": Operation(7, "", False, _gelu, 1.13),
+    "gelu_tanh": Operation(8, "", False, _gelu_tanh, 1.13),
+    "silu": Operation(9, "", False, lambda v, x, s: v * _sigmoid(v), 1.1),
+    "tanh": Operation(10, "", False, lambda v, x, s: np.tanh(v)),
+    "sigmoid": Operation(11, "", False, _sigmoid, 0.25),
+    "mask": Operation(12, "mn", True, _mask, of_complex=True),
+    "cast": Operation(13, "", False, lambda v, x, s: v, of_complex=True),
+}
+
+
+#: Operations that may be applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
+#: along k there.
+PROLOGUES = (
+    *("scale", "bias", "mul"),
+    *("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"),
+)
+#: Vectors, and numbers of scale, that a prologue may have.
+MAX_VECTORS, MAX_SCALES = 2, 1
+
+
+#: The operation that is applied to the gate of a gated product (products/gated.py), by the product's name.
+GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
+
+
+#: Norms of rows that may stand within the epilogue of a product (products/normed.py).
+NORMS = ("layernorm", "rmsnorm")
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
+
+    The longest name wins where two fit, so ``"gelu_tanh"`` is one operation.  UnsupportedError names the
+    word that is no operation.
+    """
+    words = [] if text.strip() in ("", "none") else text.strip().split("_")
+    names: list[str] = []
+    while words:
+        fits = [length for length in (2, 1) if "_".join(words[:length]) in OPERATIONS]
+        if not fits:
+            known = ", ".join(OPERATIONS)
+            raise UnsupportedError(f"epilogue {text!r}: {words[0]!r} is not an operation we serve ({known})")
+        names.append("_".join(words[: fits[0]]))
+        del words[: fits[0]]
+    if len(names) > MAX_STEPS:
+        raise UnsupportedError(f"epilogue {text!r} has {len(names)} operations, at most {MAX_STEPS} are served")
+    return tuple(names)
+
+
+def join(names: Sequence[str]) -> str:
+    """The inverse of :func:`parse`."""
+    return "_".join(names) or "none"
+
+
+def wide(values: np.ndarray) -> np.ndarray:
+    """``values`` as float64, or complex128 where they are complex."""
+    return np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
+
+
+def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The float64 function v -> f(v) of one step; ValueError when an operand it needs is missing."""
+    operation = OPERATIONS[step.name]
+    if operation.takes_operand and step.operand is None:
+        raise ValueError(f"epilogue operation {step.name!r} needs an operand")
+    if step.name == "cast":
+        return lambda v: round_to(output_dtype, v)
+    operand = None if step.operand is None else wide(step.operand)
+    return lambda v: operation.function(v, operand, step.scalar)
+
+
+def apply(values: np.ndarray, steps: Sequence[Step], output_dtype: str) -> np.ndarray:
+    """``values`` (float64, complex128) after every step, in the same, not yet rounded to ``output_dtype``."""
+    values = wide(values)
+    with np.errstate(all="ignore"):
+        for step in steps:
+            values = step_function(step, output_dtype)(values)
+    return values

@@ -1,0 +1,1 @@
+"""Operators that read an image through a sliding window: convolutions and pooling."""

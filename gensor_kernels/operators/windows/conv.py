@@ -1,0 +1,226 @@
+"""Convolution: y[n, oh, ow, k] = sum over r, s, c of x[n, oh stride - pad + r dilation, ..., c] w[k, r, s, c].
+
+Grouped, strided, dilated, padded by any amount per side, and transposed (the gradient of one in x, as in
+torch.nn.functional.conv_transpose2d).  Channels and filters are split into groups (g, c) and (g, k) in the declaration.
+Layouts name an operand's axes from the outermost to the innermost in memory: x "nhwc" or "nchw"; w "krsc", "rsck" (as
+TensorFlow stores them) or "kcrs" (as PyTorch does); y "nhwk" or "nkhw".  Kernels see an implicit matrix product
+(conv_product.py): neither a transposed copy nor an im2col buffer exists.
+
+A convolution of 1 x 1 without stride and padding is a matrix product and becomes one: see :func:`workload`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products.matmul import default_output
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.types.workload import Workload
+
+from . import conv_folded, winograd
+from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+
+#: Sizes of a Workload, with what they are where a caller names none.
+DEFAULTS: dict[str, int] = {
+    **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "groups": 1},
+    **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
+}
+
+
+def _declare(transposed: bool, **p: int) -> Expression:
+    """The expression under the parameters ``p``: see the module."""
+    from gensor_kernels.operators.expression.expression import SUM, Expression, axes, tensor
+    from gensor_kernels.operators.expression.expression import Axis as NamedAxis
+
+    n, h, w, c, k, r, s = axes("n h w c k_out r s")
+    g = NamedAxis("g", p["groups"])
+    cg, kg = NamedAxis("cg", c // p["groups"]), NamedAxis("kg", k // p["groups"])
+    where: dict[str, tuple[NamedAxis, Any]] = {}
+    for axis, window, side, out in ((h, r, "h", "oh"), (w, s, "w", "ow")):
+        stride, dilation = p[f"stride_{side}"], p[f"dilation_{side}"]
+        before = p["pad_top" if side == "h" else "pad_left"]
+        around = before + p["pad_bottom" if side == "h" else "pad_right"]
+        if transposed:
+            extra = p[f"output_padding_{side}"]
+            o = NamedAxis(out, (axis - 1) * stride + dilation * (window - 1) + (1 + extra - around))
+            where[side] = o, (o + before - dilation * window).exactly(stride)
+        else:
+            o = NamedAxis(out, (axis + around - dilation * (window - 1) - 1) // stride + 1)
+            where[side] = o, stride * o - before + dilation * window
+    (oh, ih), (ow, iw) = where["h"], where["w"]
+    x = tensor("x", n, h, w, g, cg).pad()
+    weights = tensor("w", g, kg, r, s, cg)
+    return Expression("y", (n, oh, ow, g, kg), x[n, ih, iw, g, cg] * weights[g, kg, r, s, cg], SUM)
+
+
+def declare(**parameters: int) -> Expression:
+    """A convolution."""
+    return _declare(False, **parameters)
+
+
+def declare_transposed(**parameters: int) -> Expression:
+    """A transposed convolution; output_padding_h and _w are added to one side of the output."""
+    return _declare(True, **parameters)
+
+
+_ONES = {"n": 1, "h": 1, "w": 1, "c": 1, "k_out": 1, "r": 1, "s": 1, **DEFAULTS}
+TRANSPOSED = (*PARAMETERS, "output_padding_h", "output_padding_w")
+OPERATORS: Mapping[str, Convolution] = {
+    "conv2d": Convolution("conv2d", declare, PARAMETERS, tuple(_ONES.items())),
+    "conv2d_transpose": Convolution(
+        "conv2d_transpose",
+        declare_transposed,
+        TRANSPOSED,
+        tuple({**_ONES, "output_padding_h": 0, "output_padding_w": 0}.items()),
+    ),
+}
+
+
+def workload(
+    *,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    k_out: int,
+    r: int,
+    s: int,
+    layout: str = "nhwc",
+    weights: str | None = None,
+    dtype: str = "float32",
+    out: str | None = None,
+    math: str = "ieee",
+    epilogue: str | Iterable[str] = (),
+    transposed: bool = False,
+    fold: bool = True,
+    **parameters: int,
+) -> Workload:
+    """The Workload of contiguous operands at 16-byte aligned addresses.
+
+    ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
+    groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
+    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
+    where Winograd's algorithm does not fit (winograd.py).  ``fold``: neighbouring columns may become channels, and
+    bands of rows images (conv_folded.py).  What is a plain matrix product becomes a Workload of
+    matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
+    for types and layouts not served.
+    """
+    sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
+    if transposed:
+        sizes = {"output_padding_h": 0, "output_padding_w": 0} | sizes
+    check(sizes, transposed)
+    weights = weights or ("krsc" if layout == "nhwc" else "kcrs")
+    out = out or default_output(dtype)
+    if not transposed and is_product(sizes):
+        return _product(sizes, layout, weights, dtype, out, winograd.allowed(sizes, math), epilogue)
+    layouts = {"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"}
+    by = conv_folded.fold(sizes, dtype) if fold and not transposed and conv_folded.foldable(sizes, layouts) else 1
+    if by > 1:
+        sizes, layouts = conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts)
+    if fold and not transposed:
+        sizes = conv_folded.banded(sizes, conv_folded.bands(sizes, layouts))
+    return from_layouts(
+        sizes,
+        layouts=layouts,
+        dtypes={"x": dtype, "w": dtype, "y": out},
+        alignment={"x": 16, "w": 16, "y": 16},
+        math=math,
+        epilogue=epilogue,
+        transposed=transposed,
+    )
+
+
+def from_layouts(
+    sizes: Mapping[str, int],
+    *,
+    layouts: Mapping[str, str],
+    dtypes: Mapping[str, str],
+    alignment: Mapping[str, int],
+    math: str = "ieee",
+    epilogue: str | Iterable[str] = (),
+    transposed: bool = False,
+) -> Workload:
+    """The Workload of operands in these layouts, whose addresses and outer strides are multiples of ``alignment``
+    bytes; an operand's alignment class is what its innermost extent leaves of that."""
+    dtype = dtypes["x"]
+    if dtype != dtypes["w"] or dtype not in ACCUMULATORS:
+        raise UnsupportedError(f"convolution of {dtype} and {dtypes['w']}: expected one dtype of {list(ACCUMULATORS)}")
+    if math in ("tf32", winograd.MATH) and dtype != "float32":
+        raise UnsupportedError(f"math {math!r} needs float32 operands, not {dtype}")
+    name = "conv2d_transpose" if transposed else "conv2d"
+    inner = inner_extents(sizes, layouts, transposed)
+    classes = {}
+    for operand, given in alignment.items():
+        size = facts(dtypes[operand]).itemsize
+        steps = (given, inner[operand] * size)
+        classes[operand] = next((x for x in (16, 8, 4) if x > size and not any(step % x for step in steps)), size)
+    return Workload(
+        operator=name,
+        sizes=tuple(sizes.items()),
+        dtypes=tuple(dtypes.items()),
+        accumulator=ACCUMULATORS[dtype],
+        math=winograd.allowed(sizes, math, transposed),
+        layout=tuple(layouts.items()),
+        alignment=tuple(classes.items()),
+        epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+
+
+def inner_extents(sizes: Mapping[str, int], layouts: Mapping[str, str], transposed: bool) -> dict[str, int]:
+    """Elements of the run along which an operand is read or written in vectors; 1 where single ones are."""
+    groups = sizes["groups"]
+    c, k = sizes["c"] // groups, sizes["k_out"] // groups
+    oh, ow = output_size(sizes, "h", transposed), output_size(sizes, "w", transposed)
+    return {
+        # Neighbouring pixels are not neighbours under a window.
+        "x": c if layouts["x"] == "nhwc" else 1,
+        "w": k if layouts["w"] == "rsck" else sizes["r"] * sizes["s"] * c,
+        "y": k if layouts["y"] == "nhwk" else oh * ow,
+    }
+
+
+def check(sizes: Mapping[str, int], transposed: bool = False) -> None:
+    """ValueError, in words, for sizes that are no convolution's."""
+    unknown = set(sizes) - set(OPERATORS["conv2d_transpose" if transposed else "conv2d"].size_names)
+    if unknown:
+        raise ValueError(f"a convolution has no size {', '.join(sorted(unknown))}")
+    for name in ("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups"):
+        if sizes[name] < 1:
+            raise ValueError(f"{name} is {sizes[name]}: expected 1 or more")
+    for name in ("c", "k_out"):
+        if sizes[name] % sizes["groups"]:
+            raise ValueError(f"{name} = {sizes[name]} is no multiple of groups = {sizes['groups']}")
+    for side in "hw":
+        extra = sizes.get(f"output_padding_{side}", 0)
+        if extra and extra >= max(sizes[f"stride_{side}"], sizes[f"dilation_{side}"]):
+            raise ValueError(f"output_padding_{side} is {extra}: expected less than the stride or the dilation")
+        if output_size(sizes, side, transposed) < 1:
+            raise ValueError(f"the filter does not fit the padded image along {side}: there is no output")
+
+
+def is_product(sizes: Mapping[str, int]) -> bool:
+    """Whether a convolution of these sizes is a matrix product of pixels and channels."""
+    ones = ("r", "s", "stride_h", "stride_w", "groups")
+    return all(sizes[name] == 1 for name in ones) and not any(sizes[name] for name in sizes if name[:4] == "pad_")
+
+
+def _product(
+    sizes: Mapping[str, int], layout: str, weights: str, dtype: str, out: str, math: str, steps: str | Iterable[str]
+) -> Workload:
+    pixels, c, k = sizes["h"] * sizes["w"], sizes["c"], sizes["k_out"]
+    names: Sequence[str] = epilogues.parse(steps) if isinstance(steps, str) else tuple(steps)
+    common = {"dtype": dtype, "out": out, "math": math, "epilogue": names}
+    if layout == "nhwc":
+        return matmul.workload(sizes["n"] * pixels, k, c, trans_b=weights != "rsck", **common)  # type: ignore[arg-type]
+    transposed = weights == "rsck"
+    return matmul.workload(k, pixels, c, batch=sizes["n"], trans_a=transposed, **common)  # type: ignore[arg-type]
+
+
+__all__ = ["DEFAULTS", "OPERATORS", "WEIGHTS", "check", "from_layouts", "inner_extents", "is_product", "workload"]

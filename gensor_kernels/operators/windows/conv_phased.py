@@ -1,0 +1,65 @@
+"""A transposed convolution by phases: what kernels make of one whose stride leaves most taps without a pixel.
+
+Outputs whose places leave the same remainders by the strides meet the same taps of the filter.  These outputs are an
+ordinary convolution of the image with these taps, of stride 1 (phases.cuh).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
+
+from .conv_product import output_size
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+NAME = "conv2d_transpose"
+
+
+class Axis(NamedTuple):
+    """Along h or w: ``phases`` that have taps, the most ``taps`` and the most ``outputs`` of one (``PhasedAxis``)."""
+
+    phases: int
+    taps: int
+    outputs: int
+
+
+def axis(sizes: Mapping[str, int], side: str) -> Axis:
+    """The phases along "h" or "w"."""
+    stride, taps = sizes[f"stride_{side}"], sizes["r" if side == "h" else "s"]
+    pace = stride // gcd(stride, sizes[f"dilation_{side}"])
+    return Axis(min(pace, taps), -(-taps // pace), -(-output_size(sizes, side, True) // stride))
+
+
+def phases(workload: Workload) -> int:
+    """Phases that have taps."""
+    return axis(workload.size, "h").phases * axis(workload.size, "w").phases
+
+
+def least_depth(workload: Workload) -> int:
+    """Products of an output's sum, of the phase that has the fewest."""
+    z = workload.size
+    down, across = (axis(z, side).phases for side in "hw")
+    return (z["r"] // down) * (z["s"] // across) * (z["c"] // z["groups"])
+
+
+def phased(workload: Workload) -> Workload:
+    """A convolution that is as much work as all phases together: they are its groups.
+
+    Each has as many outputs as the largest phase and, in a row, as many taps as a phase has on the average, rounded up:
+    where blocks of all phases run side by side, that is between what they take one after the other and the longest.
+    Where padding cuts outputs off, pixels that only they meet are left out.
+    """
+    z, (down, across) = workload.size, (axis(workload.size, side) for side in "hw")
+    count = down.phases * across.phases
+    taps = -(-z["r"] * z["s"] // count)
+    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    h, w = min(z["h"], down.outputs), min(z["w"], across.outputs + taps - 1)
+    around = {"h": h, "w": w, "pad_bottom": down.outputs - h, "pad_right": across.outputs - w + taps - 1}
+    sizes = {"r": 1, "s": taps, "pad_top": 0, "pad_left": 0, **ones, **around}
+    sizes |= {name: z[name] * count for name in ("c", "k_out", "groups")}
+    kept = {name: z[name] for name in z if not name.startswith("output_padding")}
+    return replace(workload, operator="conv2d", sizes=tuple({**kept, **sizes}.items()))

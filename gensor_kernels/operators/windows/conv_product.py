@@ -1,0 +1,222 @@
+"""Convolution as kernels see it: an implicit matrix product, one operand of which is read through a window.
+
+Channels of y last: C[pixel, filter] = A[pixel, k] B[k, filter], a batch entry per group, A the image.  Channels of y
+first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored
+along its unit stride.  k is (r, s, c) where channels of x are last and (c, r, s) where they are first, so that the
+weights are a plain matrix either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.operators.declaration.lowered import Product, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flattened
+from gensor_kernels.operators.types.workload import Workload
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.tolerance.base import Expected
+
+PARAMETERS = (
+    *("stride_h", "stride_w", "pad_top", "pad_bottom", "pad_left", "pad_right"),
+    *("dilation_h", "dilation_w", "groups"),
+)
+#: Memory orders of the declared axes (n, h, w, g, c), (g, k, r, s, c), (n, oh, ow, g, k), the outermost first.
+IMAGES = {"nhwc": (0, 1, 2, 3, 4), "nchw": (0, 3, 4, 1, 2)}
+WEIGHTS = {"krsc": (0, 1, 2, 3, 4), "rsck": (2, 3, 4, 0, 1), "kcrs": (0, 1, 4, 2, 3)}
+OUTPUTS = {"nhwk": (0, 1, 2, 3, 4), "nkhw": (0, 3, 4, 1, 2)}
+#: The digits of k (see Product.order): plain, transposed.
+ORDERS = {"nhwc": (1, 3), "nchw": (2, 4)}
+
+
+def output_size(sizes: Mapping[str, int], side: str, transposed: bool) -> int:
+    """Output rows ("h") or columns ("w")."""
+    window = sizes["r" if side == "h" else "s"]
+    stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
+    around = sum(sizes[name] for name in (("pad_top", "pad_bottom") if side == "h" else ("pad_left", "pad_right")))
+    reach = dilation * (window - 1) + 1
+    if transposed:
+        return (sizes[side] - 1) * stride + reach - around + sizes[f"output_padding_{side}"]
+    return (sizes[side] + around - reach) // stride + 1
+
+
+@dataclass(frozen=True)
+class Convolution(Operator):
+    """A convolution, or a transposed one, as tuner and dispatch know it."""
+
+    #: trailing axes of the output along which a bias runs: (g, k)
+    columns = 2
+
+    @property
+    def transposed(self) -> bool:
+        """Whether this is the transposed one."""
+        return self.name.startswith("conv2d_transpose")
+
+    def flops(self, workload: Workload) -> int:
+        """See Operator. Of a transposed convolution a pixel meets every tap once, cropped or not: a stride leaves most
+        taps of an output without a pixel, and no kernel needs to multiply these."""
+        if not self.transposed:
+            return super().flops(workload)
+        z = workload.size
+        each = 8 if facts(workload.accumulator).is_complex else 2
+        return each * z["n"] * z["h"] * z["w"] * z["c"] * (z["k_out"] // z["groups"]) * z["r"] * z["s"]
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
+        return self.plain_operands(workload)
+
+    def plain_operands(self, workload: Workload) -> tuple[Operand, Operand, Operand]:
+        """The same, of a convolution that may have more inputs."""
+        z, layouts = workload.size, {name: workload.layouts[name] for name in "xwy"}
+        g, oh, ow = z["groups"], self.out(z, "h"), self.out(z, "w")
+        c, k = z["c"] // g, z["k_out"] // g
+        for name, known in (("x", IMAGES), ("w", WEIGHTS), ("y", OUTPUTS)):
+            if layouts[name] not in known:
+                raise ValueError(f"'layout' of {name} is one of {', '.join(known)}, not {layouts[name]!r}")
+        last = layouts["x"] == "nhwc"
+        if (not last and layouts["y"] == "nhwk") or last == (layouts["w"] == "kcrs"):
+            raise ValueError(f"the layouts {', '.join(layouts.values())} do not go together")
+        return (
+            Operand("x", (z["n"], z["h"], z["w"], g, c), IMAGES[layouts["x"]], 2 if last else 1),
+            # k is flattened: nothing may lie between its digits.
+            Operand("w", (g, k, z["r"], z["s"], c), WEIGHTS[layouts["w"]], 2 if layouts["w"] == "rsck" else 3),
+            Operand("y", (z["n"], oh, ow, g, k), OUTPUTS[layouts["y"]], 2),
+        )
+
+    def out(self, sizes: Mapping[str, int], side: str) -> int:
+        """Output rows ("h") or columns ("w")."""
+        return output_size(sizes, side, self.transposed)
+
+    # ---- what kernels are told
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """See the module; UnsupportedError where the weights' k, or the output's pixels, are not evenly spaced."""
+        z, last = workload.size, workload.layouts["x"] == "nhwc"
+        _, w, y = self.plain_operands(workload)
+        g, k, r, s, c = w.shape
+        x_n, x_h, x_w, x_g, _ = strides["x"]
+        w_g, w_k, w_r, w_s, w_c = strides["w"]
+        digits = ((r, w_r), (s, w_s), (c, w_c)) if last else ((c, w_c), (r, w_r), (s, w_s))
+        depth = flattened(digits, "the weights' filter rows, columns and channels")
+        pixels = y.shape[1] * y.shape[2]
+        tail = self._window(workload, strides["x"]).pack()
+        out = self.output(workload, strides["y"])
+        # An image has no stride per row and column of its implicit matrix: there are those of its own.
+        if _pixels_are_rows(workload):
+            sizes = z["n"] * pixels, k, r * s * c
+            images, weights = Strides((0, 0, x_g), x_h, x_w), Strides((0, 0, w_g), depth, w_k)
+            return Geometry(sizes, (1, 1, g), images, weights, out, tail=tail)
+        images, weights = Strides((0, x_n, x_g), x_h, x_w), Strides((0, 0, w_g), w_k, depth)
+        return Geometry((k, pixels, c * r * s), (1, z["n"], g), weights, images, out, tail=tail, swapped=True)
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Pixels are rows, or columns where channels come first."""
+        shape = self.operands(workload)[-1].shape
+        n, h, w, g, k = strides
+        what = "the output's rows and columns"
+        if _pixels_are_rows(workload):
+            return Strides((0, 0, g), flattened(tuple(zip(shape[:3], (n, h, w), strict=True)), what), k)
+        return Strides((0, n, g), k, flattened(tuple(zip(shape[1:3], (h, w), strict=True)), what))
+
+    def _window(self, workload: Workload, strides: tuple[int, ...]) -> Window:
+        z, (x_n, x_h, x_w, _, x_c) = workload.size, strides
+        last, groups = workload.layouts["x"] == "nhwc", z["groups"]
+        step, dilation = (z["stride_h"], z["stride_w"]), (z["dilation_h"], z["dilation_w"])
+        pad, c = (z["pad_top"], z["pad_left"]), max(z["c"] // groups, 1)  # kernels divide by it
+        taps = (dilation[0] * x_h, dilation[1] * x_w)
+        rows, ks = (self.out(z, "h"), self.out(z, "w")), (z["s"], c) if last else (z["r"], z["s"])
+        if self.transposed:  # index = (output + pad - dilation * filter) / stride
+            return Window(
+                rows=rows,
+                ks=ks,
+                row_strides=(x_n, x_h, x_w),
+                k_strides=(0, 0, x_c) if last else (x_c, 0, 0),
+                extent=(z["h"], z["w"]),
+                step=(1, 1),
+                dilation=(-dilation[0], -dilation[1]),
+                pad=(-pad[0], -pad[1]),
+                divisor=step,
+            )
+        return Window(
+            rows=rows,
+            ks=ks,
+            row_strides=(x_n, step[0] * x_h, step[1] * x_w),
+            k_strides=(*taps, x_c) if last else (x_c, *taps),
+            extent=(z["h"], z["w"]),
+            step=step,
+            dilation=dilation,
+            pad=pad,
+            shift=pad[0] * x_h + pad[1] * x_w,
+        )
+
+    def product(self, workload: Workload) -> Product:
+        """The sizes and sides of the implicit product."""
+        z, types, align = workload.size, workload.dtype, workload.align
+        _, (g, k, r, s, c), y = (each.shape for each in self.plain_operands(workload))
+        rows = _pixels_are_rows(workload)
+        depth, pixels = r * s * c, y[1] * y[2]
+        filters = "k" if workload.layouts["w"] != "rsck" else "n" if rows else "m"
+        image = Side(
+            types["x"], "k" if workload.layouts["x"] == "nhwc" else "n", align["x"], z["n"] * z["h"] * z["w"] * z["c"]
+        )
+        weights = Side(types["w"], filters, align["w"], g * k * depth)
+        out = Side(types["y"], "n", align["y"])
+        order = ORDERS[workload.layouts["x"]][self.transposed]
+        if rows:
+            return Product(g, z["n"] * pixels, k, depth, image, weights, out, "a", order)
+        return Product(z["n"] * g, k, pixels, depth, weights, image, out, "b", order)
+
+    # ---- verification
+
+    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+        """A strided, dilated, asymmetrically padded convolution by 3 x 3 taps of about the wanted product."""
+        last, channels_last = _pixels_are_rows(workload), workload.layouts["x"] == "nhwc"
+        vector = {name: workload.align[name] // facts(workload.dtype[name]).itemsize for name in workload.dtype}
+        whole = {"c": max(vector["x"] if channels_last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
+        whole["k"] = max(vector["y"] if last else 1, vector["w"] if workload.layouts["w"] == "rsck" else 1)
+        rows, filters = ("m", "n") if last else ("n", "m")
+        # An odd number of accesses, so that some numbers of rows are no multiple of a tile of two accesses.
+        ow = 7 if last else (-(-13 // vector["y"]) | 1) * vector["y"]
+        groups = wanted["batch"] if last else 1 + (wanted["batch"] > 2)
+        oh = 3 if last else max(1, -(-wanted[rows] // ow))
+        n = max(1, -(-wanted[rows] // (oh * ow))) if last else -(-wanted["batch"] // groups)
+        z = {"r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 2, "groups": groups}
+        z |= {"pad_top": 1, "pad_bottom": 0, "pad_left": 2, "pad_right": 1, "n": n}
+        z["c"] = -(-wanted["k"] // (9 * whole["c"])) * whole["c"] * groups
+        z["k_out"] = -(-wanted[filters] // whole["k"]) * whole["k"] * groups
+        if self.transposed:
+            z |= {"stride_w": 2, "output_padding_h": 1, "output_padding_w": 0}
+            # The smallest image with at least the wanted output; what is too much is cropped.
+            z |= {"h": max(1, oh // 2), "w": max(1, ow // 2)}
+            z["pad_bottom"] = output_size(z, "h", True) - oh
+            z["pad_right"] += output_size(z, "w", True) - ow
+        else:
+            z |= {"pad_bottom": 2, "h": max(1, 2 * (oh - 1)), "w": (ow - 1) + 5 - 3}
+        return workload.with_sizes(**z)
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """The product of gathered patches and the weights, in float64."""
+        from .conv_reference import expected
+
+        x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
+        return expected(self, workload, x, w, steps, structured=structured, integer_steps=integer_steps)
+
+
+def _pixels_are_rows(workload: Workload) -> bool:
+    """Whether pixels are rows of C and filters its columns: where channels of y are last."""
+    return workload.layouts["y"] == "nhwk"

@@ -1,0 +1,98 @@
+"""Convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 beside the image (declaration/prologue.py).
+
+The declaration is that of the convolution; its vectors are operands d and e (groups, channels of a group).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.operators.declaration import prologue
+from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.declaration.operator import Operand
+from gensor_kernels.operators.types.epilogue import MAX_VECTORS, Step
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
+
+from .conv import OPERATORS as CONVOLUTIONS
+from .conv_product import Convolution
+from .prepared_image import PreparedImage
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.tolerance.base import Expected
+
+
+@dataclass(frozen=True)
+class PreparedConvolution(PreparedImage, Convolution):
+    """A convolution behind a prologue with so many vectors, as tuner and dispatch know it."""
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Those of a convolution, and vectors without gaps."""
+        x, w, y = self.plain_operands(workload)
+        return (x, w, *prologue.vector_operands(self, workload, x.shape[-2:]), y)
+
+    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+        """See PreparedImage."""
+        return told(geometry, workload, scale)
+
+    def summed(
+        self,
+        workload: Workload,
+        x: np.ndarray,
+        w: np.ndarray,
+        steps: Sequence[Step],
+        structured: bool,
+        away: np.ndarray | None,
+    ) -> Expected:
+        """See PreparedImage."""
+        from .conv_reference import expected
+
+        return expected(self, workload, x, w, steps, structured=structured, away=away)
+
+    def product(self, workload: Workload) -> Product:
+        """That of the convolution."""
+        return replace(super().product(workload), prologue=prologue.described(workload))
+
+
+def _made(plain: Convolution, vectors: int) -> PreparedConvolution:
+    name = plain.name + prologue.suffix_of(vectors)
+    return PreparedConvolution(name, plain.declare, plain.parameters, plain.smallest, vectors=vectors)
+
+
+OPERATORS = {
+    each.name: each for each in (_made(x, count) for x in CONVOLUTIONS.values() for count in range(MAX_VECTORS + 1))
+}
+
+
+def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    """The geometry of a convolution whose vectors lie without gaps."""
+    channels = workload.size["c"] // workload.size["groups"]
+    vectors = Strides((0, 0, channels), column=1)
+    return replace(geometry, d=vectors, tail=prologue.told(geometry.tail, scale), fourth=prologue.SECOND)
+
+
+def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
+    """A convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte
+    aligned addresses."""
+    listed = tuple(names)
+    vector = contiguous((convolution.size["c"],), dtype or convolution.dtype["x"])
+    return from_views(listed, convolution, [vector] * prologue.vectors_of(listed))
+
+
+def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
+    """The Workload of a convolution behind a prologue with these vectors, (channels,) each; products are formed as they
+    are, whatever ways the convolution allows."""
+    groups = convolution.size["groups"]
+    vectors = [_grouped(view, groups) for view in vectors]
+    math = "ieee" if convolution.math == "winograd" else convolution.math
+    return prologue.with_prologue(replace(convolution, math=math), names, vectors)
+
+
+def _grouped(view: View, groups: int) -> View:
+    """A vector of channels, by group."""
+    each = view.shape[0] // groups
+    return View((groups, each), (each, 1), view.dtype, view.alignment)

@@ -1,0 +1,185 @@
+"""Poolings: the maximum or the average of each channel under a sliding window.
+
+As torch.nn.functional.max_pool2d and avg_pool2d compute them, with padding per side.  Padding never wins a maximum, and
+a NaN in the window is the result; a window that lies in the padding alone has the least value of its type (-infinity),
+or the average 0.  With ceil_mode the last window may reach past the padding; what an average counts there ends with
+the padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.workload import View, Workload
+
+from .sliding import DEFAULTS, IMAGES, ONES, Sliding, check, contiguous, output_size, sides, workload_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.expression import Expression
+
+_SHAPING = {"count_include_pad": 0, "ceil_mode": 0}
+#: Names of sizes by operator.  A window of an average has no holes.
+_MAX = {**ONES, "ceil_mode": 0}
+_AVERAGE = {name: value for name, value in {**ONES, **_SHAPING}.items() if not name.startswith("dilation_")}
+_GLOBAL = dict.fromkeys(("n", "h", "w", "c"), 1)
+
+
+def _parameters(sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Every size but n and c: extents of outputs and counts are plain numbers in the declaration."""
+    return tuple(name for name in sizes if name not in ("n", "c"))
+
+
+def declare_max(**p: int) -> Expression:
+    """y[n, oh, ow, c] = maximum over r, s of x[n, oh stride - pad + r dilation, ..., c]."""
+    from gensor_kernels.operators.expression.expression import MAX, Axis, Expression, axes, tensor
+
+    n, h, w, c, r, s = axes("n h w c r s")
+    oh, ow = Axis("oh", output_size(p, "h")), Axis("ow", output_size(p, "w"))
+    row = p["stride_h"] * oh - p["pad_top"] + p["dilation_h"] * r
+    column = p["stride_w"] * ow - p["pad_left"] + p["dilation_w"] * s
+    return Expression("y", (n, oh, ow, c), tensor("x", n, h, w, c).pad(float("-inf"))[n, row, column, c], MAX)
+
+
+def declare_average(**p: int) -> Expression:
+    """y[n, oh, ow, c] = sum over r, s of x[n, oh stride - pad + r, ..., c], over the positions counted there."""
+    from gensor_kernels.operators.expression.expression import (
+        SUM,
+        Axis,
+        Expression,
+        axes,
+        index,
+        maximum,
+        minimum,
+        result,
+        tensor,
+    )
+
+    n, h, w, c, r, s = axes("n h w c r s")
+    oh, ow = Axis("oh", output_size(p, "h")), Axis("ow", output_size(p, "w"))
+    row, column = p["stride_h"] * oh - p["pad_top"] + r, p["stride_w"] * ow - p["pad_left"] + s
+    counts = []
+    for place, side in zip((oh, ow), sides(p), strict=True):
+        first, (low, high) = side.stride * place - side.pad, side.counted
+        counts.append(maximum(minimum(index(first + side.window), high) - maximum(index(first), low), 0))
+    body = tensor("x", n, h, w, c).pad()[n, row, column, c]
+    return Expression("y", (n, oh, ow, c), body, SUM, map=result() / maximum(counts[0] * counts[1], 1))
+
+
+def declare_global(**p: int) -> Expression:
+    """y[n, 0, 0, c] = sum over h, w of x[n, h, w, c], over h w."""
+    from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, result, tensor
+
+    n, h, w, c = axes("n h w c")
+    oh, ow = Axis("oh", 1), Axis("ow", 1)
+    return Expression("y", (n, oh, ow, c), tensor("x", n, h, w, c)[n, h, w, c], SUM, map=result() / (p["h"] * p["w"]))
+
+
+@dataclass(frozen=True)
+class Global(Sliding):
+    """An average over whole images: a window as large as they are."""
+
+    def window(self, workload: Workload) -> dict[str, int]:
+        """The image is the window."""
+        size = workload.size
+        return {**DEFAULTS, **size, "r": size["h"], "s": size["w"]}
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """The last stages of networks."""
+        shapes = [(1, 7, 512), (1, 7, 2048), (16, 7, 1024), (1, 14, 512), (1, 56, 64)]
+        return [workload.with_sizes(n=n, h=side, w=side, c=c) for n, side, c in shapes]
+
+
+OPERATORS: Mapping[str, Sliding] = {
+    "max_pool2d": Sliding("max_pool2d", declare_max, _parameters(_MAX), tuple(_MAX.items()), kind="maximum"),
+    "avg_pool2d": Sliding(
+        "avg_pool2d", declare_average, _parameters(_AVERAGE), tuple(_AVERAGE.items()), kind="average"
+    ),
+    "global_avg_pool2d": Global(
+        "global_avg_pool2d", declare_global, ("h", "w"), tuple(_GLOBAL.items()), kind="average"
+    ),
+}
+
+
+def workload(
+    op: str,
+    *,
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    layout: str = "nhwc",
+    dtype: str = "float32",
+    epilogue: str | Iterable[str] = (),
+    **parameters: int,
+) -> Workload:
+    """The Workload of contiguous operands at 16-byte aligned addresses; ``op`` is a name in OPERATORS.
+
+    ``parameters`` are the window r and s, stride_h and stride_w (those of the window by default), pad_top, pad_bottom,
+    pad_left, pad_right and ceil_mode (0 by default), dilation_h and dilation_w of a maximum (1 by default), and
+    count_include_pad of an average (0 by default: padding does not count); a global average takes none.  ``layout`` is
+    "nhwc" or "nchw".  ValueError for sizes that do not fit, UnsupportedError for types and layouts not served.
+    """
+    sizes = _sizes(op, n=n, h=h, w=w, c=c, **parameters)
+    complete = _complete(sizes)
+    shape = (n, output_size(complete, "h"), output_size(complete, "w"), c)
+    views = {
+        "x": contiguous((n, h, w, c), IMAGES[layout], dtype),
+        "y": contiguous(shape, IMAGES[layout], dtype),
+    }
+    return _made(op, sizes, views, layout, epilogue)
+
+
+def workload_from_views(
+    op: str, x: View, y: View, *, layout: str = "nhwc", epilogue: str | Iterable[str] = (), **parameters: int
+) -> Workload:
+    """The Workload of arrays as they lie: x of shape (n, h, w, c) and y (n, oh, ow, c), whatever the layout, which
+    says how they lie in memory; ``parameters`` as in :func:`workload`.  ValueError for shapes that do not fit,
+    UnsupportedError for types not served and where the innermost axis has no stride 1."""
+    n, h, w, c = x.shape
+    return _made(op, _sizes(op, n=n, h=h, w=w, c=c, **parameters), {"x": x, "y": y}, layout, epilogue)
+
+
+def complete(op: str, **sizes: int) -> dict[str, int]:
+    """All sizes of a call, checked, with those a Workload leaves out; ValueError for sizes that do not fit."""
+    return _complete(_sizes(op, **sizes))
+
+
+def output_sizes(op: str, **sizes: int) -> tuple[int, int]:
+    """(oh, ow) of a call with these sizes; ValueError for sizes that do not fit."""
+    whole = complete(op, n=1, c=1, **sizes)
+    return output_size(whole, "h"), output_size(whole, "w")
+
+
+def _sizes(op: str, **sizes: int) -> dict[str, int]:
+    """The Workload's sizes, checked; strides are those of the window where none are given."""
+    if op not in OPERATORS:
+        raise UnsupportedError(f"{op!r} is no pooling: expected one of {', '.join(OPERATORS)}")
+    names = OPERATORS[op].size_names
+    unknown = set(sizes) - set(names)
+    if unknown:
+        raise ValueError(f"{op} has no size {', '.join(sorted(unknown))}")
+    if op != "global_avg_pool2d":
+        missing = {"r", "s"} - set(sizes)
+        if missing:
+            raise ValueError(f"{op} needs {' and '.join(sorted(missing))}, the extents of its window")
+        sizes = {"stride_h": sizes["r"], "stride_w": sizes["s"], **sizes}
+        sizes = {name: sizes.get(name, DEFAULTS.get(name, 0)) for name in names}
+    check(_complete(sizes))
+    return sizes
+
+
+def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes with those a Workload leaves out: a global window, dilation."""
+    return {"r": sizes["h"], "s": sizes["w"], **DEFAULTS, **sizes}
+
+
+def _made(
+    op: str, sizes: Mapping[str, int], views: Mapping[str, View], layout: str, epilogue: str | Iterable[str]
+) -> Workload:
+    declared = OPERATORS[op]
+    if declared.kind == "average" and views["x"].dtype == "int8":
+        raise UnsupportedError(f"{op} of int8: an average is no integer")
+    return workload_of(declared, sizes, views, {"x": layout, "y": layout}, epilogue)

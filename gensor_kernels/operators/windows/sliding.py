@@ -1,0 +1,243 @@
+"""Sliding windows: what depthwise convolution and the poolings share.
+
+Every output y[n, oh, ow, c] is made of the elements of x[n, ., ., c] at oh stride - pad + r dilation (and likewise
+along w).  Axes are declared as (n, h, w, c), (n, oh, ow, c) and (r, s, c) whatever the layout: "nhwc" and "nchw" name
+the axes of x and y from the outermost to the innermost in memory, "rsc" and "crs" those of a filter.  Strides,
+padding and window are run-time arguments of a kernel, so that one binary serves them all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.types import epilogue as epilogues
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gensor_kernels.operators.tolerance.base import Expected
+    from gensor_kernels.operators.types.epilogue import Step
+
+#: Sizes that shape the declaration, with what they are where a caller names none.
+DEFAULTS: dict[str, int] = {
+    **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1},
+    **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
+}
+ONES: dict[str, int] = {**dict.fromkeys(("n", "h", "w", "c", "r", "s"), 1), **DEFAULTS}
+#: Orders in memory of x and y, and of a filter, as places of the declared axes.
+IMAGES: dict[str, tuple[int, ...]] = {"nhwc": (0, 1, 2, 3), "nchw": (0, 3, 1, 2)}
+FILTERS: dict[str, tuple[int, ...]] = {"rsc": (0, 1, 2), "crs": (2, 0, 1)}
+_TAIL = struct.Struct("<7q 18i")
+#: Extents and offsets into an image are 32-bit in a kernel, with room for a tile beyond them.
+LARGEST = 2**30
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side (h or w) of a call: how outputs and window lie over the image.
+
+    ``counted`` is the range of positions (from, to) that an average counts, the padding included or not.
+    """
+
+    extent: int
+    output: int
+    window: int
+    stride: int
+    dilation: int
+    pad: int
+    counted: tuple[int, int]
+
+    def count(self) -> np.ndarray:
+        """How many positions of each output's window are counted, int64 (output,)."""
+        import numpy as np
+
+        first = np.arange(self.output) * self.stride - self.pad
+        low, high = self.counted
+        return np.maximum(np.minimum(first + self.window, high) - np.maximum(first, low), 0)
+
+
+def output_size(sizes: Mapping[str, int], side: str) -> int:
+    """Outputs along ``side`` ("h" or "w"); with ceil_mode the last window may reach past the padding, but starts
+    inside the image or the leading padding, as in torch.nn.functional.max_pool2d."""
+    before, after = (sizes[f"pad_{end}"] for end in (("top", "bottom") if side == "h" else ("left", "right")))
+    window, stride = sizes["r" if side == "h" else "s"], sizes[f"stride_{side}"]
+    room = sizes[side] + before + after - sizes.get(f"dilation_{side}", 1) * (window - 1) - 1
+    if room < 0:
+        return 0
+    if not sizes.get("ceil_mode", 0):
+        return room // stride + 1
+    count = -(-room // stride) + 1
+    return count - ((count - 1) * stride >= sizes[side] + before)
+
+
+def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
+    """The sides h and w of a call."""
+    found = []
+    for side, window, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
+        before, after = (sizes[f"pad_{end}"] for end in ends)
+        extent = sizes[side]
+        counted = (-before, extent + after) if sizes.get("count_include_pad", 0) else (0, extent)
+        stride, dilation = sizes[f"stride_{side}"], sizes.get(f"dilation_{side}", 1)
+        found.append(Side(extent, output_size(sizes, side), sizes[window], stride, dilation, before, counted))
+    return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Sliding(Operator):
+    """An operator over a sliding window, as tuner and dispatch know it; ``kind`` is what kernels do in the window."""
+
+    kind: str = ""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether it has a filter, the operand w."""
+        return self.kind == "multiply"
+
+    def window(self, workload: Workload) -> dict[str, int]:
+        """All sizes of a call: those of the Workload, and the window's own."""
+        return {**DEFAULTS, **workload.size}
+
+    def sides(self, workload: Workload) -> tuple[Side, Side]:
+        """The sides h and w of a call."""
+        return sides(self.window(workload))
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """x, the filter where there is one, and y; the innermost axis is dense."""
+        size, layouts = self.window(workload), workload.layouts
+        high, wide = self.sides(workload)
+        shapes = {
+            "x": (size["n"], size["h"], size["w"], size["c"]),
+            **({"w": (size["r"], size["s"], size["c"])} if self.filtered else {}),
+            "y": (size["n"], high.output, wide.output, size["c"]),
+        }
+        found = []
+        for name, shape in shapes.items():
+            orders = FILTERS if name == "w" else IMAGES
+            if layouts[name] not in orders:
+                raise ValueError(f"'layout' of {name} is one of {', '.join(orders)}, not {layouts[name]!r}")
+            found.append(Operand(name, shape, orders[layouts[name]]))
+        return tuple(found)
+
+    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
+        """Rows and columns of a kernel are (ow, c) or (oh, ow), whichever are innermost; the rest is the batch."""
+        size = self.window(workload)
+        high, wide = self.sides(workload)
+        n, c = size["n"], size["c"]
+        last = workload.layouts["x"] == "nhwc"
+        largest = max(side.stride * side.output + side.dilation * side.window + side.extent for side in (high, wide))
+        if max(largest, n, c) >= LARGEST or n * c >= 2**31:
+            raise UnsupportedError(f"images of {n} x {high.extent} x {wide.extent} x {c} are too large for a kernel")
+        image, row, column, channel = strides["x"]
+        pairs = list(zip(side_fields(high), side_fields(wide), strict=True))
+        tail = _TAIL.pack(
+            *(image, row, column, channel),
+            *(strides["w"] if self.filtered else (0, 0, 0)),
+            *(number for pair in pairs[:-2] for number in pair),
+            *(n, c),
+            *(number for pair in pairs[-2:] for number in pair),
+        )
+        return Geometry(
+            (wide.output, c, 1) if last else (high.output, wide.output, 1),
+            (1, n, high.output) if last else (1, n, c),
+            c=self.output(workload, strides["y"]),
+            tail=tail,
+        )
+
+    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
+        """Batch, row and column of the output's axes (n, oh, ow, c)."""
+        image, row, column, channel = strides
+        if workload.layouts["y"] == "nhwc":
+            return Strides((0, image, row), column, channel)
+        return Strides((0, image, channel), row, column)
+
+    def usual(self, workload: Workload) -> list[Workload]:
+        """Images of a network's stages, under this window."""
+        stages = ((112, 64), (56, 128), (28, 256), (14, 512), (7, 1024))
+        made = (workload.with_sizes(n=n, h=side, w=side, c=c) for n in (1, 16) for side, c in stages)
+        return [each for each in made if not self.empty(each)]
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """See sliding_reference.expect."""
+        from .sliding_reference import expect
+
+        plain = {name: decode(workload.dtype[name], array) for name, array in arrays.items()}
+        return expect(self, workload, plain, steps, structured=structured, integer_steps=integer_steps)
+
+
+def side_fields(side: Side) -> tuple[int, ...]:
+    """The numbers of one side in the order of ``Sliding`` in params.cuh."""
+    return side.extent, side.output, side.window, side.stride, side.dilation, side.pad, *side.counted
+
+
+def check(sizes: Mapping[str, int]) -> None:
+    """ValueError, in words, for sizes that are no sliding window's."""
+    for name in ("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"):
+        if sizes[name] < 1:
+            raise ValueError(f"{name} is {sizes[name]}: expected 1 or more")
+    for side in "hw":
+        if output_size(sizes, side) < 1:
+            raise ValueError(f"the window does not fit the padded image along {side}: there is no output")
+
+
+def contiguous(shape: Sequence[int], order: Sequence[int], dtype: str) -> View:
+    """The View of a gapless 16-byte aligned array whose axes lie in ``order``."""
+    operand = Operand("", tuple(shape), tuple(order))
+    return View(operand.shape, operand.strides(), dtype)
+
+
+def workload_of(
+    declared: Sliding,
+    sizes: Mapping[str, int],
+    views: Mapping[str, View],
+    layouts: Mapping[str, str],
+    epilogue: str | Iterable[str],
+) -> Workload:
+    """The Workload of arrays as they lie, in axes as declared; ValueError where their shapes do not fit the sizes,
+    UnsupportedError for types not served and where an innermost axis has no stride 1."""
+    dtype = views["x"].dtype
+    if dtype not in ACCUMULATORS or any(views[name].dtype != dtype for name in views if name != "y"):
+        given = " and ".join(view.dtype for name, view in views.items() if name != "y")
+        raise UnsupportedError(f"{declared.name} of {given}: expected one dtype of {', '.join(ACCUMULATORS)}")
+    facts(views["y"].dtype)
+    if layouts["x"] != layouts["y"]:
+        raise UnsupportedError(f"{declared.name} from {layouts['x']} into {layouts['y']}: kernels keep the layout")
+    made = Workload(
+        operator=declared.name,
+        sizes=tuple(sizes.items()),
+        dtypes=tuple((name, view.dtype) for name, view in views.items()),
+        accumulator=ACCUMULATORS[dtype],
+        math="ieee",
+        layout=tuple(layouts.items()),
+        alignment=tuple((name, _alignment(view, layouts[name], name)) for name, view in views.items()),
+        epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+    for operand in declared.operands(made):
+        if operand.shape != views[operand.name].shape:
+            shape = views[operand.name].shape
+            raise ValueError(f"{declared.name}: {operand.name} has the shape {shape}, expected is {operand.shape}")
+    return made
+
+
+def _alignment(view: View, layout: str, name: str) -> int:
+    """The alignment class along the innermost axis; neighbouring columns of x and of a filter are read one by one."""
+    unit = (FILTERS if name == "w" else IMAGES)[layout][-1]
+    if view.shape[unit] > 1 and view.strides[unit] != 1:
+        raise UnsupportedError(f"{name} has the stride {view.strides[unit]} along its innermost axis, not 1")
+    found = alignment_class(view, unit)
+    return found if layout[-1] == "c" or name == "y" else facts(view.dtype).itemsize

@@ -1,0 +1,85 @@
+"""The sizes an attention Program is verified on.
+
+Together they take every branch: two whole blocks of rows and a partial one, more steps than tiles in the ring with a
+partial last one, parts of the keys that are unequal and some that are empty, both diagonals, rows that see nothing, no
+keys, heads that share K and V, and masks that vary along some axes only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gensor_kernels.operators.attention.attention import MASK_AXES
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.program import Program
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+LATE, EARLY = "late", "early"
+
+
+def key_step(workload: Workload) -> int:
+    """Keys come in multiples of this in the class: a vector of the mask."""
+    if workload.layouts.get("e", "s") == "s":
+        return 1
+    return max(workload.align["e"] // facts(workload.dtype["e"]).itemsize, 1)
+
+
+def head_step(workload: Workload) -> int:
+    """The size of a head is a multiple of this in the class."""
+    vectors = (workload.align[x] // facts(workload.dtype[x]).itemsize for x in "abdc" if workload.layouts[x] != "s")
+    return max((*vectors, 1))
+
+
+def has_partial_keys(program: Program, workload: Workload) -> bool:
+    """Whether a step can be cut by the edge of the keys."""
+    return key_step(workload) < program["block_k"]
+
+
+def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+    """The cases of a Program; `epilogue` is what the large ones run."""
+    block, step, split = program["block_q"], program["block_k"], program["split_k"]
+    unit, whole = key_step(workload), program["head_tile"]
+    # One vector short of the tile, where the class has such a size.
+    head = max(whole - head_step(workload), head_step(workload))
+    ragged = min(step - unit, max(unit, step * 5 // 8 // unit * unit)) if unit < step else 0
+    steps = (program["stages"] + 3) * split - 1  # the last part has one fewer
+    keys = steps * step - (step - ragged if ragged else 0)
+    third = -(-(block + block * 5 // 8) // 3)
+    bare = workload.epilogue if epilogue == workload.epilogue else ()
+
+    def up(count: int) -> int:
+        return -(-count // unit) * unit
+
+    def case(
+        name: str, rows: int, keys: int, head: int, heads: tuple[int, int, int], causal: int, axes: str,
+        steps: tuple[str, ...], *schedule: tuple[str, str | int],
+    ) -> Case:  # fmt: skip
+        batch, kv_heads, group = heads
+        sizes = {"batch": batch, "heads": kv_heads * group, "kv_heads": kv_heads, "queries": rows, "keys": up(keys)}
+        sizes |= {"head": head, "causal": causal}
+        if "mask_axes" in workload.size:
+            sizes["mask_axes"] = _axes(axes, workload)
+        return Case(name, workload.with_sizes(**sizes).with_epilogue(steps), schedule)
+
+    shuffled = ((LATE, "reverse"), (EARLY, "forward"), (EARLY, 1), (LATE, 2))
+    return [
+        case("blocks", 2 * block + block * 5 // 8, keys, whole, (1, 1, 1), 0, "bhqk", epilogue, (LATE, "forward")),
+        case("shared heads", third, keys, head, (1, 1, 3), 1, "hqk", epilogue, *shuffled),
+        case("upper left", third, 3 * step + third, head, (2, 1, 3), 2, "bqk", bare, (EARLY, "reverse")),
+        # One key short of whole steps, and a decoding query.
+        case("granule", 1, 2 * split * step - unit, head, (1, 2, 1), 1, "hk", epilogue, (EARLY, "reverse")),
+        case("one past", block + 1, split * step + unit, whole, (1, 1, 1), 1, "qk", bare, (LATE, 4)),
+        case("blind rows", up(step) + block + 3, step + unit, head, (1, 1, 2), 1, "k", bare, (LATE, 3)),
+        case("batch", 2, step + unit, head, (3, 2, 2), 0, "bk", bare, (LATE, "reverse")),
+        case("no keys", 3, 0, head, (1, 2, 1), 0, "qk", epilogue, (EARLY, "forward")),
+        *([case("empty parts", 3, step, head, (2, 1, 1), 0, "q", bare, (LATE, "forward"))] if split > 1 else []),
+    ]
+
+
+def _axes(letters: str, workload: Workload) -> int:
+    """Bits of MASK_AXES by initials; along the keys exactly where the layout says that they are adjacent."""
+    bits = sum(bit for axis, bit in MASK_AXES.items() if axis[0] in letters and axis != "keys")
+    return bits | (MASK_AXES["keys"] if workload.layouts["e"] == "keys" or "k" in letters else 0)

@@ -1,0 +1,230 @@
+"""attention: softmax(Q K^T) V fused, through mma.sync with an online softmax (attention.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.attention.attention import NAMES
+from gensor_kernels.operators.types.dtypes import facts as dtype_facts
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.params import Tiling, tiling
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.starters import completed
+
+from . import parts
+from .build import constants, launches, tile, workspace_bytes
+from .cases import attention_cases, has_partial_keys
+from .cost import assemble, loop_of
+from .shape import sizes_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
+    from gensor_kernels.operators.types.workload import Workload
+
+EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
+OUTPUTS = ("float16", "bfloat16", "float32")
+#: Starters stay well below what a thread may hold.
+MOST_STARTING_REGISTERS = 248.0
+MASKS = {"int8", "float16", "bfloat16", "float32"}
+
+
+class Attention(Family):
+    """Fused attention on tensor cores."""
+
+    name = "attention"
+    abi = 2
+    source = "attention.cu"
+    names = (
+        *("level", "block_q", "block_k", "head_tile", "split_k"),
+        *("stages", "copy", "vector_k", "vector_v", "swizzle"),
+        *("warp_q", "instruction", "q_registers"),
+        *EPILOGUE_NAMES,
+    )
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """float16 and bfloat16, heads of up to 256 elements."""
+        if workload.operator not in NAMES.values():
+            return f"{workload.operator} is no attention"
+        types, head = workload.dtype, workload.size["head"]
+        if not parts.kind(workload):
+            return f"no tensor-core attention of {types['a']}: two products and a softmax compose it"
+        if not parts.choices(workload, arch):
+            return f"{arch.name} has no {parts.kind(workload)} tensor-core instruction"
+        if types["c"] not in OUTPUTS or types.get("e", "int8") not in MASKS:
+            return f"no attention kernel writes {types['c']} behind a mask of {types.get('e', 'nothing')}"
+        return None if head <= parts.HEADS[-1] else f"heads of {head} elements, kernels hold {parts.HEADS[-1]}"
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""
+        codes = tuple(i.code for i in parts.choices(workload, arch))
+        asynchronous = self._asynchronous(workload, arch)
+        return (
+            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            Coordinate("block_q", parts.BLOCKS, 0, "tile", "rows (query, head of a group) per block"),
+            Coordinate("block_k", parts.BLOCKS, 0, "tile", "keys of one main-loop step"),
+            Coordinate("head_tile", parts.HEADS, 0, "tile", "elements of a head with padding"),
+            Coordinate("split_k", parts.SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
+            Coordinate("stages", (1, 2, 3, 4) if asynchronous else (1,), 1, "stages", "pairs of tiles of K and V"),
+            Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
+            _vector(workload, "vector_k", "b", 1),
+            _vector(workload, "vector_v", "d", 1),
+            Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
+            Coordinate("warp_q", parts.WARP_ROWS, 2, "tile", "rows per warp"),
+            Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
+            Coordinate("q_registers", (0, 1), 2, "layout", "1: a warp's rows of Q stay in its registers"),
+            Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
+            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            _vector(workload, "vector_c", "c", 2),
+            Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+        )
+
+    @staticmethod
+    def _asynchronous(workload: Workload, arch: Arch) -> bool:
+        """cp.async moves 4 bytes or more."""
+        return "cp_async" in arch.features and min(workload.align[x] for x in "bd") >= 4
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See attention_parts."""
+        return parts.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of attention.cu, and at least one block per SM."""
+        c = columns
+        memory, warps, promised = self._memory(c), c["warps"], c["promised"]
+        ok = (
+            c["fits_warps"]
+            * c["fits_warp"]
+            * c["fits_copy"]
+            * c["fits_k"]
+            * c["fits_v"]
+            * c["fits_split"]
+            * c["fits_head"]
+            > 0
+        )
+        ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
+        ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
+        return ok & (promised * warps <= arch.threads_per_sm // 32)
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """One pair of tiles, two where they fit twice; warps of 16 rows that keep Q where it is small."""
+        like = np.ones_like(columns["block_q"])
+        ring = 4 * columns["block_k"] * columns["head_tile"] * 4 + columns["block_q"] * columns["head_tile"] * 2
+        slabs = columns["block_q"] * columns["head_tile"] * 4  # of warps of 16 rows
+        asynchronous = self._asynchronous(workload, arch)
+        return {
+            "stages": np.where(ring <= arch.smem_per_sm // 2, 2, 1) if asynchronous else like,
+            "copy": like * int(asynchronous),
+            "vector_k": 16 * like,
+            "vector_v": 16 * like,
+            "swizzle": like,
+            "warp_q": 16 * like,
+            "instruction": like * parts.choices(workload, arch)[0].code,
+            "q_registers": np.where(columns["head_tile"] + columns["block_k"] <= 192, 1, 0),
+            "epilogue_staged": np.where(slabs <= arch.smem_per_block, 1, 0),
+            "epilogue_fixed": 0 * like,
+            "vector_c": 16 * like,
+            "min_blocks": like,
+        }
+
+    # ---- what depends on too many coordinates to be tabulated
+
+    @staticmethod
+    def _memory(c: Columns) -> np.ndarray:
+        """Dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
+        return np.maximum(c["ring"], c["slab"] * c["warps"])
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses."""
+        return columns["base_registers"] + (columns["copies_k"] + columns["copies_v"]) * columns["hold"]
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """See machine.roofline.Terms."""
+        loop = loop_of(columns, self.registers(columns, workload, arch), self._memory(columns))
+        return assemble(columns, sizes_of(workload), arch, facts, loop)
+
+    # ---- one Program
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of attention.cu."""
+        return constants(program, workload)
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The attention, and for a split the launch that combines its parts."""
+        return launches(program, workload)
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's parts; nothing needs to be zero."""
+        return workspace_bytes(program, workload), False
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Tiles of rows and parts of the keys."""
+        found = tiling({**tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
+        rows = geometry.sizes[0] * geometry.batch[2]
+        return Tiling(-(-rows // program["block_q"]), 1, found.split, found.k_per_split, 1)
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """What arguments and cases need to know of a Program."""
+        return tile(program)
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See attention_cases."""
+        return attention_cases(program, workload, epilogue)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Coverage names that runs at verification sizes must count."""
+        names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
+        if program["split_k"] > 1:
+            names.add("split_reduce")
+        return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with accesses as wide as the alignment class of each operand, staged."""
+        align = workload.align
+        return program.replace(vector_k=align["b"], vector_v=align["d"], vector_c=align["c"], epilogue_staged=1)
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue and all registers for one block."""
+        return program.replace(epilogue_fixed=0, min_blocks=1)
+
+    def main_loop(self, program: Program) -> Hashable:
+        """Whether the keys are split, and every coordinate but those of epilogue and launch bounds."""
+        rest = ("split_k", *EPILOGUE_NAMES)
+        return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Matrix instructions of both products."""
+        needed = next(i.needed for i in parts.INSTRUCTIONS[parts.kind(workload)] if i.code == program["instruction"])
+        units = program["warp_q"] * program["block_k"] * program["head_tile"] // 1024
+        return frozenset({"HMMA"}), int(units * needed)
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Default completions of some tiles, for long and for few queries, and of a split; all legal."""
+        head = -(-max(workload.size["head"], 1) // 16) * 16
+        kinds = ((64, 16, 1), (128, 32, 1), (16, 16, 1), (16, 16, 2), (128, 16, 1))
+        wanted = [
+            {"block_q": rows, "block_k": keys, "head_tile": head, "split_k": split, "warp_q": warp}
+            | ({"q_registers": 0} if warp > 16 else {})
+            for rows, warp, split in kinds
+            for keys in (64, 32, 16)
+        ]
+        found = completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
+        found = found or completed(self, wanted, workload, arch, np.inf)
+        # The longest step of each kind, then the others.
+        longest = {tuple(p[name] for name in ("block_q", "warp_q", "split_k")): p for p in reversed(found)}
+        return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]
+
+
+def _vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
+    """Bytes of one global access of an operand: at least an element, at most its alignment class."""
+    element = dtype_facts(workload.dtype[operand]).itemsize
+    widths = tuple(w for w in (1, 2, 4, 8, 16) if element <= w <= max(workload.align[operand], element))
+    return Coordinate(name, widths, level, "copy_width", f"bytes per global access of {name[-1].upper()}")

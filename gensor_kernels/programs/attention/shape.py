@@ -1,0 +1,73 @@
+"""An attention's sizes and element widths, as the vectorised code needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.operators.attention.attention import MASK_AXES, NAMES, diagonal
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+ELEMENT = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes (an empty axis counts as 1). ``batch`` are pairs of a batch entry and a head of K and V, ``m`` the rows of
+    each, queries times the heads that share it, ``n`` the elements of a head.
+
+    ``diagonal``: query i sees the keys below i + diagonal.  ``mask_bytes`` are those of a mask's element, 0 without
+    one; ``mask_whole`` those of all of it; ``extra`` those of epilogue operands; ``steps`` epilogue operations.
+    """
+
+    batch: int
+    m: int
+    n: int
+    keys: int
+    group: int
+    diagonal: int
+    causal: bool
+    bytes_c: int
+    bytes_acc: int
+    mask_bytes: int
+    mask_whole: float
+    extra: int
+    steps: int
+
+    def visible(self, rows: np.ndarray) -> np.ndarray:
+        """Keys seen by rows of an entry."""
+        return np.clip(np.minimum(rows, self.m - 1) // self.group + self.diagonal, 0, self.keys)
+
+
+@lru_cache(maxsize=4096)
+def sizes_of(workload: Workload) -> Sizes:
+    """The numbers of an attention Workload."""
+    size = {name: max(1, extent) if name != "causal" else extent for name, extent in workload.size.items()}
+    group = max(size["heads"] // size["kv_heads"], 1)
+    width = facts(workload.dtype["c"]).itemsize
+    outputs = size["batch"] * size["heads"] * size["queries"] * size["head"]
+    count = {"": 0, "n": size["head"], "mn": outputs}
+    mask = facts(workload.dtype["e"]).itemsize if workload.operator != NAMES[""] else 0
+    over = (size[axis] for axis, bit in MASK_AXES.items() if workload.size.get("mask_axes", 0) & bit)
+    return Sizes(
+        batch=size["batch"] * size["kv_heads"],
+        m=size["queries"] * group,
+        n=size["head"],
+        keys=size["keys"],
+        group=group,
+        diagonal=diagonal(size),
+        causal=bool(size["causal"]),
+        bytes_c=width,
+        bytes_acc=4,
+        mask_bytes=mask,
+        mask_whole=float(np.prod(list(over), dtype=np.float64)) * mask,
+        extra=sum(count[OPERATIONS[x].operand] * (1 if x == "mask" else width) for x in workload.epilogue),
+        steps=len(workload.epilogue),
+    )

@@ -1,0 +1,1 @@
+"""Code that the contraction families share; one folder per main loop."""

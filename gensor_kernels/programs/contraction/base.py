@@ -1,0 +1,187 @@
+"""What the contraction families share: coordinates, legality, and what they say alike about one Program.
+
+Their tabulated parts are in split_k.py, their traffic in cost.py, macros and launches in
+build.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.cases import Case, contraction_cases, impossible_edges
+from gensor_kernels.programs.core.family import Columns, Coordinate, Family
+from gensor_kernels.programs.core.params import Tiling, tiling
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.starters import completions
+
+from . import complex as contraction_complex
+from . import prologue as contraction_prologue
+from . import stream_k
+from .build import workspace_bytes
+from .norm import WHOLE_ROWS, in_workspace
+from .problem import extents
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
+    from gensor_kernels.operators.types.workload import Workload
+
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+RASTERS = (1, 2, 4, 8, 16)
+
+GRID_NAMES = ("level", "block_m", "block_n", "block_k", "split_k", "raster")
+EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
+
+
+def grid_coordinates(
+    workload: Workload, block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]
+) -> tuple[Coordinate, ...]:
+    """The level itself and the choices of level 0: block tile, split (none of groups of different rows), raster."""
+    splits = (1,) if extents(workload).rows else SPLITS
+    return (
+        Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+        Coordinate("block_m", tuple(block_m), 0, "tile", "rows of C per block"),
+        Coordinate("block_n", tuple(block_n), 0, "tile", "columns of C per block"),
+        Coordinate("block_k", tuple(block_k), 0, "tile", "k extent of one main-loop step"),
+        Coordinate("split_k", splits, 0, "split", "blocks that share one tile's k range", runtime=True),
+        Coordinate("raster", RASTERS, 0, "raster", "tile rows walked together", runtime=True),
+    )
+
+
+def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinate:
+    """Bytes of one global access of an operand: 1 to 16, at least an element, at most its alignment class."""
+    e = extents(workload)
+    element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
+    most = max(e.align[operand], element)
+    widths = tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= most)
+    return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
+
+
+def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
+    """How C leaves: route, compile-time list, width, and the launch bounds."""
+    norm = bool(extents(workload).norm)
+    ways = (0, 1, WHOLE_ROWS) if norm else (0, 1)
+    return (
+        Coordinate("epilogue_staged", ways, 2, "epilogue", "1: C leaves through shared memory; 2: as whole rows"),
+        Coordinate(
+            "epilogue_fixed", (0,) if norm else (0, 1), 2, "epilogue", "1: the list of operations is compiled in"
+        ),
+        vector_coordinate(workload, "c", 2),
+        Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+    )
+
+
+def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
+    return (c["fits_split"] > 0) & block_fits(c, arch, warps, memory)
+
+
+def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Whether the warps and shared memory of a block fit, and of as many as are promised."""
+    promised = c["promised"]
+    held = promised * (memory + arch.smem_reserved)
+    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
+    ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
+    return ok & (promised * warps <= arch.threads_per_sm // 32)
+
+
+class ContractionFamily(Family):
+    """What both contraction families answer alike about one Program."""
+
+    def sizeless(self, workload: Workload) -> bool:
+        """Plain products have one lattice."""
+        return extents(workload).is_plain
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Bytes of a split's partial sums and of a prepared operand; nothing needs to be zero."""
+        return workspace_bytes(program, workload), False
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Tiles of C and parts of k."""
+        return stream_k.tiling(tiling(self.tile(program), geometry), program)
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See cases.contraction_cases."""
+        return contraction_cases(workload, self.tile(program), epilogue)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Coverage names that runs at verification sizes must count."""
+        names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
+        names |= {"group"} if extents(workload).group else set()
+        if in_workspace(program, extents(workload)):
+            names.add("split_reduce")
+        if program["raster"] > 1:
+            names.add("raster_tail")
+        if extents(workload).gate:
+            names.add("gate")
+        if extents(workload).norm:
+            names.add("norm")
+        if extents(workload).rows:
+            names |= {"rest", "spare"}
+        names |= contraction_prologue.branches(program, extents(workload)) | stream_k.branches(program)
+        return frozenset(names) - impossible_edges(workload, self.tile(program))
+
+    def tile(self, program: Program) -> dict[str, int]:
+        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
+        source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
+        found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
+        found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
+        return found | stream_k.tile(program)
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same Program with accesses as wide as the alignment class of each operand."""
+        align = extents(workload).align
+        return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
+
+    def shared(self, program: Program) -> Program:
+        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
+
+    def main_loop(self, program: Program) -> Hashable:
+        """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""
+        rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
+        values = tuple(value for name, value in program.values if name not in rest)
+        return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values
+
+    #: block tiles whose default completions are the starters
+    starter_blocks: tuple[tuple[int, int], ...] = ()
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
+        coordinates = {c.name: c.values for c in self.coordinates(workload, arch)}
+        variants, splits = self.variants(workload), len(coordinates["split_k"]) > 1
+        wanted = [
+            {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
+            | variants[place % len(variants)]
+            for place, (m, n) in enumerate(self.starter_blocks)
+            for step in coordinates["block_k"][1::-1]
+        ]
+        programs, columns = completions(self, wanted, workload, arch)
+        good = self.legal(columns, workload, arch) & self.starts(columns, workload, arch)
+        found: dict[tuple[int, ...], Program] = {}  # by block tile: of the first step that will do
+        for program, fine in zip(programs, good, strict=True):
+            if fine:
+                found.setdefault((program["block_m"], program["block_n"]), program)
+        return list(dict.fromkeys(found.values()))[:8]
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
+        A is prepared."""
+        e = extents(workload)
+        if e.is_complex:
+            return [{contraction_complex.NAME: form} for form in reversed(contraction_complex.forms(workload))]
+        if e.prologue and not e.window:
+            return [{contraction_prologue.NAME: 0}, {contraction_prologue.NAME: 1}]
+        return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]
+
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Which legal Programs are worth starting from."""
+        return np.ones(len(columns["block_m"]), bool)
+
+
+def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:
+    """Defaults of epilogue_coordinates: the widest store, the runtime list, nothing promised."""
+    return {"epilogue_fixed": 0 * like, "vector_c": 16 * like, "min_blocks": 0 * like}

@@ -1,0 +1,164 @@
+"""Terms every contraction shares: grid, L2 and DRAM bytes, registers against limits, epilogue, split reduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.programs.core.family import Columns, Facts
+
+from .problem import Extents
+
+#: Share of the L2 that keeps a working set alive beside streams.
+L2_USABLE = 0.75
+#: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one behind the other.
+SEARCH = 1200.0
+#: Clocks from the launch of a block to its first request.
+BLOCK_START = 150.0
+
+
+@dataclass
+class Loop:
+    """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
+
+    ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
+    block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
+    ``storing`` the warps that store where not all do.
+    """
+
+    warps: np.ndarray
+    math: np.ndarray
+    multiplies: np.ndarray
+    issue: np.ndarray
+    wavefronts: np.ndarray
+    chain: np.ndarray
+    in_flight: np.ndarray | float
+    exposed: np.ndarray
+    registers: np.ndarray
+    memory: np.ndarray
+    outputs: np.ndarray
+    staging: np.ndarray
+    touched: np.ndarray
+    storing: np.ndarray | None = None
+    ahead: np.ndarray | float = 0.0
+    behind: np.ndarray | float = 0.0
+
+
+def window_issue(
+    entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0, saved: float = 8.0
+) -> np.ndarray:
+    """Instructions of a thread's step beside its loads where the operand is read through a window: the digits of each
+    k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
+    look up a bit where others compare a row and a column, and save so many instructions of a piece."""
+    return ks * (26.0 + 4.0 * masked + (9.0 - saved * masked) * entries)
+
+
+def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:
+    """Registers for it: an entry's offset and place (or its bits), the digits of k and their steps."""
+    return 5.0 + (4.0 - masked) * entries + 3.0 * ks
+
+
+def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
+    """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
+
+    Blocks resident at once walk along k together: what several of them read in a step comes from DRAM once.
+    Between windows a panel is found again in so far as it fits the L2.
+    """
+    tiles_m, tiles_n = c["tiles_m"], c["tiles_n"]
+    window = np.minimum(blocks, residents * arch.sms)
+    # The window covers whole groups of `raster` tile rows once it is wider than one of them.
+    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
+    rows = np.minimum(tiles_m, np.ceil(window / columns))
+    whole_a, whole_b = e.whole_a, e.whole_b
+    # Of an operand that is read through a window, neighbouring rows share elements.
+    held_a = rows * (c["held_m"] * (e.whole_a / e.m))
+    held_b = columns * (c["held_n"] * (e.whole_b / e.n))
+    windows = np.maximum(tiles / (rows * columns), 1.0)
+    usable = arch.l2_mb * 2**20 * L2_USABLE
+    lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
+    lost_b = np.maximum(1.0 - usable / (held_a + whole_b), 0.0)
+    again_a = np.maximum(windows * held_a - whole_a, 0.0) * lost_a
+    again_b = np.maximum(windows * held_b - whole_b, 0.0) * lost_b
+    return (again_a + again_b + (whole_a + whole_b)) * e.batch
+
+
+def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+    """Registers the compiler may give a thread under the launch bounds; what it wants beyond them spills."""
+    return np.minimum(np.floor(c["register_share"] / warps) * 8.0, arch.regs_per_thread)
+
+
+def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(registers per thread, spill accesses and other instructions of a warp's iteration).
+
+    Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
+    the loads and stores in the code, and its hot loop contains them.
+    """
+    limit = register_limit(c, loop.warps, arch)
+    wanted = loop.registers if facts is None else loop.registers + facts.register_offset
+    used = np.minimum(wanted, limit)
+    # Each time it is touched, a spilled word is loaded and stored again.
+    spilling = (wanted - used) * (loop.touched * 2.0)
+    if facts is None:
+        return used, spilling, loop.issue + spilling
+    used = np.where(np.isnan(facts.registers), used, facts.registers)
+    spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
+    issue = np.where(np.isnan(facts.issue), loop.issue + spilling, np.maximum(facts.issue - loop.multiplies, 0.0))
+    return used, spilling, issue
+
+
+def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
+    """The terms of a contraction that a family's loop decides, whatever the sizes."""
+    registers, spilling, issue = granted(loop, c, facts, arch)
+    stores = loop.outputs * c["stores"]
+    storing = loop.warps if loop.storing is None else loop.storing
+    finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
+    return {
+        "residents": np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0),
+        "warps": loop.warps,
+        "math": loop.math,
+        "multiplies": loop.multiplies,
+        "issue": issue,
+        "wavefronts": loop.wavefronts + spilling * loop.warps,
+        "chain": loop.chain,
+        "in_flight": loop.in_flight,
+        "exposed": loop.exposed,
+        "epilogue": finish * 2.0 + loop.staging + 100.0,
+        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
+        "registers": registers,
+        "shared_bytes": loop.memory,
+        "ahead": loop.ahead,
+        "behind": loop.behind,
+    }
+
+
+def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
+    """The complete terms from what is `settled`."""
+    tiles, residents = c["tiles_m"] * c["tiles_n"], known["residents"]
+    blocks = tiles * c["slabs"]
+    among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
+    return Terms(
+        **known,
+        blocks=blocks,
+        iterations=c["iterations"],
+        # Past an edge nothing is loaded: only compute is wasted there.
+        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
+        # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
+        dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
+        prologue=BLOCK_START + searching(e),
+        epilogue_bytes=c["written"] - among,
+        after=c["after"] + c.get("before", 0.0),
+    )
+
+
+def searching(e: Extents) -> float:
+    """Clocks in which a warp finds the group of a tile; 0 where groups do not differ in their rows."""
+    return SEARCH * (e.batch // 32 + 1) if e.rows else 0.0
+
+
+def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
+    """The complete terms of a contraction from a family's loop."""
+    return sized(c, e, arch, settled(c, e, arch, facts, loop))

@@ -1,0 +1,96 @@
+"""Operands that are stored narrower than they are multiplied (widen.cuh): what lies where, and what it costs.
+
+The tensor-core family widens them on their way into shared memory (copy 0), once per block, or on their way from there
+into fragments (copy 1), once per warp that reads them, with less shared memory and its traffic. Which is better
+depends on the tile: it is a coordinate of the Program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.family import Part, Values
+
+from .problem import Extents, extents
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Widening four bytes into two pairs: SASS instructions, and clocks of the pipe that permutes, shifts and converts,
+#: which takes an instruction every other clock.
+WORD_COSTS = {
+    ("float8_e4m3fn", "float16"): (14.0, 24.0),
+    ("float8_e5m2", "float16"): (2.0, 4.0),
+    ("int8", "float16"): (5.0, 6.0),
+    ("float8_e4m3fn", "bfloat16"): (20.0, 28.0),
+    ("float8_e5m2", "bfloat16"): (8.0, 8.0),
+    ("int8", "bfloat16"): (11.0, 14.0),
+    ("uint4x2", "float16"): (11.0, 14.0),
+    ("uint4x2", "bfloat16"): (11.0, 14.0),
+}
+#: The same where an instruction converts two e4m3 numbers (sm_89).
+CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
+#: Instructions of reading a fragment in another's order of k, beyond ldmatrix: a second load, four moves.
+SPREAD_ISSUE = 5
+#: Instructions of converting one element to the accumulator's type, on the CUDA cores.
+ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
+
+
+def stored(e: Extents, operand: str) -> float:
+    """Bytes of an element of operand "a" or "b" in global memory."""
+    return e.bytes_a if operand == "a" else e.bytes_b
+
+
+def other(operand: str) -> str:
+    """The operand that "a" or "b" is multiplied by."""
+    return "b" if operand == "a" else "a"
+
+
+def held(e: Extents, operand: str, copy: Any) -> Any:
+    """Bytes of an element in shared memory, by how it gets there."""
+    own = stored(e, operand)
+    return own if own == e.element else np.where(copy == 1, own, e.element)
+
+
+def by_fragment(workload: Workload) -> bool:
+    """Whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
+    e = extents(workload)
+    return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
+
+
+def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
+    """(Instructions, clocks of their pipe) of widening four bytes of an operand; None where it is not."""
+    e = extents(workload)
+    types = e.dtype[operand], e.multiplied
+    if stored(e, operand) == e.element:
+        return None
+    return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
+
+
+def spread(e: Extents, operand: str, copy: Any) -> Any:
+    """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
+    wide = e.is_widened and stored(e, operand) == e.element
+    return np.where(copy == 1, 1, 0) if wide else 0
+
+
+def scale_parts(e: Extents) -> tuple[Part, ...]:
+    """What scales of b's columns cost a warp's iteration (mma_scales.cuh)."""
+    zeros = e.scaled - 1
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        down, across = v["warp_m"] / 16, v["warp_n"] / 8
+        ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
+        fits = (v["block_k"] % e.group == 0) | (e.group % v["block_k"] == 0) if e.group else True
+        # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
+        each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
+        return {
+            "scale_issue": ends * each,
+            "scale_multiplies": zeros * down * v["block_k"] / 16,
+            "scale_registers": (down * across * 4 if e.group else 0) + across * (1 + 2 * zeros) + down * 4 * zeros + 14,
+            "fits_scales": fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
+        }
+
+    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()

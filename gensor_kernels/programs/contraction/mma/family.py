@@ -1,0 +1,255 @@
+"""contraction_mma: tensor cores through mma.sync, ldmatrix and cp.async (contraction_mma.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.programs.contraction import base as shared
+from gensor_kernels.programs.contraction import (
+    complex as contraction_complex,
+)
+from gensor_kernels.programs.contraction import (
+    default_tiles,
+    stream_k,
+)
+from gensor_kernels.programs.contraction import (
+    prologue as contraction_prologue,
+)
+from gensor_kernels.programs.contraction.base import ContractionFamily
+from gensor_kernels.programs.contraction.build import class_constants, class_launches
+from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
+from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
+from gensor_kernels.programs.contraction.mixed_input import by_fragment
+from gensor_kernels.programs.contraction.norm import norm_legal, tile_bytes
+from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.tables import once
+
+from . import cost as parts
+from . import loop as mma_loop
+from . import split_float as mma_split_float
+from .instructions import INSTRUCTIONS, default_instruction, instructions, kind
+from .operands import k_contiguous
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Copies of a thread per operand and step, and along one axis (predicate bits).
+MOST_COPIES = 64
+MOST_PREDICATES = 32
+OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
+OUTPUTS["complex128"] = ("complex128",)
+FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
+
+
+class ContractionMma(ContractionFamily):
+    """Tensor-core matrix products."""
+
+    name = "contraction_mma"
+    abi = 5
+    source = "contraction_mma.cu"
+    names = (
+        *shared.GRID_NAMES,
+        *("stages", "copy", "vector_a", "vector_b", "swizzle"),
+        *("warp_m", "warp_n", "instruction"),
+        *shared.EPILOGUE_NAMES,
+        *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
+    )
+    #: whether blocks may share the steps of all tiles, and what a thread then needs
+    streams, stream_registers = True, stream_k.STREAM_REGISTERS
+    starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        e = extents(workload)
+        name, out = kind(workload), e.dtype["c"]
+        if name is None:
+            return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
+        if not instructions(name, arch):
+            return f"{arch.name} has no {name} tensor-core instruction, or none that is faster"
+        if out not in OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS):
+            return f"no tensor-core kernel writes {out} from {e.multiplied}"
+        return mma_split_float.refusal(e) if name == mma_split_float.KIND else None
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
+        e = extents(workload)
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in parts.STEP_BYTES]
+        codes = tuple(i.code for i in instructions(kind(workload) or "", arch))
+        asynchronous = self._asynchronous(workload, arch)
+        return (
+            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, steps),
+            Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
+            Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
+            shared.vector_coordinate(workload, "a", 1),
+            shared.vector_coordinate(workload, "b", 1),
+            Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
+            Coordinate("warp_m", parts.WARP_TILES_M, 2, "tile", "rows of C per warp"),
+            Coordinate("warp_n", parts.WARP_TILES_N, 2, "tile", "columns of C per warp"),
+            Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
+            *shared.epilogue_coordinates(workload),
+            *contraction_prologue.inline_coordinate(e),
+            *masked_coordinate(workload),
+            *(stream_k.coordinate(e) if self.streams else ()),
+            *contraction_complex.coordinate(workload),
+        )
+
+    @staticmethod
+    def _asynchronous(workload: Workload, arch: Arch) -> bool:
+        """cp.async moves 4 bytes or more, as they are."""
+        e = extents(workload)
+        if e.prologue and e.window:
+            return False
+        return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
+
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
+        if not extents(workload).is_complex:
+            return super().starts(columns, workload, arch)
+        held = self.registers(columns, workload, arch) * columns["down"] * columns["across"] * 32
+        return held <= arch.regs_per_sm
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See mma_parts."""
+        return parts.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_mma.cu, and at least one block per SM."""
+        e = extents(workload)
+        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
+        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+
+    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        warps = c["down"] * c["across"]
+        ok = (
+            c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
+        ) > 0
+        for operand in ("a", "b"):
+            _, passes, pieces = mma_loop.copies(c, operand, warps)
+            along = passes if k_contiguous(workload, operand) else pieces
+            ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
+        ok &= norm_legal(c, extents(workload)) & (c["least_registers"] <= register_limit(c, warps, arch))
+        if extents(workload).prologue:
+            ok &= (c["inlined"] == 0) | (c["copy"] == 0)
+        return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
+        m, n, e = columns["block_m"], columns["block_n"], extents(workload)
+        like = np.ones_like(m)
+        asynchronous = self._asynchronous(workload, arch)
+        one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
+        stage = parts.ring_bytes(one, workload)
+        # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
+        in_parts = kind(workload) == mma_split_float.KIND
+        held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * parts.words(e))
+        tiles = default_tiles.warp_tiles(m, n, held)
+        promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
+        return {
+            "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
+            "copy": like * int(asynchronous),
+            "vector_a": 16 * like,
+            "vector_b": 16 * like,
+            "swizzle": like,
+            "warp_m": tiles[0],
+            "warp_n": tiles[1],
+            "instruction": default_instruction(columns["block_k"], workload, arch),
+            "epilogue_staged": like,
+            **shared.default_epilogue(like) | {"min_blocks": promised},
+            contraction_prologue.NAME: like * int(asynchronous),
+            MASKED: like,
+            contraction_complex.NAME: contraction_complex.PLAIN * like,
+        }
+
+    @staticmethod
+    def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
+        """Dynamic shared bytes of a block: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
+        memory = np.maximum(c["ring"], c["slab"] * warps)
+        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """See mma_loop."""
+        return mma_loop.registers(columns, workload, arch, self._of_stream(workload))
+
+    def _of_stream(self, workload: Workload) -> float:
+        """Registers that a stream takes."""
+        return self.stream_registers if parts.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """See machine.roofline.Terms."""
+        c, e = columns, extents(workload)
+
+        def known() -> dict[str, Any]:
+            memory = self._memory(c, c["down"] * c["across"], workload)
+            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self._of_stream(workload)))
+
+        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+
+    # ---- one Program
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See cases.contraction_cases and mma_floats."""
+        found = super().cases(program, workload, epilogue)
+        return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Those of contractions; sums formed again."""
+        own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
+        return super().branches(program, workload) | own
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
+        shared rows as they come are read with bank conflicts."""
+        staged = max(1, program["epilogue_staged"])
+        return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
+
+    def shared(self, program: Program) -> Program:
+        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
+        found = super().shared(program)
+        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == 5)))
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
+        choices = INSTRUCTIONS[kind(workload) or ""]
+        needed = next(each.needed for each in choices if each.code == program["instruction"])
+        e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
+        real = e.element * contraction_complex.products(program) // (2 if e.is_complex else 1)
+        units = program["warp_m"] * columns * program["block_k"] * real // (16 * 8 * 32)
+        return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_mma.cu."""
+        own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
+        masked = {"MASKED": 1} if dict(program.values).get(MASKED) else {}
+        own |= {"ASYNC": program["copy"]}
+        return (
+            class_constants(program, workload)
+            | own
+            | masked
+            | contraction_complex.constants(program, extents(workload))
+        )
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The product, and for a split the reduction."""
+        p = dict(program.values)
+        warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
+        memory = int(
+            max(
+                parts.ring_bytes(p, workload),
+                parts.slab_bytes(p, extents(workload)) * warps,
+                tile_bytes(p, extents(workload)),
+            )
+        )
+        return class_launches(program, workload, self.name, 32 * warps, memory)

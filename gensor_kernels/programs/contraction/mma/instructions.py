@@ -1,0 +1,100 @@
+"""The tensor-core instructions of contraction_mma and its kin: what they multiply, where, and how fast."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.programs.contraction.problem import extents
+
+from . import split_float as mma_split_float
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
+#: fragment's load to its use, and of an iteration's barrier.
+MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
+
+
+#: Registers of a thread without which ptxas does not compile the products of doubles that need less than one to a step.
+LEAST_DOUBLE_REGISTERS = 64
+
+
+class Instruction(NamedTuple):
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes, feature, rate, and how many of
+    its products stand for one."""
+
+    code: int
+    needed: float
+    feature: str
+    rate: str
+    products: int = 1
+
+
+INSTRUCTIONS = {
+    "f16": (
+        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+    ),
+    "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
+    "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
+    "s8": (
+        Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
+        Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
+    ),
+    "f64": (
+        Instruction(6, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(7, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(8, 2, "mma_m8n8k4_f64", "mma_f64"),
+    ),
+    mma_split_float.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
+}
+
+
+def kind(workload: Workload) -> str | None:
+    """Which row of INSTRUCTIONS a Workload uses; None where tensor cores do not serve its types."""
+    e = extents(workload)
+    dtype = e.multiplied
+    if dtype == "float32" and workload.math == "tf32":
+        return "tf32"
+    if e.dtype["a"] == e.dtype["b"] == "float32":
+        return mma_split_float.KIND
+    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
+
+
+@lru_cache(maxsize=256)
+def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
+    """The instructions of a kind that the Arch has and gains by, in the order of their codes."""
+    own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    return tuple(i for i in own if mma_split_float.pays(i.products, arch.rate(i.rate), arch))
+
+
+def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
+    """Codes of the first instructions that divide steps of ``block_k``."""
+    e, choices = extents(workload), instructions(kind(workload) or "", arch)
+    element = e.element // (2 if e.is_complex else 1)
+    fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
+    return np.select(fits, [i.code for i in choices], choices[-1].code)
+
+
+def least_registers(count: np.ndarray) -> np.ndarray:
+    """Registers that ptxas asks for, where so many instructions make a step."""
+    return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
+
+
+def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[str, np.ndarray]:
+    """What an iteration of ``reads`` steps of fragments waits for, beside the ``latency`` of sums.
+
+    With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in
+    pairs; with one set every step waits for its own.
+    """
+    paired = (reads % 2 == 0) & (copy == 1)
+    double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
+    return {
+        "chain": latency + BARRIER + READ_LATENCY * reads,
+        "chain_saved": BARRIER + READ_LATENCY * reads - double,
+    }

@@ -1,0 +1,76 @@
+"""Where rows of a product are normalised (norm.cuh): within the block that has them all, or in a second launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.family import Columns, Part, Values
+from gensor_kernels.programs.core.program import Program
+
+from .problem import Extents
+from .split_k import reduction
+
+#: EPILOGUE_STAGED of a block that has its rows whole; otherwise sums go through the workspace.
+WHOLE_ROWS = 2
+#: NORM of the kernels, by the norm's name, and how often a second launch reads a row that is longer than CHUNK.
+CODES, PASSES = {"layernorm": 1, "rmsnorm": 2}, {"layernorm": 3, "rmsnorm": 2}
+#: Columns a warp holds in registers, where C is stored 16 bits wide: 8 values per lane.
+CHUNK = 256
+#: Clocks of a warp for one row of a tile: reading it, two sums over the lanes, storing it. An estimate.
+ROW_CLOCKS = 500.0
+
+
+def in_workspace(program: Program, e: Extents) -> bool:
+    """Whether a Program's sums go through the workspace."""
+    return program["split_k"] > 1 or (bool(e.norm) and program["epilogue_staged"] != WHOLE_ROWS)
+
+
+def partial(v: Values, e: Extents) -> Any:
+    """The same, of many Programs."""
+    split = v["split_k"] > 1
+    return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split
+
+
+def tile_bytes(v: Any, e: Extents) -> Any:
+    """Shared bytes of a tile of sums: NORM_ROW words per row."""
+    if not e.norm:
+        return 0 * v["block_m"]
+    row = ((v["block_n"] * e.bytes_acc + 15) // 16 * 16) + 8 * e.bytes_acc
+    return (v["epilogue_staged"] == WHOLE_ROWS) * v["block_m"] * row
+
+
+def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
+    """What is tabulated for a norm: the tile, whether a block has its rows whole, and what the second launch takes."""
+    if not e.norm:
+        return ()
+
+    def tile(v: Values) -> dict[str, np.ndarray]:
+        whole = v["epilogue_staged"] == WHOLE_ROWS
+        vectors = v["block_n"] * e.bytes_c % v["vector_c"] == 0
+        return {
+            "tile": tile_bytes(v, e),
+            "fits_rows": ~whole | ((v["block_n"] >= e.n) & vectors),
+            "row_clocks": whole * v["block_m"] * ROW_CLOCKS,
+        }
+
+    def leave(v: Values) -> dict[str, np.ndarray]:
+        passes = 1 if e.n <= CHUNK else PASSES[e.norm]
+        written, after = reduction(v["split_k"], e, arch, through=partial(v, e), passes=passes)
+        return {
+            "written": written,
+            "after": after,
+            "fits_whole": (v["epilogue_staged"] != WHOLE_ROWS) | (v["split_k"] == 1),
+        }
+
+    return (
+        Part(("block_m", "block_n", "epilogue_staged", "vector_c"), tile),
+        Part(("split_k", "epilogue_staged"), leave),
+    )
+
+
+def norm_legal(c: Columns, e: Extents) -> Any:
+    """Whether a block that normalises has its rows whole, along n and along k."""
+    return (c["fits_rows"] * c["fits_whole"] > 0) if e.norm else True

@@ -1,0 +1,123 @@
+"""What a block of the patch family holds: outputs of a tile, pixels they read, bytes (Patch in patch_tile.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.windows.conv_product import output_size
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Bytes of channels that lie together; those of a fragment.
+PLANE, FRAGMENT = 16, 32
+#: Pieces of the patch on their way to a thread.
+COPIES = (1, 2, 3, 4, 6, 8)
+#: Bytes of channels per step.
+STEP_BYTES = (32, 64, 128)
+#: Taps of the convolutions that cases are made of.
+VERIFIED_TAPS = 9
+#: Taps that may be compiled in, at most.
+MOST_TAPS = 50
+#: Pixels, at most, by which the largest patch that a Program is verified with exceeds what is asked for.
+SPARE_PIXELS = 260
+
+
+@dataclass(frozen=True)
+class Call:
+    """A convolution as blocks see it; pairs are along h and w. ``channels`` are those of a group."""
+
+    out: tuple[int, int]
+    window: tuple[int, int]
+    step: tuple[int, int]
+    dilation: tuple[int, int]
+    channels: int
+    size: int
+
+    @property
+    def taps(self) -> int:
+        """Of a filter."""
+        return self.window[0] * self.window[1]
+
+
+def call_of(workload: Workload) -> Call:
+    """The Call of a Workload."""
+    z = workload.size
+    return Call(
+        out=(output_size(z, "h", False), output_size(z, "w", False)),
+        window=(z["r"], z["s"]),
+        step=(z["stride_h"], z["stride_w"]),
+        dilation=(z["dilation_h"], z["dilation_w"]),
+        channels=z["c"] // z["groups"],
+        size=facts(workload.dtype["x"]).itemsize,
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Tiles of ``tall`` x ``wide`` outputs, ``bands`` x ``runs`` of them, and the ``pixels`` that one reads; numbers or
+    arrays."""
+
+    tall: Any
+    wide: Any
+    bands: Any
+    runs: Any
+    pixels: Any
+
+
+def shape(call: Call, block_n: Any) -> Shape:
+    """The Shape of blocks of up to ``block_n`` outputs."""
+    tall, wide, bands, runs = tiles(call.out, block_n)
+    extents = [
+        (count - 1) * (step if taps > 1 else 1) + (taps - 1) * dilation + 1
+        for count, taps, step, dilation in zip((tall, wide), call.window, call.step, call.dilation, strict=True)
+    ]
+    return Shape(tall, wide, bands, runs, extents[0] * extents[1])
+
+
+def tiles(out: tuple[int, int], block_n: Any) -> tuple[Any, Any, Any, Any]:
+    """Rows and columns of a tile of an output of this height and width, and tiles along both."""
+    wide = np.minimum(out[1], block_n)
+    tall = -(-out[0] // -(-out[0] // (block_n // wide)))
+    return tall, wide, -(-out[0] // tall), -(-out[1] // wide)
+
+
+def verified_window(taps: int) -> tuple[int, int]:
+    """Rows and columns of the filters that Programs are verified with: 3 x 3, or as many taps as are compiled in."""
+    rows = max((rows for rows in range(1, 8) if taps % rows == 0 and rows * rows <= taps), default=3)
+    return rows, taps // rows if taps else 3
+
+
+def verified_pixels(block_n: Any, taps: int) -> Any:
+    """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs, two rows and one
+    column apart, under taps in every other column of the image; or a run of block_n of them."""
+    rows, columns = verified_window(taps)
+    return np.maximum((block_n // 13 * 2 + rows - 2) * (14 + 2 * columns), rows * (block_n + 2 * columns - 2))
+
+
+def stored_whole(call: Call, own: Shape, group: Any) -> Any:
+    """Whether ``group`` outputs that are stored together, bytes over bytes of one, never belong to two tiles."""
+    runs = (own.wide % group == 0) & (call.out[1] % group == 0)
+    bands = (own.runs == 1) & (own.tall * call.out[1] % group == 0)
+    return runs | bands | (own.bands * own.runs == 1)
+
+
+def filter_bytes(v: Mapping[str, Any], taps: int, size: int) -> Any:
+    """Bytes of a step's filters: as they are copied, each a chunk further, and arranged."""
+    return v["block_m"] * (2 * v["block_k"] * size * taps + PLANE)
+
+
+def steps(call: Call, block_k: Any, split: Any) -> Any:
+    """Steps of a block."""
+    count = -(-call.channels // block_k)
+    return -(-count // split)
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of a warp's outputs on their way out: 16 rows of 4-byte words."""
+    return v["warp_n"] * 64

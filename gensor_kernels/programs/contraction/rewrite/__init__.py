@@ -1,0 +1,1 @@
+"""Launches that rewrite operands in front of a main loop."""

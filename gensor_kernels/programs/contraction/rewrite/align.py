@@ -1,0 +1,62 @@
+"""What contraction_aligned copies so that tensor copies can read it, and widens so that warpgroups can multiply it
+(contraction_aligned.cu)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gensor_kernels.programs.contraction.build import stored_constants
+from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
+
+from .copy_launch import CHUNK, Copy
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Instructions of a thread per store beside its loads, and those of widening: of the SASS.
+ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
+
+
+@lru_cache(maxsize=4096)
+def copies(workload: Workload) -> tuple[Copy, ...]:
+    """The operands of a product that tensor copies cannot read as they lie, or that are stored in a narrower type than
+    they are multiplied in; () where that type has no such products."""
+    e = extents(workload)
+    own = KINDS.get(e.multiplied) if widens(workload) else kind(workload)
+    if own is None:
+        return ()
+    found = []
+    for operand, width in (("a", e.bytes_a), ("b", int(e.bytes_b))):
+        unit, align, narrow = e.unit[operand], e.align[operand], width < own.element
+        wanted = "k" if own.k_contiguous or unit == "s" else unit
+        if unit != wanted or align < CHUNK or narrow:
+            turned, issue = unit != wanted, ITEM_ISSUE + narrow * WIDENING_ISSUE
+            piece = width if turned else min(align, CHUNK // own.element * width)
+            found.append(Copy(operand, wanted, piece, turned, own.element, issue, width))
+    return tuple(found)
+
+
+def widens(workload: Workload) -> bool:
+    """Whether an operand is stored in a whole byte and multiplied, unscaled, in a wider type."""
+    e = extents(workload)
+    return not e.scaled and min(e.bytes_a, e.bytes_b) == 1 and e.is_widened and kind(workload) is None
+
+
+def sources(workload: Workload) -> dict[str, int | str]:
+    """Macros of the types that operands are stored in where these are not those of the copies."""
+    return stored_constants(extents(workload), "SOURCE") if widens(workload) else {}
+
+
+def aligned(workload: Workload) -> Workload:
+    """The same product of the copies."""
+    units, e = {copy.operand: copy.unit for copy in copies(workload)}, extents(workload)
+    types = dict.fromkeys("ab", e.multiplied) if widens(workload) else {}
+    return replace(
+        workload,
+        dtypes=tuple((name, types.get(name, dtype)) for name, dtype in workload.dtypes),
+        layout=tuple((name, units.get(name, layout)) for name, layout in workload.layout),
+        alignment=tuple((name, CHUNK if name in units else given) for name, given in workload.alignment),
+    )

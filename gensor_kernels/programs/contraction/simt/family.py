@@ -1,0 +1,274 @@
+"""contraction_simt: multiply-adds on the CUDA cores, for every dtype and any strides
+(contraction_simt.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
+from gensor_kernels.programs.contraction import base as shared
+from gensor_kernels.programs.contraction import (
+    complex as contraction_complex,
+)
+from gensor_kernels.programs.contraction import (
+    default_tiles,
+    stream_k,
+)
+from gensor_kernels.programs.contraction import (
+    prologue as contraction_prologue,
+)
+from gensor_kernels.programs.contraction.base import ContractionFamily
+from gensor_kernels.programs.contraction.build import class_constants, class_launches
+from gensor_kernels.programs.contraction.cost import Loop, settled, sized, window_issue, window_registers
+from gensor_kernels.programs.contraction.implicit_gemm import MASKED, masked_coordinate
+from gensor_kernels.programs.contraction.mixed_input import stored
+from gensor_kernels.programs.contraction.norm import in_workspace, norm_legal, tile_bytes
+from gensor_kernels.programs.contraction.problem import extents, is_product, power_of_two_in
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.tables import once
+
+from . import cost as parts
+from .operands import load_clocks, matrices, transposed
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Global loads per thread, operand and step.
+MOST_LOADS = 32
+#: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
+SAVED = 4.2
+_WARPS = 33
+
+
+@lru_cache(maxsize=1)
+def _common_divisors() -> np.ndarray:
+    """gcd(pieces, 32 x warps), flat: [pieces up to 256] x [warps up to 32], float32."""
+    return np.gcd(np.arange(257)[:, None], 32 * np.arange(_WARPS)[None]).astype(np.float32).ravel()
+
+
+class ContractionSimt(ContractionFamily):
+    """Matrix products on the CUDA cores, with virtual threads."""
+
+    name = "contraction_simt"
+    abi = 7
+    source = "contraction_simt.cu"
+    names = (
+        *shared.GRID_NAMES,
+        *("stages", "vector_a", "vector_b", "pad", "form"),
+        *("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"),
+        *shared.EPILOGUE_NAMES,
+        *(contraction_prologue.NAME, MASKED, stream_k.NAME),
+    )
+    starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
+
+    def serves(self, workload: Workload, arch: Arch) -> str | None:
+        """Every matmul: any dtype, any strides."""
+        if not is_product(workload):
+            return f"{workload.operator} is no matrix product"
+        if extents(workload).scaled:
+            return "scales of quantised weights need tensor cores"
+        out = extents(workload).dtype["c"]
+        return f"no kernel writes {out}" if out in EIGHT_BIT_FLOATS else None
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
+        return (
+            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, parts.STEPS),
+            Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
+            shared.vector_coordinate(workload, "a", 1),
+            shared.vector_coordinate(workload, "b", 1),
+            Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
+            contraction_complex.form(workload),
+            Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
+            Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
+            Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
+            Coordinate("vthread_n", parts.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
+            Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
+            *shared.epilogue_coordinates(workload),
+            *contraction_prologue.inline_coordinate(extents(workload)),
+            *masked_coordinate(workload),
+            *stream_k.coordinate(extents(workload)),
+        )
+
+    def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
+        if not extents(workload).is_complex:
+            return super().starts(columns, workload, arch)
+        threads = columns["down"] * columns["across"]
+        return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """See simt_parts."""
+        return parts.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """The rules of contraction_simt.cu, and at least one block per SM."""
+        e = extents(workload)
+        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
+        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+
+    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        warps = c["down"] * c["across"] * (1 / 32)
+        fits = c["fits_m"] * c["fits_n"] * c["fits_sums"] * c["fits_groups_a"] * c["fits_groups_b"]
+        ok = fits * c["fits_vector_a"] * c["fits_vector_b"] * c["fits_store"] > 0
+        for operand in ("a", "b"):
+            inner, outer = self._loads(c, workload, operand, warps)
+            ok &= inner * outer <= MOST_LOADS
+        ok &= norm_legal(c, extents(workload))
+        return ok & shared.block_fits(c, arch, warps, self._memory(c, workload))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""
+        e = extents(workload)
+        c = columns
+        like = np.ones_like(c["block_m"])
+        m, n = np.searchsorted(parts.BLOCKS, c["block_m"]), np.searchsorted(parts.BLOCKS, c["block_n"])
+        form = c["form"]
+        tiles = np.zeros((5, len(like)), dtype=np.int32)
+        for each in np.unique(form):
+            held, word = (
+                int(f(each, e.bytes_acc)) for f in (contraction_complex.sum_bytes, contraction_complex.word_bytes)
+            )
+            most = 256 if not e.is_complex else 512 if e.bytes_acc == 8 else 384
+            table = default_tiles.default_thread_tiles(held * e.matrices, word, most)
+            tiles[:, form == each] = table[:, m, n][:, form == each]
+        widths = {}
+        for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
+            inner = (c["block_k"] if transposed(workload, operand) else extent) * stored(e, operand)
+            widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
+        return {
+            "stages": 2 * like,
+            **widths,
+            "pad": 0 * like,
+            "form": contraction_complex.PLAIN * like,
+            **dict(zip(("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"), tiles, strict=True)),
+            "epilogue_staged": 0 * like,
+            **shared.default_epilogue(like) | {"min_blocks": stream_k.promised(c, arch) * like},
+            contraction_prologue.NAME: 0 * like,
+            MASKED: like,
+        }
+
+    # ---- what depends on too many coordinates to be tabulated
+
+    @staticmethod
+    def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
+        per_line = c[f"per_line_{operand}"]
+        if transposed(workload, operand):
+            lanes = c[f"load_lanes_{operand}"]
+        else:
+            place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
+            lanes = np.maximum(_common_divisors().take(place.astype(np.intp), mode="clip"), 1.0)
+        return per_line / lanes, np.ceil(c[f"lines_{operand}"] * lanes / (warps * 32.0))
+
+    @staticmethod
+    def _memory(c: Columns, workload: Workload) -> np.ndarray:
+        """Dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole rows."""
+        slab = c["row_words"] * c["down"] * c["extent_n"]
+        memory = np.maximum(c["ring"], np.ceil(slab * (1 / 128)) * 256.0 * c["staged"])
+        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
+        c = columns
+        warps = np.maximum(c["down"] * c["across"] * (1 / 32), 1.0)
+        registers = c["base_registers"] + stream_k.registers(c)
+        for operand in ("a", "b"):
+            registers = registers + self._held(c, workload, operand, *self._loads(c, workload, operand, warps))
+        return registers
+
+    @staticmethod
+    def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
+        """Registers of an operand's loads under way, and of what it takes to find them."""
+        held = inner * outer * c[f"load_words_{operand}"] * matrices(workload, operand)
+        if operand == extents(workload).prepared:
+            held = held + contraction_prologue.registers(c, workload, *_entries(workload, operand, inner, outer))
+        if operand != extents(workload).window:
+            return held
+        return held + window_registers(*_entries(workload, operand, inner, outer), c[MASKED])
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """See machine.roofline.Terms."""
+        c, e = columns, extents(workload)
+
+        def known() -> dict[str, Any]:
+            return settled(c, e, arch, facts, self._loop(c, workload))
+
+        terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
+        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+
+    def _loop(self, c: Columns, workload: Workload) -> Loop:
+        """What an iteration takes, and the end of a block."""
+        e = extents(workload)
+        warps = c["down"] * c["across"] * (1 / 32)
+        issue = c["step_issue"] + (c["read_issue_a"] + c["read_issue_b"]) * c["steps"]
+        clocks = (c["read_clocks_a"] + c["read_clocks_b"]) * c["steps"]
+        registers = c["base_registers"] + stream_k.registers(c)
+        for operand in ("a", "b"):
+            inner, outer = self._loads(c, workload, operand, warps)
+            loads = inner * outer * matrices(workload, operand)
+            issue = issue + loads * c[f"load_issue_{operand}"]
+            clocks = clocks + loads * load_clocks(c, workload, operand)
+            registers = registers + self._held(c, workload, operand, inner, outer)
+            if operand == extents(workload).window:
+                issue = issue + window_issue(*_entries(workload, operand, inner, outer), c[MASKED], SAVED)
+            if operand == e.prepared:
+                issue = issue + contraction_prologue.issue(c, workload, *_entries(workload, operand, inner, outer))
+        # A slab is written and read once, in words, with a barrier on either side.
+        moved = warps * c["outputs"] * c["slab_words"] * (extents(workload).bytes_acc * 2 / 128)
+        return Loop(
+            warps=warps,
+            math=c["math"],
+            multiplies=c["multiplies"],
+            issue=issue,
+            wavefronts=clocks * warps,
+            chain=c["chain"],
+            in_flight=1.0,
+            exposed=c["exposed"],
+            registers=registers,
+            memory=self._memory(c, workload),
+            outputs=c["outputs"],
+            touched=c["steps"] * 0.5,
+            staging=moved + c["row_rounds"] * c["staged"] * 50.0 + (c["row_clocks"] / warps if e.norm else 0.0),
+        )
+
+    # ---- one Program
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Multiply-adds of a thread's outputs; addresses use IMAD too, so int8 counts are a little high."""
+        count = program["thread_m"] * program["thread_n"] * program["block_k"] * program["form"]
+        count *= extents(workload).matrices
+        opcode = {"fma_f32": "FFMA", "fma_f64": "DFMA"}.get(contraction_complex.RATES[workload.accumulator], "IMAD")
+        return frozenset({opcode}), count
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Macro bindings of contraction_simt.cu."""
+        names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
+        own = contraction_complex.constants(program, extents(workload))
+        own |= {"MASKED": 1} if dict(program.values).get(MASKED) else {}
+        return class_constants(program, workload) | own | {name.upper(): program[name] for name in names}
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """The product, and for a split the reduction."""
+        p = dict(program.values)
+        down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
+        memory = max(int(parts.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
+        if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
+            word = extents(workload).bytes_acc
+            slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
+            memory = max(memory, (slab + 127) // 128 * 256)
+        return class_launches(program, workload, self.name, down * across, memory)
+
+
+def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (outer, inner) if transposed(workload, operand) else (inner, outer)

@@ -1,0 +1,83 @@
+"""Clusters of contraction_wgmma: pairs of blocks that fetch an operand's tiles for each other (wgmma_ring.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.programs.contraction.problem import Extents
+from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
+
+#: Blocks by themselves; pairs side by side along m, which share tiles of B; and along n, of A. Multiprocessors come in
+#: pairs themselves, so a pair of blocks finds room wherever two blocks do.
+CLUSTERS = ALONE, ALONG_M, ALONG_N = (0, 1, 2)
+#: Clocks of the two times that a pair of blocks meets.
+MEETINGS = 500.0
+
+
+def coordinate(e: Extents) -> Coordinate:
+    """How blocks are paired: no pair shares the tiles of two matrices, a gate's or those of different groups."""
+    values = (ALONE, ALONG_N) if e.gate or e.rows else CLUSTERS
+    return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
+
+
+def pair(v: Mapping[str, Any], axis: str) -> Any:
+    """Blocks of a cluster along m or n: 2 or 1."""
+    return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
+
+
+def blocks(v: Mapping[str, Any]) -> Any:
+    """Blocks of a cluster."""
+    return pair(v, "m") * pair(v, "n")
+
+
+def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
+    """A block's tile as that of its cluster, which is counted as one; rows that are walked together are blocks'."""
+    rows, columns = pair(v, "m"), pair(v, "n")
+    return found | {"m": rows * found["m"], "n": columns * found["n"], "raster": max(1, found["raster"] // rows)}
+
+
+def cluster_parts(e: Extents) -> tuple[Part, ...]:
+    """Tiles of whole clusters, and what these share."""
+    return (
+        _tiles(e.m, "m"),
+        _tiles(e.n, "n"),
+        Part(("raster", "cluster"), lambda v: {"raster_rows": np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
+        _shares(e),
+    )
+
+
+def clustered(terms: Terms, c: Columns) -> Terms:
+    """The terms of Programs, some of which are clusters: what both blocks need still arrives at both."""
+    saved = (c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"]) * c["saved"]
+    terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
+    terms.l2_bytes = terms.l2_bytes - saved
+    terms.epilogue = terms.epilogue + c["meetings"]
+    return terms
+
+
+def _tiles(extent: int, axis: str) -> Part:
+    """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        blocks = pair(v, axis)
+        tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
+        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+
+    return Part((f"block_{axis}", "cluster"), function)
+
+
+def _shares(e: Extents) -> Part:
+    """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
+        return {
+            "saved": 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
+            "meetings": (v["cluster"] > 0) * MEETINGS,
+        }
+
+    return Part(("block_m", "block_n", "cluster"), function)

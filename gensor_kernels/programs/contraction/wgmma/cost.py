@@ -1,0 +1,205 @@
+"""Tabulated parts of contraction_wgmma: registers that change hands, ring, products, stores (wgmma_*.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.programs.contraction.norm import norm_parts
+from gensor_kernels.programs.contraction.problem import Extents, extents
+from gensor_kernels.programs.contraction.split_k import shared_parts
+from gensor_kernels.programs.core.family import Part, Values
+
+from .cluster import cluster_parts
+from .implicit_gemm import taps
+from .store import copies, store_parts
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+
+class Kind(NamedTuple):
+    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
+
+    ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
+    PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
+    """
+
+    element: int
+    rate: str
+    opcode: str
+    outputs: tuple[str, ...] = ("float16", "bfloat16", "float32")
+    promoted: bool = False
+    summed: str = ""
+    parts: int = 1
+    products: int = 1
+
+    @property
+    def k_contiguous(self) -> bool:
+        """Only 16-bit elements are multiplied from rows of k."""
+        return self.element != 2
+
+
+INTEGERS = ("int32", "int8", "float16", "bfloat16", "float32")
+KINDS = {
+    "float16": Kind(2, "peak_f16", "HGMMA"),
+    "bfloat16": Kind(2, "peak_f16", "HGMMA"),
+    "tf32": Kind(4, "peak_tf32", "HGMMA"),
+    "int8": Kind(1, "peak_s8", "IGMMA", INTEGERS),
+    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True, summed="float22"),
+    PARTS: Kind(2, "peak_f16", "HGMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
+}
+
+
+def kind(workload: Workload) -> Kind | None:
+    """The row of KINDS of a product's operands; None where warpgroups do not multiply them."""
+    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
+        return KINDS["float8"]
+    return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
+
+
+BLOCKS_M = (64, 128, 192, 256)
+#: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
+BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
+#: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
+STEP_BYTES = (128, 256)
+STAGES = (2, 3, 4, 5, 6, 7, 8)
+CONSUMERS = (1, 2, 3)
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers in front of the ring.
+PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
+#: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles or fills boxes.
+OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers ptxas wants beside the sums of one product, of those at entry: others need not have changed hands then.
+PRODUCT_REGISTERS = 26
+#: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
+TURN = 30.0
+
+
+def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+    """Registers of each thread at entry, for ``blocks`` per SM."""
+    threads = GROUP_THREADS * (consumers + 1)
+    return np.minimum(arch.regs_per_sm // (threads * blocks) // 8 * 8, 256)
+
+
+def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+    """Those of a multiplying thread once the others have given theirs."""
+    entry = entry_registers(consumers, blocks, arch)
+    given = np.where(consumers == 3, 32, 40)
+    taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
+    return np.where(entry > 240, arch.regs_per_thread, taken)
+
+
+def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+    """Bytes of the shared buffers."""
+    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+
+
+def sharing(v: Mapping[str, Any]) -> Any:
+    """Warpgroups that multiply a tile: one where they take turns."""
+    return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
+
+
+def group_rows(v: Mapping[str, Any]) -> Any:
+    """Tiles of 64 rows that a warpgroup multiplies."""
+    return v["block_m"] // (PRODUCT_ROWS * sharing(v))
+
+
+def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
+    """Dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk, behind it."""
+    return RING + np.maximum(ring + (persistent > 0) * slab, slab)
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything contraction_wgmma tabulates."""
+    e, own = extents(workload), kind(workload)
+    assert own is not None
+    # The products of one step are on their way while the next are issued: their buffer is not free yet.
+    held = 1.0 if own.promoted else 1.5
+
+    def stages(v: Values) -> dict[str, np.ndarray]:
+        return {"in_flight": np.maximum(v["stages"] - held, 0.5)}
+
+    return (
+        *shared_parts(e, arch, taps(workload)),
+        *cluster_parts(e),
+        _products(own, e, arch),
+        Part(("block_m", "block_n", "consumers", "persistent"), _ends),
+        _registers(own, e, arch),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {"ring": ring_bytes(v, e)}),
+        Part(("stages",), stages),
+        *store_parts(e),
+        *norm_parts(e, arch),
+    )
+
+
+def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
+    """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        groups = v["consumers"] + 1
+        at_once = sharing(v)
+        share = at_once / groups
+        tiles = np.maximum(group_rows(v), 1)
+        steps = v["block_k"] // depth
+        count = tiles * steps * kind.products
+        # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
+        columns = e.matrices * v["block_n"]
+        read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
+        written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
+        math = v["block_m"] * columns * v["block_k"] * kind.products / rate
+        # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
+        waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
+        added = waited * columns / 2
+        waits = kind.promoted * np.maximum(added + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
+        return {
+            "warps": 4 * groups,
+            "math": math / groups,
+            "multiplies": count * share,
+            # Counted in the SASS of hot loops.
+            "issue": (26 + 7 * count + added) * share,
+            "wavefronts": (read + written) / 128.0,
+            "chain": np.where(at_once == 1, TURN, 0.0) + waits,
+            "staging_rows": tiles * 1.0,
+            "k_steps": steps,
+            "fits_groups": v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
+
+
+def _ends(v: Values) -> dict[str, np.ndarray]:
+    """How tiles begin and end. Those behind the first begin while the one before is multiplied, where blocks walk, and
+    end while the next one is, where warpgroups take turns."""
+    turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
+    return {
+        "storing": 4.0 * np.where(walks, at_once, v["consumers"] + 1),
+        "outputs": v["block_m"] * v["block_n"] / (4.0 * at_once),
+        "ahead": walks * 1.0,
+        "behind": np.where(turns, v["consumers"] - 1.0, 0.0),
+        "fits_turns": ~turns | (v["consumers"] > 1),
+    }
+
+
+def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
+    """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
+        tiles = np.maximum(group_rows(v), 1)
+        columns = e.matrices * v["block_n"]
+        wanted = (tiles + kind.promoted) * columns // 2
+        wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        most = multiplying_registers(consumers, blocks, arch)
+        entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
+        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
+        return {"entry": entry + np.maximum(wanted - most, 0), "fits_sums": fits}
+
+    return Part(("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged"), function)

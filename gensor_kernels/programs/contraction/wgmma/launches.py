@@ -1,0 +1,50 @@
+"""How contraction_wgmma is launched: blocks, the tensor maps of its operands, and for a split the reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction.build import class_launches
+from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.programs.core.params import ragged_tiles
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.tensor_maps import TensorMap
+
+from . import cluster as clusters
+from . import cost as parts
+from . import store as stores
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Which axis of an operand is that of its rows.
+ROW_AXIS = {"a": "m", "b": "k"}
+
+
+def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str, int]) -> tuple[Launch, ...]:
+    """The product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
+    p, e = dict(program.values), extents(workload)
+    memory = int(parts.shared_bytes(parts.ring_bytes(p, e), stores.slab_bytes(p), p["persistent"]))
+    threads = parts.GROUP_THREADS * (p["consumers"] + 1)
+    main, *rest = class_launches(program, workload, entry, threads, memory)
+    a, b = (_map(operand, p, workload) for operand in "ab")
+    maps = (a, b, *([replace(b, other=True)] if e.gate else []), *stores.maps(p, e))
+    walking, blocks = p["min_blocks"] if p["persistent"] else 0, clusters.blocks(p)
+    down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
+    grid = stream_k.blocks_of(program) or down * -(-e.n // tile["n"]) * blocks
+    return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
+
+
+def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
+    """How tiles of an operand are copied: rows of M or N where it is K-contiguous, else of k."""
+    e, kind, axis = extents(workload), parts.kind(workload), {"a": "m", "b": "n"}[operand]
+    assert kind is not None
+    rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
+    rows //= clusters.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
+    along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
+    window = ("image" if operand == e.window else "filters") if e.window else ""
+    return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)

@@ -1,0 +1,108 @@
+"""How results of contraction_wgmma leave: from registers, through slabs, as boxes by copies (wgmma_store.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.programs.contraction.norm import partial
+from gensor_kernels.programs.contraction.problem import Extents, extents
+from gensor_kernels.programs.core.family import Coordinate, Part, Values
+from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
+DIRECT, STAGED, COPIED = (0, 1, 3)
+BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
+#: Outputs of a warp that leave together, and instructions beside two for each lane's output, counted in the SASS of
+#: thirty Programs: of a store as contraction/cost.py has them, of one straight from registers with its predicate and
+#: address; of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to be freed and
+#: sent.
+BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
+
+
+def route(given: Coordinate, e: Extents) -> Coordinate:
+    """The coordinate of the ways out; rows that are normalised leave for the workspace."""
+    if e.norm:
+        return given._replace(values=(DIRECT, STAGED))
+    if not stores_copies(e):
+        return given
+    doc = "1: C leaves through shared memory; 3: from there by tensor copies"
+    return given._replace(values=(DIRECT, STAGED, COPIED), doc=doc)
+
+
+def copies(v: Mapping[str, Any]) -> Any:
+    """Whether results of a Program leave by copies."""
+    return v["epilogue_staged"] == COPIED
+
+
+def constants(v: Mapping[str, int]) -> dict[str, int | str]:
+    """Macro bindings of copies."""
+    return {"EPILOGUE_STAGED": DIRECT, "STORE_COPIES": 1} if copies(v) else {}
+
+
+def maps(v: Mapping[str, int], e: Extents) -> tuple[TensorMap, ...]:
+    """How boxes of C are copied."""
+    return (TensorMap("c", False, e.bytes_c, BOX_ROWS),) if copies(v) else ()
+
+
+def writes(workload: Workload, geometry: Geometry) -> bool:
+    """Whether copies can store c: where they never do, it can lie anywhere."""
+    sizes, e = operand_extents(geometry), extents(workload)
+    return not stores_copies(e) or readable(geometry.c, sizes["c"], False, e.bytes_c)
+
+
+def slab_columns(block_n: Any, persistent: Any) -> Any:
+    """Columns of C that pass through a warp's slab at a time."""
+    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
+    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of the slabs of the staged epilogue, 16 rows of 4-byte words per warp, or of two boxes of copies."""
+    columns = slab_columns(v["block_n"], v["persistent"])
+    way = v["epilogue_staged"]
+    return 4 * v["consumers"] * ((way == STAGED) * 64 * columns + (way == COPIED) * 2 * BOX_BYTES)
+
+
+def stores_copies(e: Extents) -> bool:
+    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group and finished
+    here."""
+    return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
+
+
+def store_parts(e: Extents) -> tuple[Part, ...]:
+    """Slabs, and what stores cost."""
+
+    def store(v: Values) -> dict[str, np.ndarray]:
+        staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        columns = slab_columns(v["block_n"], v["persistent"])
+        box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
+        # Of an output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
+        each = size / (width * 32.0)
+        lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
+        lines = np.where(copied, size / ROW_BYTES, lines)
+        counted = np.where(copied, (FILLED + SENT * size) / BATCH, each * STORED)
+        counted = np.where(staged, each * STORE + WRITTEN / BATCH, counted)
+        # A slab is written and read once, in words; a box is written by stores of pairs, those of bytes half as wide as
+        # the banks, and read by a copy.
+        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
+        return {
+            "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
+            "stores": counted / STORE,
+            "store_lines": lines * STORE / counted,
+            "staging_clocks": v["block_n"] * staging,
+        }
+
+    return (
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
+    )

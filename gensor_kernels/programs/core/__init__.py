@@ -1,0 +1,1 @@
+"""Programs, lattices, kernel arguments, and the contract of a kernel family."""

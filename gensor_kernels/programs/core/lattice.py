@@ -1,0 +1,137 @@
+"""Lattice: points, codes and Programs of one family, and the levels of their construction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_database.lazy import cached_property
+from gensor_kernels.machine.arch import Arch
+
+from .family import Coordinate, Family
+from .program import Program
+from .tables import Columns, Tables
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+COMPLETE = 2
+
+
+def _restricted(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
+    if not restrict or coordinate.name not in restrict:
+        return coordinate
+    kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
+    if not kept:
+        raise ValueError(f"{coordinate.name} has the values {coordinate.values}: none is left")
+    return coordinate._replace(values=kept)
+
+
+class Lattice:
+    """One family's coordinates for a Workload on an Arch; points are (n, d) arrays of value indices.
+
+    Coordinates of a level that the construction has not reached hold index 0, and stand for their default
+    completion.  ``restrict`` keeps only some values of some coordinates: lattices small enough to enumerate.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        workload: Workload,
+        arch: Arch,
+        restrict: Mapping[str, Collection[int]] | None = None,
+    ):
+        self.family, self.workload, self.arch = family, workload, arch
+        self.coordinates = tuple(_restricted(c, restrict) for c in family.coordinates(workload, arch))
+        self.names = tuple(coordinate.name for coordinate in self.coordinates)
+        self._places = {c.name: {value: i for i, value in enumerate(c.values)} for c in self.coordinates}
+        self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
+        #: place value of each coordinate in a code
+        self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
+        self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
+        #: points of the lattice, legal or not
+        self.size = int(np.prod(self.extents))
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return Tables(self.coordinates, self.family.parts(self.workload, self.arch))
+
+    # ---- points, codes, programs
+
+    def encode(self, points: np.ndarray) -> np.ndarray:
+        """int64 codes of points (n, d); equal codes mean equal points."""
+        return points @ self.radix
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """The points (n, d), int64, of codes (n,)."""
+        return np.asarray(codes, dtype=np.int64)[:, None] // self.radix % self.extents
+
+    def program(self, point: Sequence[int] | np.ndarray) -> Program:
+        """The Program of one point; of its default completion when the point is partial."""
+        whole = self.complete(np.asarray(point, dtype=np.int64)[None])[0]
+        pairs = tuple((c.name, c.values[int(i)]) for c, i in zip(self.coordinates, whole, strict=True))
+        return Program(self.family.name, pairs)
+
+    def point(self, program: Program) -> np.ndarray:
+        """The complete point (d,) of a Program; ValueError where it is not on this lattice."""
+        if program.family != self.family.name:
+            raise ValueError(f"not a {self.family.name} program: {program}")
+        wanted = dict(zip(self.names, program.along(self.names), strict=True))
+        try:
+            return np.array([self._places[name][wanted[name]] for name in self.names], dtype=np.int64)
+        except KeyError:
+            strange = next(c for c in self.coordinates if wanted[c.name] not in c.values)
+            raise ValueError(f"{strange.name}={wanted[strange.name]} is not in {strange.values}") from None
+
+    def columns(self, points: np.ndarray) -> Columns:
+        """Values by coordinate name, int32 (n,), and the family's tabulated outputs, of complete points (n, d)."""
+        return Columns(self._tables, points)
+
+    # ---- construction levels
+
+    def complete(self, points: np.ndarray) -> np.ndarray:
+        """Points with every unreached coordinate at its default, at the last level; complete ones unchanged."""
+        points = np.asarray(points)
+        partial = points[:, 0] < COMPLETE
+        if not partial.any():
+            return points
+        whole = points.copy()
+        rows = points[partial]
+        filled = self._fill(rows, rows[:, 0])
+        filled[:, 0] = COMPLETE
+        whole[partial] = filled
+        return whole
+
+    def _fill(self, rows: np.ndarray, reached: np.ndarray) -> np.ndarray:
+        """Rows with the defaults of every coordinate above ``reached`` (n,) written in."""
+        filled = rows.copy()
+        for level in (1, COMPLETE):
+            columns = self.columns(filled)
+            values = self.family.defaults(columns, self.workload, self.arch)
+            for i in np.nonzero(self.levels == level)[0]:
+                lattice = np.array(self.coordinates[i].values)
+                wanted = values[self.names[i]]
+                index = np.clip(np.searchsorted(lattice, wanted, side="right") - 1, 0, len(lattice) - 1)
+                filled[:, i] = np.where(reached < level, index, filled[:, i])
+        return filled
+
+    def descend(self, points: np.ndarray) -> np.ndarray:
+        """Cache: one level further, the coordinates it reaches at their defaults (complete points unchanged)."""
+        points = np.asarray(points)
+        level = np.minimum(points[:, 0] + 1, COMPLETE)
+        filled = self._fill(points, points[:, 0])
+        filled[:, 0] = level
+        return np.where(self.levels[None] <= level[:, None], filled, 0)
+
+    def ascend(self, points: np.ndarray) -> np.ndarray:
+        """The inverse of Cache: one level back, what is no longer reached at index 0.
+
+        It is the exact inverse only where ``descend(ascend(p)) == p``; elsewhere the action is absent.
+        """
+        points = np.asarray(points)
+        level = np.maximum(points[:, 0] - 1, 0)
+        back = np.where(self.levels[None] <= level[:, None], points, 0)
+        back[:, 0] = level
+        return back

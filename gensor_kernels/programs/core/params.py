@@ -1,0 +1,165 @@
+"""`Params`: the one struct every kernel takes by value. The C declaration is in `params.cuh`.
+
+Extents and strides come from an operator's Geometry. The epilogue is a list of up to six steps, each with an
+operation code, a scalar, and an operand's pointer and strides. Grid, tile counts and split come from (Program,
+Geometry) in one place, a family's `tiling`, so that what was verified is what is launched.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
+
+MAX_STEPS = 6
+
+_HEAD = struct.Struct("<5Q 20q 4i 2i 6i i 3i")
+_STEP = struct.Struct("<Q 5q d 2i")
+_POINTER = struct.Struct("<Q")
+_SCALAR = struct.Struct("<d")
+
+HEAD_BYTES = _HEAD.size
+STEP_BYTES = _STEP.size
+TAIL_OFFSET = HEAD_BYTES + MAX_STEPS * STEP_BYTES
+SIZE = TAIL_OFFSET + TAIL_BYTES
+OPERAND_BYTES = 24
+WORKSPACE_OFFSET = 24
+D_OFFSET = 32
+SCALAR_OFFSET = 48
+_CALL = struct.Struct(f"<3Q {SIZE - OPERAND_BYTES}s")
+
+#: dtype of an epilogue operand -> its number in `EpilogueStep.dtype`
+STEP_DTYPES = {
+    "float64": 0,
+    "float32": 1,
+    "float16": 2,
+    "bfloat16": 3,
+    "int8": 4,
+    "int32": 5,
+    "bool": 6,
+    "uint8": 6,
+    "complex64": 7,
+    "complex128": 8,
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epilogue operation: its code, its operand (0 when it takes none) and its scalar.
+
+    The imaginary part of a complex scalar lies in the pointer's place: only steps without an operand have one.
+    """
+
+    code: int
+    scalar: complex = 0.0
+    dtype: str = "float32"
+    strides: Strides = field(default_factory=Strides)
+    pointer: int = 0
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
+
+    `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
+    """
+
+    tiles_m: int
+    tiles_n: int
+    split: int
+    k_per_split: int
+    raster: int
+    advance: tuple[int, int, int] = (0, 0, 0)
+
+
+def ragged_tiles(rows: int, groups: int, tile: int) -> int:
+    """The most tiles of ``tile`` rows that ``rows`` in ``groups``, and a rest, need: full ones, and one per group."""
+    parts = min(groups + 1, rows)
+    return (rows - parts) // tile + parts
+
+
+def tiling(tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+    """Tile counts and split extents; `tile` is a family's `tile(program)`: m, n, k, split, raster.
+
+    Each split gets a multiple of the k tile; the last one gets what remains, possibly nothing.
+    """
+    m, n, k = geometry.sizes
+    split = tile["split"]
+    down = ragged_tiles(m, geometry.batch[2], tile["m"]) if geometry.ragged else -(-m // tile["m"])
+    steps = -(-k // tile["k"])
+    return Tiling(
+        tiles_m=down,
+        tiles_n=-(-n // tile["n"]),
+        split=split,
+        k_per_split=max(1, -(-steps // split)) * tile["k"],
+        raster=tile["raster"],
+    )
+
+
+def pack(
+    geometry: Geometry,
+    tiles: Tiling,
+    *,
+    steps: Sequence[Step] = (),
+    integer_steps: int = 0,
+    pointers: tuple[int, ...] = (0, 0, 0, 0, 0),
+) -> bytes:
+    """The bytes of a `Params`.
+
+    `pointers` are the addresses of a, b, c, the workspace, d and e (0 where absent at the end); e lies in the tail.
+    `integer_steps` are how many leading steps int32 accumulators apply before becoming float. Raises ValueError for
+    more than six steps and `struct.error` where a number does not fit its field.
+    """
+    if len(steps) > MAX_STEPS:
+        raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
+    g = geometry
+    head = _HEAD.pack(
+        *pointers[:5],
+        *(0 for _ in range(5 - len(pointers))),
+        *(number for each in (g.a, g.b, g.c, g.d) for number in (*each.batch, each.row, each.column)),
+        *(*g.sizes, g.batch[0] * g.batch[1] * g.batch[2]),
+        *(g.batch[1], g.batch[2]),
+        *(tiles.tiles_m, tiles.tiles_n, tiles.split, tiles.k_per_split, tiles.raster, len(steps)),
+        *(integer_steps, *tiles.advance),
+    )
+    body = b"".join(pack_step(step) for step in steps)
+    packed = bytearray(((head + body).ljust(TAIL_OFFSET, b"\0") + g.tail).ljust(SIZE, b"\0"))
+    if any(pointers[5:]):
+        _POINTER.pack_into(packed, fourth_offset(g), *pointers[5:])
+    return bytes(packed)
+
+
+def fourth_offset(geometry: Geometry) -> int:
+    """Offset in bytes of a fourth input's address."""
+    return TAIL_OFFSET + geometry.fourth
+
+
+def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
+    """The pointers of `pack` from the addresses of one to four inputs."""
+    a, b, d, e = (*inputs, 0, 0, 0)[:4]
+    if geometry.swapped:
+        a, b = b, a
+    return a, b, output, workspace, d, e
+
+
+def pack_step(step: Step) -> bytes:
+    """The 64 bytes of one `EpilogueStep`."""
+    where, scalar = step.strides, step.scalar
+    pointer = step.pointer or _POINTER.unpack(_SCALAR.pack(scalar.imag))[0]
+    return _STEP.pack(pointer, *where.batch, where.row, where.column, scalar.real, step.code, STEP_DTYPES[step.dtype])
+
+
+def step_offset(index: int) -> int:
+    """Offset in bytes of the pointer of epilogue step `index`."""
+    return HEAD_BYTES + index * STEP_BYTES
+
+
+#: write_call(buffer, 0, a, b, c, rest): the addresses of the three operands, and all bytes behind them
+write_call = _CALL.pack_into
+#: write_pointer(buffer, offset, address): the workspace at WORKSPACE_OFFSET or a step's operand at step_offset(i)
+write_pointer = _POINTER.pack_into
+#: write_scalar(buffer, offset, value): a step's scalar at step_offset(i) + SCALAR_OFFSET, the imaginary part of one
+#: that reads no operand at step_offset(i)
+write_scalar = _SCALAR.pack_into

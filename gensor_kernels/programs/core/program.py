@@ -1,0 +1,75 @@
+"""Program: one point of the construction space, every scheduling choice as an integer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+#: Coordinates that only some workloads of a family have: with a prologue, with a window, plain products, complex ones;
+#: and families that have them always.
+OPTIONAL = ("materialised", "masked", "stream", "form")
+ALWAYS = {"contraction_simt": ("form",)}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A family's name and its coordinates as (name, value) pairs, in the family's order.
+
+    Values are what the coordinate means (``p["block_m"]`` is 128), not indices into its lattice.
+    """
+
+    family: str
+    values: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        pairs = self.values.items() if isinstance(self.values, Mapping) else self.values
+        object.__setattr__(self, "values", tuple((str(name), int(value)) for name, value in pairs))
+
+    def along(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The values of a lattice's coordinates, in its order. A Program that was made before its class had one of
+        the OPTIONAL is one with 0 there; ValueError where it lacks another, or has one that the lattice has not."""
+        own = dict(self.values)
+        lacking = set(names) - set(own)
+        if not lacking.issubset(OPTIONAL) or not set(own).issubset(names):
+            raise ValueError(f"not a {self.family} program of the coordinates {', '.join(names)}: {self}")
+        return tuple(own.get(name, 0) for name in names)
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.values:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def replace(self, **values: int) -> Program:
+        """The same Program with other values of some coordinates; KeyError for one it does not have."""
+        unknown = set(values) - {name for name, _ in self.values}
+        if unknown:
+            raise KeyError(", ".join(sorted(unknown)))
+        return Program(self.family, tuple((name, values.get(name, value)) for name, value in self.values))
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces; equal text means equal Programs."""
+        body = {"family": self.family, **dict(sorted(self.values))}
+        return json.dumps(body, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | Mapping[str, object], order: Iterable[str] | None = None) -> Program:
+        """The Program of :meth:`to_json`'s text or of an already parsed mapping.
+
+        Coordinates come back in the order of their family (or of ``order``), so that the result equals the
+        original.  ValueError for text that is no Program.
+        """
+        body = json.loads(text) if isinstance(text, str) else dict(text)
+        if not isinstance(body, dict) or not isinstance(body.get("family"), str):
+            raise ValueError(f"not a program: {str(text)[:200]}")
+        family = body.pop("family")
+        if order is None:
+            from gensor_kernels.programs import registry
+
+            order = registry.FAMILIES[family].names if family in registry.FAMILIES else sorted(body)
+        optional = set(OPTIONAL) - set(ALWAYS.get(family, ()))
+        names = [name for name in order if name in body or name not in optional]
+        if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
+            raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
+        return cls(family, tuple((name, body[name]) for name in names))

@@ -1,0 +1,241 @@
+"""Tensor maps: what a kernel with tensor copies (TMA) is told of its operands beside Params.
+
+A family names in `Launch.maps` which operands it reads by copies, and in which boxes. Which addresses, extents and
+strides that means follows from the packed Params of a call, so the device encodes the maps when it launches, and
+appends them to Params: `MappedParams` in wgmma_ring.cuh.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+
+from gensor_kernels.errors import BuildError
+from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, Window
+from gensor_kernels.operators.windows.conv_packed import packed_window, thin_window
+
+from .params import D_OFFSET, SIZE, TAIL_OFFSET, WORKSPACE_OFFSET
+from .pixels import Pixels
+
+#: Bytes of a map; maps lie behind Params from a multiple of ALIGNMENT on.
+MAP_BYTES = 128
+ALIGNMENT = 64
+MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
+#: Bytes of a row of a box: those over which the hardware's widest swizzle permutes chunks.
+ROW_BYTES = 128
+#: What the hardware can address: extents below 2**32 elements, strides in 16 bytes below 2**40.
+STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
+
+_POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
+_STRIDES = struct.Struct("<15q")
+_SIZES = struct.Struct("<4i2i")
+_OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
+_STRIDES_OFFSET = D_OFFSET + 8
+_SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
+#: Where in Params the first byte behind strides and sizes lies; pointers come first, then those of other operands,
+#: which no map depends on; a window is in the tail.
+KEY_END = _SIZES_OFFSET + _SIZES.size
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """Copies of ``operand`` ("a", "b", or "c", which they store): ``rows`` rows of ROW_BYTES along the unit stride,
+    swizzled.
+
+    ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
+    the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
+    Hopper kernels for float32 ask for the same, says that they do).  ``window``: what this operand of a convolution is,
+    whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in front has
+    put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many ``parts``
+    of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the operands
+    of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a gated
+    product, b is the matrix behind the gate.
+    """
+
+    operand: str
+    along_rows: bool
+    element: int
+    rows: int
+    rounded: bool = field(default=False, repr=False)
+    window: str = field(default="", repr=False)
+    copied_at: int | None = field(default=None, repr=False)
+    other: bool = field(default=False, repr=False)
+    parts: int = field(default=1, repr=False)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A map's numbers: the address of the first element, extents from the unit stride outwards, the strides of all
+    but the first in bytes, the box (elements of a row, rows), bytes of an element, and whether it is rounded.  With
+    ``pixels`` the axes are those of an image (channel, column, row, image), else there are five."""
+
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, int]
+    element: int
+    rounded: bool
+    pixels: Pixels | None = None
+
+
+def described(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The numbers of a map for a call's packed Params.
+
+    An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
+    for strides that no map can have.
+    """
+    if wanted.window and wanted.parts > 1:
+        return _checked(_divided(packed, wanted), wanted)
+    if wanted.window == "image":
+        return _checked((_image if wanted.copied_at is None else _packed_image)(packed, wanted), wanted)
+    if wanted.window and wanted.copied_at is not None:
+        return _checked(_packed_filters(packed, wanted), wanted)
+    number = "abc".index(wanted.operand)
+    own = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[5 * number :][:5]
+    m, n, k, batch, *inner = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    rows, columns = ((m, k), (k, n), (m, n))[number]
+    entries = (batch // max(1, inner[0] * inner[1]), *inner)
+    if wanted.window:  # filters: k is taps of channels, and the taps are the innermost axis of a batch
+        rows = Window.unpack(packed, TAIL_OFFSET).ks[1]
+        entries, own = (1, 1, k // rows), (0, 0, rows * own[3], *own[3:])
+    unit, across = (rows, columns) if wanted.along_rows else (columns, rows)
+    apart = [entries[i] if own[i] else 1 for i in reversed(range(BATCH_AXES))]
+    if wanted.copied_at is not None:
+        return _checked(_copied(packed, wanted, unit, [across, *apart]), wanted)
+    address = _POINTERS.unpack_from(packed)[number]
+    if wanted.other:
+        address += _OTHER.unpack_from(packed, TAIL_OFFSET)[0] * wanted.element
+    step = own[4] if wanted.along_rows else own[3]
+    axes = [(across, step), *zip(apart, reversed(own[:BATCH_AXES]), strict=True)]
+    return _checked(_map(address, unit, axes, wanted), wanted)
+
+
+def _copied(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
+    """The map of a copy in the workspace, whose axes follow each other."""
+    whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
+    if wanted.parts > 1:
+        row = ROW_BYTES // wanted.element
+        unit = wanted.parts * -(-unit // row) * row
+    strides = list(accumulate(extents[:-1], mul, initial=-(-unit // whole) * whole))
+    return _map(_copy_address(packed, wanted), unit, list(zip(extents, strides, strict=True)), wanted)
+
+
+def _divided(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
+    window, (m, n, k, batch, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    first = wanted.operand == ("b" if wanted.window == "image" else "a")  # channels are, and images batch entries
+    outer, (middle, inner) = k // (window.ks[0] * window.ks[1]), window.ks
+    rows, columns, channels = (middle, inner, outer) if first else (outer, middle, inner)
+    window, row = thin_window(window, (rows, columns)), ROW_BYTES // wanted.element
+    line = wanted.parts * -(-channels // row) * row if k else 0
+    (height, width), filters = window.extent, m if first else n
+    images = batch if first else m // (window.rows[0] * window.rows[1])
+    if wanted.window == "image":
+        axes, pixels = [(width, line), (height, width * line), (images, height * width * line)], Pixels.under(window)
+    else:
+        axes, pixels = [(filters, line), (rows * columns, filters * line), (1, 0), (1, 0)], None
+    return _map(_copy_address(packed, wanted), line, axes, wanted, pixels)
+
+
+def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of an image whose pixels are rows of a."""
+    address, *_ = _POINTERS.unpack_from(packed)
+    *_, row, column = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[:5]
+    window, (m, _, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    (height, width), images = window.extent, m // (window.rows[0] * window.rows[1])
+    axes = [(width, column), (height, row), (images, window.row_strides[0])]
+    return _map(address, window.ks[1] if k else 0, axes, wanted, Pixels.under(window))
+
+
+def _packed_image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of packed images whose pixels are columns of b, one to a batch entry."""
+    window, _, channels = _packed_window(packed, wanted)
+    *_, k, batch, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    plane, row, column = window.row_strides
+    axes = [(window.extent[1], column), (window.extent[0], row), (batch, plane)]
+    return _map(_copy_address(packed, wanted), channels if k else 0, axes, wanted, Pixels.under(window))
+
+
+def _packed_filters(packed: bytes | bytearray, wanted: TensorMap) -> Described:
+    """The map of packed filters, the rows of a: channel, filter, tap, group."""
+    _, taps, channels = _packed_window(packed, wanted)
+    filters, _, k, _, _, groups = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    of_filter = taps * channels
+    axes = [(filters, of_filter), (taps, channels), (groups, filters * of_filter), (1, 0)]
+    return _map(_copy_address(packed, wanted), channels if k else 0, axes, wanted)
+
+
+def _packed_window(packed: bytes | bytearray, wanted: TensorMap) -> tuple[Window, int, int]:
+    *_, k, _, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    return packed_window(Window.unpack(packed, TAIL_OFFSET), k, wanted.element)
+
+
+def _copy_address(packed: bytes | bytearray, wanted: TensorMap) -> int:
+    (workspace,) = _POINTER.unpack_from(packed, WORKSPACE_OFFSET)
+    assert wanted.copied_at is not None
+    return int(workspace) + wanted.copied_at
+
+
+def _map(
+    address: int, unit: int, axes: Sequence[tuple[int, int]], wanted: TensorMap, pixels: Pixels | None = None
+) -> Described:
+    """The numbers of a map of ``unit`` adjacent elements and further (extent, stride in elements); nobody reads one of
+    nothing."""
+    return Described(
+        address,
+        tuple(max(1, extent) for extent in (unit, *(extent for extent, _ in axes))),
+        tuple(STEP if extent <= 1 or not unit else stride * wanted.element for extent, stride in axes),
+        (ROW_BYTES // wanted.element, wanted.rows),
+        wanted.element,
+        wanted.rounded,
+        pixels,
+    )
+
+
+def _checked(found: Described, wanted: TensorMap) -> Described:
+    if not _possible(found):
+        raise BuildError(f"no tensor copy reads {wanted.operand} with strides of {found.strides} bytes")
+    return found
+
+
+def _possible(found: Described) -> bool:
+    steps = (found.address, *found.strides)
+    return (
+        all(each % STEP == 0 for each in steps)
+        and all(0 < stride < MOST_STRIDE for stride in found.strides)
+        and all(extent < MOST_EXTENT for extent in found.extents)
+        and (found.pixels is None or found.pixels.possible)
+    )
+
+
+def readable(strides: Strides, extents: tuple[int, int], along_rows: bool, element: int) -> bool:
+    """Whether copies can read an operand of these (rows, columns): its strides are positive, or 0 in the batch."""
+    across, extent = (strides.column, extents[1]) if along_rows else (strides.row, extents[0])
+    if any(stride < 0 for stride in strides.batch):
+        return False
+    return extent <= 1 or 0 < across * element < MOST_STRIDE
+
+
+def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
+    """(rows, columns) of a, b and c."""
+    m, n, k = geometry.sizes
+    return {"a": (m, k), "b": (k, n), "c": (m, n)}
+
+
+def key(packed: bytes | bytearray, copied: bool, stored: bool = False) -> bytes:
+    """What maps depend on, of an operand that is ``copied`` or one that is ``stored`` among them: equal keys, equal
+    maps."""
+    own = (
+        bytes(packed[: _POINTER.size * (2 + stored)])
+        + bytes(packed[_STRIDES_OFFSET:KEY_END])
+        + bytes(packed[TAIL_OFFSET:SIZE])
+    )
+    return own + bytes(packed[WORKSPACE_OFFSET : WORKSPACE_OFFSET + _POINTER.size]) if copied else own
+
+
+def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:
+    """Params with encoded maps behind them: the bytes of `MappedParams`."""
+    return bytes(packed).ljust(MAPS_OFFSET, b"\0") + b"".join(maps)

@@ -1,0 +1,94 @@
+"""What a Workload, a class and a Program from somebody else's file may be: exactly what this version writes itself.
+
+All three raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError or a GensorError for
+anything else: `MALFORMED`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+from functools import lru_cache
+
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import Workload
+
+from .core.program import Program
+from .registry import FAMILIES
+
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
+LARGEST_EXTENT = 2**31 - 1
+
+
+def workload_of(text: str) -> Workload:
+    """The Workload of a key, which is exactly the text that it is written as, of axes and operands that exist."""
+    workload = Workload.from_json(text)
+    if workload.key() != text:
+        raise ValueError("'key' is not in canonical form")
+    return _declared(workload)
+
+
+def class_of(text: str) -> Workload:
+    """The Workload of a class at some size."""
+    body = json.loads(text)
+    declared = operator(body["operator"])
+    workload = _sized(Workload(**body, sizes=declared.smallest))
+    if workload.class_key() != text:
+        raise ValueError("'class_key' is not in canonical form")
+    return _declared(workload)
+
+
+def _sized(workload: Workload, **less: int) -> Workload:
+    """The Workload of a class with sizes large enough for every Program, but for those that are given."""
+    try:
+        return operator(workload.operator).sized(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
+    except NotImplementedError:  # windows that slide: what else depends on sizes is among Family.own
+        return workload
+
+
+def _declared(workload: Workload) -> Workload:
+    """The Workload, where it has the sizes, operands and layouts of its operator."""
+    declared = operator(workload.operator)
+    if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):
+        raise ValueError(f"a size is no integer up to {LARGEST_EXTENT}")
+    wanted = dict(declared.smallest)
+    if set(workload.size) != set(wanted):
+        raise ValueError(f"a {workload.operator} has the sizes {', '.join(wanted)}")
+    if set(workload.dtype) != set(declared.names):
+        raise ValueError(f"a {workload.operator} has the operands {', '.join(sorted(declared.names))}")
+    declared.operands(workload)  # ValueError for a layout that is none
+    return workload
+
+
+def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name: str) -> Program:
+    """The Program of a kernel's row: of that family, with values that it has for some Workload of the class."""
+    family, body = FAMILIES.get(family_name), json.loads(text)
+    current = family is not None and abi == family.abi
+    program = Program.from_json(text, None if current else sorted(set(body) - {"family"}))
+    if program.to_json() != text or program.family != family_name:
+        raise ValueError("'program' is not in canonical form, or of another family")
+    if family is None:
+        raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
+    workload = class_of(class_key)
+    if not current:
+        return program  # what its integers mean is not known here; it is never launched
+    possible = _possible(family_name, workload, arch_name)
+    wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
+    if wrong:
+        raise ValueError(f"'program' has values that {family_name} does not: {', '.join(wrong)[:200]}")
+    return program
+
+
+@lru_cache(maxsize=64)
+def _possible(family_name: str, workload: Workload, arch_name: str) -> dict[str, Container[int]]:
+    """The values of each coordinate of a family, over Workloads of the class of this one."""
+    family, arch = FAMILIES[family_name], lookup(arch_name)
+    # Some families serve, and have values for, some sizes only.
+    skinny = [_sized(workload, **{axis: 1}) for axis in "mn"]
+    possible: dict[str, set[int]] = {}
+    for each in (workload, *skinny, workload.with_epilogue(("scale",))):
+        for coordinate in family.coordinates(each, arch):
+            possible.setdefault(coordinate.name, set()).update(coordinate.values)
+    return possible | dict(family.own)

@@ -1,0 +1,127 @@
+"""Opponents of products: what cuBLASLt is asked for is the product that is timed, and its fastest proposal is taken;
+padded operands give the same product.
+"""
+
+import ctypes
+import gc
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu.harness import summary
+from benchmarks.gpu.harness.rehearsed import RehearsedDevice
+from benchmarks.gpu.vendors import cublaslt
+from benchmarks.gpu.vendors.padded import padded
+from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
+from gensor_tuner.measure.operands import Noise, Operands
+from gensor_tuner.measure.timer import HostClock
+
+FAKE = Path(__file__).with_name("fake_cublaslt.c")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cublaslt") / "libcublasLt.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(path), str(FAKE)], check=True)
+    return str(path)
+
+
+@pytest.fixture
+def opponent(library):
+    return cublaslt.CublasLt(HostClock().measure, path=library)
+
+
+def operands(workload):
+    device = RehearsedDevice(lookup("h200"))
+    return Operands(device, workload, Noise(device))
+
+
+def expected(made):
+    a, b = (made.typed(made.blocks[name]).astype(np.float64) for name in "ab")
+    value = a @ b
+    for name, block, _ in made.steps:
+        value = value + made.typed(block) if name == "bias" else np.maximum(value, 0)
+    return value
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "batch", "epilogue"),
+    [("float32", 1, ""), ("float64", 3, ""), ("int8", 1, "")]
+    + [("float32", 1, each) for each in ("relu", "bias", "bias_relu")],
+)
+def test_it_is_the_product_that_is_timed(opponent, trans_a, trans_b, dtype, batch, epilogue):
+    out = "int32" if dtype == "int8" else None
+    asked = {"dtype": dtype, "out": out, "batch": batch, "trans_a": trans_a, "trans_b": trans_b}
+    made = operands(matmul.workload(9, 20, 33, **asked, epilogue=[name for name in epilogue.split("_") if name]))
+    opponent.call(made)()
+    assert np.allclose(made.typed(made.out), expected(made), rtol=1e-5, atol=1e-4)
+
+
+def test_the_fastest_proposal_is_taken_and_remembered(opponent, library):
+    workload = matmul.workload(8, 8, 8, dtype="float32")
+    launches = (ctypes.c_int * 3).in_dll(ctypes.CDLL(library), "launches")
+    first = opponent.call(operands(workload))
+    before = list(launches)
+    first()
+    opponent.call(operands(workload))()  # another set of operands: nothing is timed again
+    assert [now - then for now, then in zip(launches, before, strict=True)] == [0, 2, 0]
+
+
+def test_descriptors_end_with_their_calls(opponent, library):
+    alive = ctypes.c_int.in_dll(ctypes.CDLL(library), "alive")
+    workload = matmul.workload(8, 8, 8, dtype="float32")
+    opponent.call(operands(workload))
+    gc.collect()
+    before = alive.value
+    call = opponent.call(operands(workload))
+    assert alive.value > before
+    del call
+    gc.collect()
+    assert alive.value == before
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        matmul.workload(8, 8, 8, dtype="float32", epilogue=("tanh",)),
+        matmul.workload(8, 8, 8, dtype="complex64"),
+        matmul.workload(8, 8, 8, dtype="float16"),  # the fake has none of these
+        conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3, dtype="float32"),
+    ],
+    ids=lambda each: f"{each.operator} {each.dtype['c' if 'c' in each.dtype else 'y']}",
+)
+def test_what_it_has_not_is_left_out(opponent, workload):
+    assert opponent.call(operands(workload)) is None
+
+
+def test_a_missing_library_is_named():
+    with pytest.raises(ToolMissingError, match="cuBLASLt: "):
+        cublaslt.CublasLt(HostClock().measure, path="/nowhere/libcublasLt.so")
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize(("dtype", "batch"), [("float16", 1), ("float32", 2)])
+def test_padded_operands_give_the_product(trans_a, dtype, batch):
+    made = operands(matmul.workload(9, 21, 33, dtype=dtype, batch=batch, trans_a=trans_a, trans_b=not trans_a))
+    found = padded(made)()
+    assert found.shape == made.out.shape and np.allclose(found, expected(made), rtol=2e-3, atol=2e-2)
+    assert np.array_equal(made.typed(made.out), found)
+
+
+def test_nothing_is_padded_where_nothing_is_gained():
+    assert padded(operands(matmul.workload(8, 16, 24, dtype="float16"))) is None
+    assert padded(operands(matmul.workload(9, 21, 33, dtype="float16", epilogue=["relu"]))) is None
+
+
+def test_cublas_is_the_faster_of_its_two_ways():
+    both = summary.with_cublas({"vendors_us": {"cupy": 5.0, "cublaslt": 4.0}})
+    assert both["vendors_us"] == {"cupy": 5.0, "cublaslt": 4.0, "cublas": 4.0}
+    one = {"vendors_us": {"cupy": 5.0}}
+    assert summary.with_cublas(one) is one

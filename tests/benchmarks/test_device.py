@@ -1,0 +1,259 @@
+"""The whole of benchmarks.device rehearsed on the emulator: resume, budgets, kernels and processes that fail."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import timing
+from benchmarks.gpu.harness import summary
+from benchmarks.gpu.harness.fitting import shrunk
+from benchmarks.gpu.harness.journal import Journal
+from benchmarks.gpu.harness.supervise import Step, Supervisor
+from gensor_database.record import Kernel, Record, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv, winograd
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.store.persist import kernel_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = lookup("sm_87")
+#: PyTorch's side is tested in this process: importing it in every worker takes longer than all the rest.
+COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
+STEPS = (
+    "facts",
+    "families",
+    "shipped",
+    "timing",
+    "models",
+    "compiled",
+    "public",
+    "suite",
+    "fault_injection",
+    "sanitizer",
+)
+
+
+def device(out, *arguments, check=None):
+    done = subprocess.run(
+        [*COMMAND, "--out", str(out), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert check is None or done.returncode == check, done.stdout + done.stderr
+    return done
+
+
+def rows(workload, built_for):
+    """Rows of the kernel of `workload`, with the constants that fit `built_for`, its epilogue compiled in."""
+    space = Space(workload, ARCH)
+    family = space.families[0].family
+    program = family.starters(workload, ARCH)[0]
+    values = {**dict(program.values), "epilogue_fixed": int(bool(built_for.epilogue))}
+    chosen = candidate(family, Program(program.family, tuple(values.items())), built_for)
+    parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
+    return [*parts, Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")]
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    """A rehearsal over a good kernel, one with an epilogue of another, and one that takes B for its transpose."""
+    folder = tmp_path_factory.mktemp("device")
+    sizes, single = {"m": 72, "n": 48, "k": 48}, {"m": 72, "n": 48, "k": 48, "dtype": "float32"}
+    good = matmul.workload(**sizes, epilogue="bias_relu")
+    with Store.open(folder / "kernels.db") as store:
+        store.add(*rows(good, good))
+        store.add(*rows(matmul.workload(**sizes, epilogue="relu"), matmul.workload(**sizes, epilogue="tanh")))
+        store.add(*rows(matmul.workload(**single), matmul.workload(**single, trans_b=True)))
+    (folder / "e2e_net.csv").write_text(
+        "set,name,op,dtype,m,n,k,epilogue,count\nnet_b1,fc,matmul,fp16,88,48,64,bias_relu,5\nnet_b1,odd,matmul,fp64,8,8,8,,1\n"
+    )
+    options = ("--workloads", folder, "--budget", 300)
+    done = device(folder / "out", "--db", folder / "kernels.db", *options, check=1)
+    return folder, done, Journal(folder / "out" / "results.jsonl").results()
+
+
+def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
+    folder, done, ends = rehearsal
+    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # that where matplotlib is
+    assert made == {"device.db", "results.jsonl", "summary.json"}
+    assert {step for step, _ in ends} == set(STEPS)
+    assert all(end["emulated"] for end in ends.values())
+    assert "EMULATED" in done.stdout
+    found = json.loads((folder / "out" / "summary.json").read_text())
+    assert found["emulated"] and found["part"] == f"{ARCH.part}-emulated"
+    assert sorted((each["step"], each["outcome"]) for each in found["broken"]) == [
+        ("shipped", "failed"),
+        ("shipped", "wrong"),
+    ]
+
+
+def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
+    folder, _, ends = rehearsal
+    outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
+    assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # with one of each family made here
+    with Store.open(folder / "out" / "device.db", readonly=True) as store:
+        verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
+        bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
+        assert bad["wrong"].worst > 1 and "KernelFault" in bad["failed"].error
+        assert {row.method for row in verdicts.values()} == {"emulator"}
+        assert not any(store.kernel(row.kernel_digest).usable for row in bad.values())
+        timings = list(store.rows(Timing))
+        # A rehearsal's times are stored under a part that no device has.
+        assert {row.part for row in timings} == {f"{ARCH.part}-emulated"}
+        assert not {row.kernel_digest for row in bad.values()} & {row.kernel_digest for row in timings}
+        assert all(json.loads(row.samples)["machine"]["emulated"] for row in timings) and timings
+        assert len(list(store.rows(Kernel))) == 6
+
+
+def test_every_family_is_timed_beside_the_library_and_layers_become_models(rehearsal):
+    folder, done, ends = rehearsal
+    timed = {end["group"]: end for (step, _), end in ends.items() if step == "timing"}
+    assert {"contraction_mma matmul", "rows softmax", "window max_pool2d", "attention attention"} <= timed.keys()
+    assert all(end["vendors_us"]["cupy"] > 0 for end in timed.values())
+    layers = {item: end["outcome"] for (step, item), end in ends.items() if step == "models" and item != "layers"}
+    assert sorted(layers.values()) == ["ok", "skipped"]
+    model = json.loads((folder / "out" / "summary.json").read_text())["models"]["net_b1"]
+    assert (model["layers"], model["of"]) == (1, 2) and model["vendors"]["cupy"]["layers"] == 1
+    assert "net_b1" in done.stdout and "rows softmax" in done.stdout
+
+
+def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
+    _, done, ends = rehearsal
+    plants = {item: end for (step, item), end in ends.items() if step == "fault_injection"}
+    assert {end["outcome"] for end in plants.values()} == {"ok"} and len(plants) == 4
+    assert "KernelFault" in plants["null pointer"]["noticed"]
+    assert "outside the bound" in plants["sum cut short"]["noticed"]
+    assert done.stderr.count("benchmarks.device: fault_injection") == 3  # two faults, each ending its process
+
+
+def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsal):
+    folder, _, ends = rehearsal
+    journal = Journal(folder / "out" / "results.jsonl")
+    before = journal.path.read_text()
+    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
+    assert journal.path.read_text() == before
+    # As if the power had failed: a torn line at the end, one family item and the step's end missing.
+    name = next(item for step, item in ends if step == "families")
+    kept = [
+        line
+        for line in before.splitlines()
+        if not ('"families"' in line and (json.dumps(name) in line or '"complete"' in line))
+    ]
+    journal.path.write_text("\n".join(kept) + '\n{"event": "be\n')
+    device(folder / "out", "--db", folder / "kernels.db", "--workloads", folder, "--budget", 300, check=1)
+    added = journal.path.read_text().splitlines()[len(kept) + 1 :]
+    assert [json.loads(line)["item"] for line in added if '"end"' in line] == [name]
+    assert journal.results().keys() == ends.keys()
+    # What broke is left alone, unless it is to be tried again.
+    journal.write(event="end", step="families", item=name, outcome="timeout")
+    device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", check=1)
+    assert journal.results()["families", name]["outcome"] == "timeout"
+    device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", "--retry", check=1)
+    assert journal.results()["families", name]["outcome"] == "ok"
+
+
+def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):
+    done = device(tmp_path, "--budget", 1, check=0)
+    assert "not reached" in done.stdout and not (tmp_path / "results.jsonl").exists()
+
+
+def test_a_folder_of_another_part_is_refused(rehearsal):
+    done = device(rehearsal[0] / "out", "--arch", "sm_80", "--steps", "facts", check=2)
+    assert "holds results of" in done.stderr
+
+
+WORKER = """
+import json, os, sys, time
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from benchmarks.gpu.harness.journal import Journal
+from benchmarks.gpu.harness.session import Item, Session
+journal = Journal(Path({path!r}))
+session = Session(Path({folder!r}), journal, time.monotonic() + 60, emulate=True)
+def outside():
+    raise ValueError("planted")
+sys.exit(session.work("step", [
+    Item("first", dict), Item("raises", outside), Item("dies", os.abort), Item("hangs", lambda: time.sleep(60)),
+    Item("last", dict),
+]))
+"""
+
+
+def test_items_that_raise_die_or_hang_are_recorded_and_passed(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    code = WORKER.format(root=str(ROOT), path=str(journal.path), folder=str(tmp_path))
+    supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", code], 60.0, item_seconds=1.0)
+    assert supervisor.run([Step("step", 1.0)])
+    outcomes = {item: end["outcome"] for (_, item), end in journal.results().items()}
+    assert outcomes == {"first": "ok", "raises": "error", "dies": "crashed", "hangs": "timeout", "last": "ok"}
+    assert "planted" in journal.results()["step", "raises"]["traceback"]
+    assert journal.is_complete("step", "")
+
+
+def test_a_worker_that_dies_before_its_first_item_is_not_started_for_ever(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    supervisor = Supervisor(journal, lambda step, seconds: [sys.executable, "-c", "import os; os.abort()"], 30.0)
+    supervisor.run([Step("step", 1.0)])
+    assert journal.results()["step", "(worker)"]["outcome"] == "crashed"
+    assert len(list(journal.events())) == 2  # its turn, and the leftover time's
+
+
+def test_shrinking_keeps_the_class():
+    workload = matmul.workload(4099, 4096, 1000, batch=12, dtype="float16", trans_b=True)
+    small = shrunk(workload, 40)
+    assert small.class_key() == workload.class_key() and max(small.size.values()) < 56
+    assert all((small.size[axis] - workload.size[axis]) % 16 == 0 for axis in "mnk")
+    image = conv.workload(n=4, h=56, w=56, c=256, k_out=256, r=3, s=3, layout="nchw", math=winograd.MATH)
+    small = shrunk(image, 40)
+    assert image.math == winograd.MATH == winograd.allowed(small.size, small.math) and max(small.size.values()) < 56
+
+
+def test_ranking_figures():
+    assert timing.kendall_tau([1, 2, 3, 4], [1, 2, 3, 4]) == 1
+    assert timing.kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert timing.kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    assert timing.kendall_tau([1, 1], [1, 2]) is None
+    assert timing.regret(range(10), [5, 9, 9, 9, 9, 9, 9, 9, 4, 9]) == 5 / 4
+    assert timing.regret(range(8), [1] * 8) is None
+
+
+def test_summary_figures():
+    base = {"group": "rows softmax", "class": "x", "kernels": ["a"], "predicted_us": [2.0], "measured_us": [4.0]}
+    base |= {"tau": None, "regret_at_8": None, "refused": {"torch": "why"}, "record_us": 4.0, "best_us": 4.0}
+    ends = [
+        {**base, "asked": "first", "vendors_us": {"cupy": 8.0}, "bound_us": 2.0},
+        {**base, "asked": "second", "vendors_us": {"cupy": 2.0, "torch": 4.0}, "bound_us": 2.0},
+    ]
+    found = summary.timing(ends)
+    cupy = found["families"]["rows"]["vendors"]["cupy"]
+    assert (cupy["best"], cupy["wins"], cupy["of"]) == (pytest.approx(1.0), 1, 2)
+    assert [(each["ratio"], each["workload"]) for each in cupy["worst"]] == [(0.5, "second"), (2.0, "first")]
+    assert found["all"]["vendors"]["torch"]["of"] == 1 and found["refused"] == {"torch: why": 2}
+    assert found["measured_over_predicted"] == pytest.approx(2.0)
+    assert np.isclose(found["classes"]["x"]["of_bound"], 2.0)
+
+
+def test_models_are_summed_over_the_layers_that_both_were_timed_on():
+    timed = {"best_us": 10.0, "outcome": "ok"}
+    ends = {
+        ("models", "layers"): {"models": {"net_b1": [["a", 3], ["b", 2], ["c", 1]], "other": [["d", 1]]}},
+        ("timing", "1"): {**timed, "asked": "a", "vendors_us": {"cupy": 20.0, "torch": 5.0}},
+        ("models", "2"): {**timed, "asked": "b", "vendors_us": {"cupy": 10.0}},
+    }
+    found = summary.models(ends)
+    assert found.keys() == {"net_b1"} and (found["net_b1"]["layers"], found["net_b1"]["of"]) == (2, 3)
+    assert found["net_b1"]["ours_ms"] == pytest.approx(0.05)
+    assert found["net_b1"]["vendors"]["cupy"]["ratio"] == pytest.approx(80 / 50)
+    assert found["net_b1"]["vendors"]["torch"] == {
+        "layers": 1, "ms": pytest.approx(0.015), "ours_ms": pytest.approx(0.03), "ratio": pytest.approx(0.5),
+    }  # fmt: skip

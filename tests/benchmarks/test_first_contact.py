@@ -1,0 +1,181 @@
+"""What benchmarks.device does with little time, or on a machine where nothing can be installed."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import links
+from benchmarks.gpu import families, sanitizer, shipped
+from benchmarks.gpu.harness import ordering
+from benchmarks.gpu.harness.journal import Journal
+from benchmarks.gpu.harness.session import Session
+from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
+from gensor_database.record import Verification
+from gensor_kernels.machine.arch import lookup
+from gensor_tuner.result import Result
+from tests.project.test_packaging import FOLDERS, PROJECT
+
+from .test_gpu_paths import ARCH, Gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def session(folder, arch=ARCH, seconds=300):
+    made = Session(folder, Journal(folder / "results.jsonl"), time.monotonic() + seconds)
+    made.__dict__["device"] = Gpu(arch)
+    return made
+
+
+# ---- shipped
+
+
+@pytest.fixture
+def one_operator(monkeypatch, tmp_path):
+    """A database without kernels, and one operator that it lacks; the first run's time suffices for none."""
+    (tmp_path / "rows.csv").write_text("op,dtype,shape,axes\nreduce_sum,fp32,64x64,1\n")
+    monkeypatch.setattr(shipped, "OPERATORS", tmp_path / "rows.csv")
+    monkeypatch.setattr(shipped, "_given", lambda session, sources, store: {"from": "nothing"})
+    monkeypatch.setattr(shipped, "TOP", 1)
+    real = shipped.Run
+
+    class Late:
+        elapsed = float("inf")
+
+        def __init__(self, *given, **more):
+            monkeypatch.setattr(shipped, "Run", real)
+
+        def rows(self, rows):
+            return [(row, Result(row.workload, "failed", error="the budget was spent")) for row in rows]
+
+    monkeypatch.setattr(shipped, "Run", Late)
+
+
+def fillings(made):
+    return [event for event in made.journal.events() if event["event"] == "end" and event["item"].startswith("kernels")]
+
+
+def test_operators_without_kernels_are_tuned_as_long_as_there_is_time(one_operator, tmp_path):
+    made = session(tmp_path)
+    assert made.work("shipped", shipped.items(made)) == COMPLETE
+    assert [end["left"] for end in fillings(made)] == [1, 0]
+    with made.store() as store:
+        (verdict,) = store.rows(Verification)
+    assert (verdict.method, verdict.outcome) == ("device", "ok")
+
+
+def test_a_run_that_resumes_tunes_what_is_left(one_operator, monkeypatch, tmp_path):
+    made, fill = session(tmp_path), shipped.fill
+
+    def last(given):
+        found = fill(given)
+        given.deadline = 0.0
+        return found
+
+    monkeypatch.setattr(shipped, "fill", last)
+    assert made.work("shipped", shipped.items(made)) == OUT_OF_TIME
+    monkeypatch.setattr(shipped, "fill", fill)
+    again = session(tmp_path)
+    assert again.work("shipped", shipped.items(again)) == COMPLETE
+    assert [end["left"] for end in fillings(made)] == [1, 0]
+
+
+# ---- sanitizer
+
+
+@pytest.fixture
+def tool(monkeypatch, tmp_path):
+    """A compute-sanitizer that notes how it was called and then does what `tool` says."""
+    path = tmp_path / "compute-sanitizer"
+
+    def made(script):
+        path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{script}\n')
+        path.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return made
+
+
+def test_the_sanitizers_tools_share_the_time_and_are_told_of_no_api_errors(tool, tmp_path):
+    tool("echo '========= ERROR SUMMARY: 0 errors'")
+    made = session(tmp_path, seconds=130)
+    assert made.work("sanitizer", sanitizer.items(made)) == COMPLETE
+    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    memcheck, racecheck = (each[: each.index("--target-processes")] for each in calls)
+    assert memcheck == ["--tool", "memcheck", "--report-api-errors", "no"] and racecheck == ["--tool", "racecheck"]
+    given = [float(each[each.index("--seconds") + 1]) for each in calls]
+    assert given[0] <= 130 / 2 and sum(given) < 200
+    # No kernel was run, and there was time for it.
+    assert {end["outcome"] for end in made.journal.results("sanitizer").values()} == {"failed"}
+
+
+def test_a_tool_that_ends_in_time_for_no_kernel_is_no_verdict(tool, monkeypatch, tmp_path):
+    monkeypatch.setattr(sanitizer, "LEAST", 0.1)
+    monkeypatch.setattr(sanitizer, "END", 0.2)
+    tool("exec sleep 20")
+    made = session(tmp_path, seconds=1.0)
+    assert sanitizer.sanitize(made, "racecheck", 2)["outcome"] == "timeout"
+    tool("sleep 1; echo '========= RACECHECK SUMMARY: 0 hazards displayed'")  # the worker's time ran out first
+    monkeypatch.setattr(sanitizer, "END", 5.0)
+    assert sanitizer.sanitize(made, "racecheck")["outcome"] == "timeout"
+
+
+# ---- families
+
+
+def test_the_first_kernels_are_of_every_kind_and_then_of_every_shipped_class(monkeypatch, tmp_path):
+    monkeypatch.setattr(families, "LAYOUTS", ("kn", "kk"))
+    made = session(tmp_path, lookup("sm_90"))
+    known, rest = ordering.shipped(made), families.starters(made)
+    found = list(ordering.ordered(known, rest))
+    assert len(found) == len({each.name for each in found}) == len(known) + len(rest)
+    of = [ordering.traits(each) for each in found]
+    kinds = set().union(*of)
+    assert {"plain", "split", "stream", "cluster", "dependent", "staged epilogue", "tensor maps"} <= kinds
+    few = next(few for few in range(len(found)) if set().union(*of[:few]) == kinds)
+    assert few <= 30
+    classes = {each.workload.class_key() for each in known}
+    first = found[: few + len(classes)]
+    assert classes <= {each.workload.class_key() for each in first}
+    assert all(each.code and each.code.cubin for each in first if " shipped " in each.name)
+
+
+def test_shipped_kernels_are_verified_at_the_verifiers_cases(tmp_path):
+    made = session(tmp_path)
+    made.only = "^rows reduce_sum float32 k .* shipped"
+    assert made.work("families", families.items(made)) == COMPLETE
+    ends = made.journal.results("families")
+    assert ends and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in ends.values())
+
+
+# ---- nothing installed
+
+
+def test_links_make_the_packages_importable(tmp_path):
+    folder = tmp_path / "links"
+    for _ in range(2):
+        assert links.main([str(folder)]) == 0
+    code = (
+        "import sys; sys.meta_path[:] = [each for each in sys.meta_path if 'editable' not in str(each).lower()]; "
+        "import benchmarks.device, benchmarks.gpu.shipped, gensor_tuner.run.tune, gensor_database; "
+        "print(gensor_tuner.__file__); print(gensor_database.__file__)"
+    )
+    around = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=around, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).parent for line in done.stdout.split()] == [folder / "gensor_tuner", folder / "gensor_database"]
+    help_text = subprocess.run(
+        [sys.executable, "-m", "benchmarks.device", "--help"], cwd=ROOT, env=around, capture_output=True, text=True
+    )
+    assert "--budget" in help_text.stdout
+
+
+def test_links_are_those_of_the_package(tmp_path, capsys):
+    told = PROJECT["tool"]["setuptools"]["package-dir"]
+    assert links.FOLDERS == FOLDERS == {name: told.get(name, name) for name in FOLDERS}
+    (tmp_path / "gensor_tuner").mkdir()
+    assert links.main([str(tmp_path)]) == 1
+    assert "gensor_tuner" in capsys.readouterr().err

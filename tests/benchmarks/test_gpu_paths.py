@@ -1,0 +1,241 @@
+"""What benchmarks.device does on a GPU and not in a rehearsal, over NumPy: its clock and its library are faked."""
+
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import facts, families, overlap, probes, real_size, sanitizer, shipped, timing
+from benchmarks.gpu.harness import output_blocks as parts
+from benchmarks.gpu.harness import session
+from benchmarks.gpu.harness.fitting import fitting
+from benchmarks.gpu.harness.journal import Journal
+from gensor_database.record import Kernel, Record, Timing, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.measure import timer as measure_timer
+from gensor_tuner.measure.operands import Noise
+from gensor_tuner.store.persist import kernel_rows
+
+ARCH = lookup("sm_87")
+
+
+class Event:
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+
+class Cupy:
+    """NumPy with the parts of cupy.cuda that the benchmarks ask."""
+
+    __version__ = "fake"
+    get_default_memory_pool = staticmethod(lambda: SimpleNamespace(free_all_blocks=lambda: None))
+    cuda = SimpleNamespace(
+        Event=Event,
+        get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,
+        get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+        Device=lambda number: SimpleNamespace(attributes={"MultiProcessorCount": 8}, compute_capability="87"),
+        runtime=SimpleNamespace(
+            getDevice=lambda: 0,
+            getDeviceProperties=lambda number: {"name": b"Orin"},
+            memGetInfo=lambda: (1 << 30, 1 << 33),
+            runtimeGetVersion=lambda: 12060,
+            driverGetVersion=lambda: 12060,
+        ),
+    )
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+class Gpu(EmulatorDevice):
+    """The emulator with a library, taken for a GPU."""
+
+    emulated = False
+    xp = Cupy()
+
+    def product(self, a, b, math, out=None):
+        wide = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if out is None:
+            return wide
+        out[...] = wide
+        return out
+
+    def erfc(self, x):
+        return np.vectorize(math.erfc)(x).astype(x.dtype)
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # operators that are not in the database
+    made = session.Session(tmp_path, Journal(tmp_path / "results.jsonl"), time.monotonic() + 300)
+    made.__dict__["device"] = Gpu(ARCH)
+    return made
+
+
+def ends(gpu, step):
+    return {item: end for (_, item), end in gpu.journal.results(step).items()}
+
+
+def test_facts(gpu, monkeypatch):
+    monkeypatch.setattr(facts, "COPY_BYTES", 1 << 16)
+    monkeypatch.setattr(facts, "SIDE", 48)
+    monkeypatch.setattr(probes, "tiny", lambda session: True)
+    assert gpu.work("facts", facts.items(gpu)) == 0
+    found = ends(gpu, "facts")
+    assert {end["outcome"] for end in found.values()} == {"ok"}
+    assert found["environment"]["gpu"] == "Orin" and found["environment"]["part"] == ARCH.part
+    assert found["copy"]["gb_s"] > 0 and found["matmul float32"]["tflops"] > 0
+
+
+def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
+    monkeypatch.setattr(overlap, "CudaClock", lambda device: measure_timer.HostClock())
+    monkeypatch.setattr(overlap, "SMALL", [(name, overlap.tiny(workload)) for name, workload in overlap.SMALL])
+    monkeypatch.setattr(measure_timer, "ROUNDS", 3)
+    monkeypatch.setattr(measure_timer, "ROUND_SECONDS", 1e-4)
+    monkeypatch.setattr(measure_timer, "LARGEST_BYTES", 1 << 16)
+    assert list(overlap.items(gpu)) == []  # not on this part
+    loaded = []
+
+    class Hopper(Gpu):
+        def load(self, code, launches):
+            loaded.append(launches)
+            return super().load(code, launches)
+
+    gpu.__dict__["device"] = Hopper(lookup("h200"))
+    assert gpu.work("facts", overlap.items(gpu)) == 0
+    found = ends(gpu, "facts")
+    assert len(found) == len(overlap.SMALL) and {end["outcome"] for end in found.values()} == {"ok"}
+    assert all(end["dependent_us"] > 0 and end["ordinary_us"] > 0 for end in found.values())
+    ways = [tuple(each.dependent for each in launches[:2]) for launches in loaded]
+    assert set(ways) == {(False, True), (False, False)} and 2 * ways.count((False, True)) == len(ways)
+
+
+def test_families_are_compiled_ahead_for_the_device(gpu):
+    kinds = "contraction_mma float16>float16|contraction_simt float32>float32|gemv float16>float16"
+    gpu.only = rf"({kinds}) kn 16/16/16 starter 0$"
+    assert gpu.work("families", families.items(gpu)) == 0
+    found = ends(gpu, "families")
+    assert len(found) == 3 and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in found.values())
+
+
+def stored(gpu, *workloads):
+    """A database with the first starter of each workload's families."""
+    path = gpu.out / "kernels.db"
+    with Store.open(path) as store:
+        for workload in workloads:
+            family = Space(workload, ARCH).families[0].family
+            chosen = candidate(family, family.starters(workload, ARCH)[0], workload)
+            parts = kernel_rows(chosen, compile_cubin(chosen.source(), ARCH.target), workload, ARCH)
+            record = Record(workload.key(), ARCH.name, ARCH.part, family.abi, parts[-1].digest, 1.0, 1.0, "ok")
+            store.add(*parts, record)
+    return path
+
+
+def test_stored_kernels_are_verified_and_timed_beside_the_library(gpu, monkeypatch):
+    workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_relu")
+    gpu.db = stored(gpu, workload)
+    monkeypatch.setattr(timing, "CudaClock", lambda device: measure_timer.HostClock())
+    monkeypatch.setattr(measure_timer, "ROUNDS", 3)
+    monkeypatch.setattr(measure_timer, "ROUND_SECONDS", 1e-4)
+    monkeypatch.setattr(measure_timer, "LARGEST_BYTES", 1 << 16)
+    assert gpu.work("shipped", shipped.items(gpu)) == 0
+    assert gpu.work("timing", timing.items(gpu)) == 0
+    (found,) = ends(gpu, "timing").values()
+    assert found["outcome"] == "ok" and found["vendors_us"]["cupy"] > 0 and found["key"] == workload.key()
+    with gpu.store() as store:
+        (verdict,) = store.rows(Verification)
+        assert (verdict.method, verdict.outcome) == ("device", "ok")
+        assert json.loads(verdict.cases)[0]["m"] == 72 and json.loads(verdict.provenance)["checked"] == 1
+        times = list(store.rows(Timing, part=ARCH.part))
+        assert sorted(row.vendor or "" for row in times) == ["", "cupy.matmul"]
+        assert (
+            json.loads(times[0].samples)["machine"]["gpu"] == "Orin"
+            and store.kernel(verdict.kernel_digest).verified == "device"
+        )
+
+
+def test_a_large_output_is_compared_in_blocks(gpu, monkeypatch):
+    monkeypatch.setattr(parts, "PRODUCT_WORK", 4e4)
+    workload = matmul.workload(72, 48, 40, batch=2, epilogue="bias_add_relu")
+    gpu.db = stored(gpu, workload)
+    shipped.fill(gpu)
+    (each,) = shipped.stored(gpu)
+    found = real_size.check(gpu, Noise(gpu.device), each.candidate, each.code, workload)
+    assert found["outcome"] == "ok" and found["checked"] == 1 and found["whole"] == 0
+    monkeypatch.setattr(real_size, "SECONDS", 0.0)
+    assert 0 < real_size.check(gpu, Noise(gpu.device), each.candidate, each.code, workload)["checked"] < 0.5
+
+
+def test_sizes_follow_the_free_memory(gpu):
+    workload = matmul.workload(16384, 16384, 8192, batch=64, trans_b=True)
+    fits = fitting(gpu, workload)
+    assert fits.bytes_moved() <= (1 << 30) / 3 and fits.class_key() == workload.class_key()
+    small = matmul.workload(128, 128, 128)
+    assert fitting(gpu, small) == small
+
+
+def test_a_rehearsal_runs_kernels_at_sizes_that_their_family_serves(gpu):
+    stem = conv.workload(n=8, h=224, w=224, c=3, k_out=64, r=7, s=7, stride_h=2, stride_w=2, dtype="float16")
+    rehearsed, strip = SimpleNamespace(emulate=True, arch=ARCH), FAMILIES["contraction_strip"]
+    assert strip.serves(stem, ARCH) is None
+    found = fitting(rehearsed, stem, strip)
+    assert strip.serves(found, ARCH) is None and max(found.size[side] for side in "hw") < 60
+    assert fitting(rehearsed, stem, FAMILIES["contraction_mma"]) == fitting(rehearsed, stem) != found
+
+
+def test_programs_of_another_capability_are_taken_over(gpu):
+    gpu.db = stored(gpu, matmul.workload(64, 64, 64, dtype="float32"))
+    gpu.device.arch = lookup("sm_90")
+    found = shipped.fill(gpu)
+    assert found["kernels"] == 1 and "compiled here" in found["from"]
+    with gpu.store() as store:
+        assert {row.arch for row in store.rows(Kernel)} == {"sm_90"}
+        assert {binary.target for each in store.rows(Kernel) if (binary := store.binary(each))} == {"sm_90a"}
+    assert len(shipped.stored(gpu)) == 1
+
+
+def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_path):
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("op,dtype,m,n,k\nmatmul,fp32,64,64,64\n")
+    monkeypatch.setattr(shipped, "PRETUNED", tmp_path / "none")
+    monkeypatch.setattr(shipped, "COMMON", shapes)
+    monkeypatch.setattr(shipped, "TOP", 1)
+    assert shipped.fill(gpu)["rows"] == {"ok": 1}
+    (each,) = shipped.stored(gpu)
+    with gpu.store() as store:
+        assert not store.kernel(each.digest).usable  # that is for the device to say
+    assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"
+    with gpu.store() as store:
+        assert store.kernel(each.digest).verified == "device"
+
+
+def test_the_sanitizers_verdict_is_its_own_count(gpu, monkeypatch, tmp_path):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho '========= ERROR SUMMARY: 3 errors'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "failed"  # nothing was executed
+    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
+    tool.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\n'
+        f"echo '{end}' > \"$2/results.jsonl\"\necho '========= ERROR SUMMARY: 3 errors'\n"
+    )
+    assert sanitizer.sanitize(gpu, "memcheck") | {"error": ""} == {
+        "outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": "",
+    }  # fmt: skip
+    tool.write_text(tool.read_text().replace("3 errors", "0 errors"))
+    assert sanitizer.sanitize(gpu, "memcheck")["outcome"] == "ok"

@@ -1,0 +1,191 @@
+"""benchmarks.ranking: its statistics, the command, and the measured spaces where present."""
+
+import csv
+import gzip
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import ranking, transfer
+from benchmarks.figures import ranking as ranking_figures
+from benchmarks.spaces import clblast_terms, measured_space
+from gensor_kernels.machine import roofline
+from gensor_kernels.machine.arch import lookup
+
+from .clblast_space import configurations
+
+MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
+PARTS = {"RTX_3090": "rtx-3090", "RTX_2080_Ti": "rtx-2080-ti"}
+
+
+def write(path, space, times):
+    with gzip.open(path, "wt", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow([*space, "time_ms"])
+        out.writerows(zip(*(v.tolist() for v in space.values()), times, strict=True))
+    return str(path)
+
+
+# ---- statistics
+
+
+def test_ranks_put_ties_at_their_mean():
+    assert ranking_figures.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
+
+
+def test_kendall_counts_pairs(monkeypatch):
+    monkeypatch.setattr(ranking_figures, "CHUNK", 7)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 12, (2, 40)).astype(float)
+    pairs = list(itertools.combinations(range(40), 2))
+    signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
+    apart = [sum(s[k] != 0 for s in signs) for k in (0, 1)]
+    expected = sum(a * b for a, b in signs) / np.sqrt(apart[0] * apart[1])
+    assert ranking_figures.kendall(x, y) == pytest.approx(expected)
+    assert ranking_figures.kendall(x, x) == pytest.approx(1) and ranking_figures.spearman(x, -x) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("picks", [1, 3, 9, 20])
+def test_random_regret_is_the_mean_over_all_choices(picks):
+    times = np.random.default_rng(1).random(9) + 1
+    chosen = list(itertools.combinations(times, min(picks, 9)))
+    expected = np.mean([min(each) for each in chosen]) / times.min() - 1
+    assert ranking_figures.random_regret(times, picks) == pytest.approx(expected)
+
+
+def test_regret_is_of_the_best_among_the_best_predicted():
+    predicted, measured = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 8, 2])
+    assert [ranking_figures.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
+
+
+# ---- the command
+
+
+@pytest.fixture
+def space(tmp_path):
+    """Configurations with times: the potential, 1.5 times as long where A is not staged."""
+    shape, arch = configurations(), lookup("rtx-3090")
+    times = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
+    return write(tmp_path / "space.csv.gz", shape, times.tolist()), shape, times
+
+
+def run(tmp_path, *arguments):
+    out = tmp_path / "out.csv"
+    code = ranking.main([*arguments, "--predictions", str(out), "--json", str(tmp_path / "out.json")])
+    lines = out.read_text().splitlines() if out.exists() else [""]
+    return code, np.array(lines[1:], dtype=float), lines[0]
+
+
+def test_a_filled_space_is_compared(tmp_path, space, capsys):
+    path, _, times = space
+    code, predicted, header = run(tmp_path, path, "--part", "rtx-3090")
+    assert code == 0 and header == "time_ms" and len(predicted) == len(times)
+    found = json.loads((tmp_path / "out.json").read_text())["rankings"]["analytic"]
+    assert (
+        found["spearman"] == pytest.approx(ranking_figures.spearman(predicted, times), abs=1e-3)
+        and found["spearman"] < 1
+    )
+    assert {f"{kind}_{k}" for kind in ("regret", "random_regret") for k in (1, 8, 16, 64)} < set(found)
+    printed = capsys.readouterr()
+    assert "Spearman" in printed.out
+    assert (tmp_path / "out.png").exists() != ("no plot" in printed.err)
+
+
+def test_a_row_of_a_file_is_a_part(tmp_path, space):
+    row = tmp_path / "mine.toml"
+    row.write_text(
+        'capability = "sm_86"\nsms = 82\nclock_ghz = 1.695\ndram_gb_s = 936\nl2_mb = 6\nl2_bytes_per_clk = 1536\n'
+    )
+    table = tmp_path / "table.toml"
+    table.write_text(f'[part.mine]\n{row.read_text()}unsure = ["l2_mb"]\n')
+    expected = run(tmp_path, space[0], "--part", "rtx-3090")[1]
+    for path in (row, table):
+        code, predicted, _ = run(tmp_path, space[0], "--part", str(path))
+        assert code == 0 and (predicted == expected).all()
+        assert measured_space.part_named(str(path)).part == "mine"
+
+
+def test_empty_rows_are_predicted_in_their_order(tmp_path, space):
+    _, shape, times = space
+    path = write(tmp_path / "empty.csv.gz", shape, [""] * len(times))
+    code, predicted, _ = run(tmp_path, path, "--part", "rtx-3090")
+    arch = lookup("rtx-3090")
+    assert code == 0
+    np.testing.assert_allclose(predicted, roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3, rtol=1e-4)
+
+
+def test_filled_rows_are_learnt_from(tmp_path, space):
+    pytest.importorskip("lightgbm")
+    _, shape, times = space
+    known = np.random.default_rng(0).random(len(times)) < 0.5
+    mixed = write(
+        tmp_path / "mixed.csv.gz", shape, [t if k else "" for t, k in zip(times.tolist(), known, strict=True)]
+    )
+    code, predicted, _ = run(tmp_path, mixed, "--part", "rtx-3090")
+    assert code == 0
+    hidden = ~known
+    assert np.abs(np.log(predicted[hidden] / times[hidden])).mean() < 0.08
+
+
+def test_another_part_teaches_and_its_times_are_the_baseline(tmp_path, space, capsys):
+    pytest.importorskip("lightgbm")
+    path, shape, _ = space
+    arch = lookup("rtx-2080-ti")
+    truth = roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3 * np.where(shape["SA"] == 0, 1.5, 1.0)
+    target = write(tmp_path / "target.csv.gz", shape, truth.tolist())
+    code, _, _ = run(tmp_path, target, "--part", "rtx-2080-ti", "--train", f"{path}:rtx-3090")
+    found = json.loads((tmp_path / "out.json").read_text())["rankings"]
+    assert code == 0 and set(found) == {"analytic", "learnt", "times of rtx-3090"}
+    assert found["learnt"]["spearman"] > found["analytic"]["spearman"]
+    assert "times of rtx-3090" in capsys.readouterr().out
+    assert transfer.main([f"{path}:rtx-3090", f"{target}:rtx-2080-ti", "--splits", "1"]) == 0
+    assert "learnt, 64 best predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--part", "rtx-9999"], "unknown arch"),
+        (["--part", "missing.toml"], "missing.toml"),
+        (["--part", "rtx-3090", "--train", "other.csv.gz"], "DATA.csv.gz:PART is wanted"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(tmp_path, space, capsys, change, message):
+    assert run(tmp_path, space[0], *change)[0] == 2
+    assert message in capsys.readouterr().err
+
+
+def test_columns_of_no_known_kernel_are_refused(tmp_path, capsys):
+    path = write(tmp_path / "other.csv.gz", {"BLOCK": np.array([1])}, ["2"])
+    assert run(tmp_path, path, "--part", "rtx-3090")[0] == 2
+    assert "no kernel here has the columns BLOCK" in capsys.readouterr().err
+
+
+# ---- the measured spaces
+
+
+@pytest.fixture(scope="module")
+def measured():
+    paths = {gpu: MEASURED / f"clblast_xgemm_fp32_4096_{gpu}.csv.gz" for gpu in PARTS}
+    if not all(path.exists() for path in paths.values()):
+        pytest.skip("the measured spaces are not here")
+    return {gpu: measured_space.load(str(path), PARTS[gpu]) for gpu, path in paths.items()}
+
+
+@pytest.mark.parametrize("gpu", PARTS)
+def test_the_potential_ranks_a_measured_space(measured, gpu):
+    space = measured[gpu]
+    assert ranking_figures.spearman(space.analytic_ms, space.time_ms) > 0.94
+    assert ranking_figures.regret(space.analytic_ms, space.time_ms, 16) < 0.05
+
+
+@pytest.mark.parametrize(("source", "target"), [("RTX_3090", "RTX_2080_Ti"), ("RTX_2080_Ti", "RTX_3090")])
+def test_a_residual_carries_over(measured, source, target):
+    pytest.importorskip("lightgbm")
+    found = transfer.one_split(measured[source], measured[target], 0)
+    copied, learnt = found["copied times"], found["learnt, none of the target"]
+    assert learnt[0] > 0.948 > copied[0]
+    assert learnt[2] < 0.04 < copied[2]

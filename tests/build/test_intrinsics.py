@@ -1,0 +1,319 @@
+"""The intrinsic layer: both bodies exist and agree with the documents, conversions round correctly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.source import files
+from gensor_kernels.devices.emulator import FOLDER, build
+from gensor_kernels.errors import BuildError
+from tests.devices.emulated import SMALL, execute, source
+from tests.mutator.mutations import INTRINSICS
+
+CUDA = files()
+
+# Uses every intrinsic; what an arch lacks is left out as a kernel would.
+EVERYTHING = """
+#define SM80 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
+template <int BYTES>
+DEVICE void move(const Params &p, sptr<u8> s) {
+    const bool inside = within(thread_index(), p.n);
+    store_shared<BYTES>(s + thread_index() * 16, load_global<BYTES>(gptr<u8>(p.p[0]) + thread_index() * 16, inside));
+    warp_barrier();
+    barrier();
+    const Vec<BYTES> v = load_shared<BYTES>(s + (thread_index() ^ 1) * 16);
+    store_global<BYTES>(gptr<u8>(p.p[1]) + thread_index() * 16, v, inside);
+    barrier();
+}
+KERNEL(test, Params, 32, 1) {
+    cover("full_tile");
+    const sptr<u8> s = shared_base();
+    if (params.mode == 1) move<1>(params, s);
+    if (params.mode == 2) move<2>(params, s);
+    if (params.mode == 4) move<4>(params, s);
+    if (params.mode == 8) move<8>(params, s);
+    if (params.mode == 16) move<16>(params, s);
+    if (params.mode) return;
+    u32 r4[4] = {}, r2[2] = {}, r1[1] = {};
+    store_shared<16>(s + thread_index() * 16, Vec<16>::zero());
+    barrier();
+    const sptr<u8> row = s + thread_index() * 16;
+    load_matrix<4, true>(r4, row), load_matrix<4, false>(r4, row), load_matrix<2, true>(r2, row);
+    load_matrix<2, false>(r2, row), load_matrix<1, true>(r1, row), load_matrix<1, false>(r1, row);
+    float d[4] = {};
+    i32 e[4] = {}, f[2] = {};
+    mma_m16n8k8(d, r2, r1), mma_m8n8k16_s8(f, r1, r1);
+#if SM80
+    barrier();
+    copy_async<4>(s, gptr<u8>(params.p[0]), within(40, params.n));
+    copy_async<8>(s + 16, gptr<u8>(params.p[0]), within(40, params.n));
+    copy_async<16>(s + 32, gptr<u8>(params.p[0]), within(40, params.n));
+    copy_async_commit(), copy_async_wait<0>();
+    mma_m16n8k16(d, r4, r2, half_t{}), mma_m16n8k16(d, r4, r2, bfloat16_t{}), mma_m16n8k8_tf32(d, r4, r2);
+    mma_m16n8k32_s8(e, r4, r2);
+    d[0] += bit_cast<float>(round_tf32(d[1]));
+#endif
+    double x = exp_((double)d[0]) + erf_((double)d[1]) + tanh_((double)d[2]) + fma_(1.0, 2.0, (double)d[3]);
+    x += log_((double)d[0]) + sqrt_((double)d[1]);
+    float y = exp_(d[0]) + erf_(d[1]) + tanh_(d[2]) + fma_(1.0f, 2.0f, d[3]) + log_(d[0]) + sqrt_(d[1]) +
+              exp2_(maximum_(d[0], d[1]));
+    e[0] += (i32)(pack_pair(d[0], d[1], half_t{}) ^ pack_pair(d[2], d[3], bfloat16_t{}));
+    y += shuffle_xor(y, 1), x += shuffle_xor(x, 2);
+    Vec<16> v = Vec<16>::zero();
+    v.set<float>(0, y), v.set<i32>(1, e[0] + f[0] + block_index() + grid_size()), v.set<double>(1, x);
+    store_global<16>(gptr<float>(params.p[1]), v, within(thread_index(), 1));
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_87", "sm_89", "sm_90a", "sm_100", "sm_120"])
+def test_every_intrinsic_compiles_for_every_target(target):
+    text = source(SMALL + EVERYTHING)
+    if target == "sm_75":  # the copies of several threads to one place are for compiling only
+        assert "copy_async" in text
+    binary = compile_cubin(text, target)
+    assert binary.error is None
+    assert "warning" not in binary.log
+    assert binary.entries["test"].spill_bytes == 0
+
+
+def test_both_bodies_have_the_same_intrinsics():
+    def names(path: Path) -> set[str]:
+        return set(re.findall(r"^DEVICE [^=(]*?(\w+)\(", path.read_text(), re.MULTILINE)) | set(
+            re.findall(r"^#define (KERNEL|cover)\(", path.read_text(), re.MULTILINE)
+        )
+
+    host = names(FOLDER / "gensor_emulator.h")
+    gpu = names(CUDA["intrinsics_ptx.cuh"]) | names(CUDA["intrinsics_arithmetic.cuh"])
+    assert gpu == host and len(gpu) > 25
+    documented = CUDA["intrinsics.cuh"].read_text()
+    assert [name for name in gpu if name not in documented] == []
+
+
+def test_both_bodies_of_dependent_launches_have_the_same_functions():
+    texts = [(FOLDER / "gensor_emulator_dependent.h").read_text(), CUDA["dependent.cuh"].read_text()]
+    host, gpu = (re.findall(r"^DEVICE \S+ (\w+)\(", text, re.MULTILINE) for text in texts)
+    assert host == gpu == ["grid_dependency_wait", "launch_dependents", "load_finished"]
+
+
+@pytest.mark.parametrize("mode", [1, 2, 4, 8, 16])
+def test_each_width_moves_its_bytes(mode):
+    a = np.random.default_rng(mode).integers(0, 256, (32, 16), np.uint8)
+    b = np.full((32, 16), 7, np.uint8)
+    counters = execute(EVERYTHING, [a, b], mode=mode, n=30, shared=512)
+    want = np.full((32, 16), 7, np.uint8)
+    want[:30, :mode] = a[np.arange(30) ^ 1, :mode]
+    assert np.array_equal(b, want)
+    assert counters.global_widths("global_load") == counters.global_widths("global_store") == {mode: 30}
+
+
+@pytest.mark.parametrize("expression", ["*gptr<float>()", "gptr<float>()[0]", "*sptr<float>()", "sptr<u8>()[0]"])
+def test_pointers_cannot_be_dereferenced(expression):
+    with pytest.raises(BuildError, match=r"no match for .operator"):
+        build(source(SMALL + f"KERNEL(test, Params, 32, 0) {{ auto x = {expression}; }}"))
+
+
+def test_kernels_touch_memory_only_through_intrinsics():
+    layer = set(INTRINSICS)
+    forbidden = re.compile(
+        r"\basm\b|__shared__|__global__|__sync|threadIdx|blockIdx|reinterpret_cast|atomic[A-Z]|__ld|__shfl|"
+        r"\(\s*(const )?\w+\s*\*+\s*\)|#include\s*<"
+    )
+    kernels = [path for path in sorted(CUDA.values()) if path.name not in layer]
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in kernels
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if forbidden.search(line.split("//")[0])
+    ]
+    assert len(kernels) >= 2 and found == []
+
+
+# ---- conversions
+
+CONVERT = """
+template <class From, class To>
+DEVICE void each(const Params &p) {
+    for (int i = thread_index(); i < p.n; i += 32) {
+        Vec<sizeof(To)> v;
+        auto x = load_global<sizeof(From)>(gptr<From>(p.p[0]) + i, true);
+        v.template set<To>(0, convert<To>(x.template get<From>(0)));
+        store_global<sizeof(To)>(gptr<To>(p.p[1]) + i, v, true);
+    }
+}
+template <class From>
+DEVICE void all(const Params &p) {
+    if (p.mode == 0) each<From, double>(p);
+    if (p.mode == 1) each<From, float>(p);
+    if (p.mode == 2) each<From, half_t>(p);
+    if (p.mode == 3) each<From, bfloat16_t>(p);
+    if (p.mode == 4) each<From, i8>(p);
+    if (p.mode == 5) each<From, i32>(p);
+}
+KERNEL(from_double, Params, 32, 0) { all<double>(params); }
+KERNEL(from_float, Params, 32, 0) { all<float>(params); }
+KERNEL(from_half, Params, 32, 0) { all<half_t>(params); }
+KERNEL(from_bfloat16, Params, 32, 0) { all<bfloat16_t>(params); }
+KERNEL(from_i8, Params, 32, 0) { all<i8>(params); }
+KERNEL(from_i32, Params, 32, 0) { all<i32>(params); }
+"""
+TYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int32]
+ENTRIES = ["from_double", "from_float", "from_half", "from_bfloat16", "from_i8", "from_i32"]
+
+
+def values(dtype) -> np.ndarray:
+    """Every value of a narrow type; of a wide one the neighbourhoods of all float16 and bfloat16 values and ties."""
+    dtype = np.dtype(dtype)
+    if dtype.itemsize <= 2:
+        return np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}").view(dtype)
+    rng = np.random.default_rng(1)
+    if dtype == np.int32:
+        edges = [0, 1, -1, 127, 128, -128, -129, 2**31 - 1, -(2**31), 16777217, 33554435]
+        random = [rng.integers(-(2**31), 2**31, 5000), rng.integers(-300, 300, 600)]
+        ties = rng.integers(-(2**15), 2**15, 3000) * 2**16 + rng.integers(-2, 3, 3000)  # of bfloat16, and beside them
+        return np.concatenate([np.array(edges), *random, ties.clip(-(2**31), 2**31 - 1)]).astype(np.int32)
+    narrow = np.arange(65536, dtype=np.uint16)
+    with np.errstate(all="ignore"):
+        bases = np.concatenate([narrow[::7].view(t).astype(np.float64) for t in (np.float16, ml_dtypes.bfloat16)])
+        between = (bases + np.roll(bases, 1)) / 2
+        near = [np.nextafter(between, np.inf), np.nextafter(between, -np.inf), bases, between]
+        return np.concatenate([*near, rng.standard_normal(5000) * 1e3]).astype(dtype)
+
+
+def expected(x: np.ndarray, to) -> np.ndarray:
+    """What each conversion is documented to give."""
+    to = np.dtype(to)
+    with np.errstate(all="ignore"):
+        if to.kind == "i":
+            wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=2.0**31, neginf=-(2.0**31))
+            return np.clip(np.trunc(wide), -(2.0**31), 2.0**31 - 1).astype(np.int64).astype(to)
+        if to == ml_dtypes.bfloat16 and x.dtype in (np.float64, np.int32):
+            return round_bfloat16(x.astype(np.float64))
+        return x.astype(to)
+
+
+def round_bfloat16(x: np.ndarray) -> np.ndarray:
+    """Rounds float64 to bfloat16 once: ml_dtypes goes through float32, which can round twice."""
+    nearest = x.astype(np.float32).astype(np.float64)
+    bits = x.astype(np.float32).view(np.uint32)
+    inexact = np.isfinite(x) & (nearest != x)
+    away = inexact & (np.abs(nearest) > np.abs(x))
+    odd = np.where(inexact, (bits - away.astype(np.uint32)) | 1, bits).astype(np.uint32)
+    return odd.view(np.float32).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("source_type", range(6), ids=ENTRIES)
+def test_conversions_round_like_numpy(source_type):
+    x = values(TYPES[source_type])
+    for mode, to in enumerate(TYPES):
+        y = np.zeros(x.size, to)
+        execute(CONVERT, [x, y], entry=ENTRIES[source_type], n=x.size, mode=mode)
+        want = expected(x, to)
+        if np.dtype(to).kind == "i":
+            assert np.array_equal(y, want)
+            continue
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            got, want = y.astype(np.float64), want.astype(np.float64)
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        assert np.array_equal(got[~np.isnan(got)], want[~np.isnan(want)]), to
+        assert np.array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
+
+
+FUNCTIONS = """
+template <class T>
+DEVICE void apply(const Params &p) {
+    for (int i = thread_index(); i < p.n; i += 32) {
+        T x = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
+        T y = p.mode == 0 ? exp_(x) : p.mode == 1 ? erf_(x) : p.mode == 2 ? tanh_(x) : fma_(x, x, (T)1);
+        Vec<sizeof(T)> v;
+        v.template set<T>(0, y);
+        store_global<sizeof(T)>(gptr<T>(p.p[1]) + i, v, true);
+    }
+}
+KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
+KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+KERNEL(test_pairs, Params, 32, 0) {
+    for (int i = thread_index(); i < params.n; i += 32) {
+        const Vec<8> pair = load_global<8>(gptr<float>(params.p[0]) + 2 * i, true);
+        const float low = pair.get<float>(0), high = pair.get<float>(1);
+        Vec<16> made = Vec<16>::zero();
+        made.set(0, pack_pair(low, high, half_t{})), made.set(1, pack_pair(low, high, bfloat16_t{}));
+        made.set(2, maximum_(low, high)), made.set(3, exp2_(low));
+        store_global<16>(gptr<u32>(params.p[1]) + 4 * i, made, true);
+    }
+}
+KERNEL(test_tf32, Params, 32, 0) {
+    for (int i = thread_index(); i < params.n; i += 32) {
+        Vec<4> v;
+        v.set<u32>(0, round_tf32(load_global<4>(gptr<float>(params.p[0]) + i, true).get<float>(0)));
+        store_global<4>(gptr<u32>(params.p[1]) + i, v, true);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mathematical_functions(dtype):
+    from math import erf
+
+    x = np.random.default_rng(2).standard_normal(500).astype(dtype) * 2
+    entry = "test_float" if dtype == np.float32 else "test_double"
+    wide = x.astype(np.float64)
+    for mode, want in enumerate([np.exp(wide), np.vectorize(erf)(wide), np.tanh(wide), wide * wide + 1]):
+        y = np.zeros_like(x)
+        execute(FUNCTIONS, [x, y], entry=entry, n=x.size, mode=mode)
+        assert np.allclose(y, want, rtol=4 * np.finfo(dtype).eps, atol=0)
+
+
+def test_pairs_are_packed_low_first_and_maxima_drop_nan():
+    x = (np.random.default_rng(3).standard_normal((400, 2)) * 4).astype(np.float32)
+    x[:4] = [[np.nan, 1], [2, np.nan], [-np.inf, 0], [65519, -65520]]
+    made = np.zeros((400, 4), np.uint32)
+    execute(FUNCTIONS, [x, made], entry="test_pairs", n=len(x))
+    for column, dtype in ((0, np.float16), (1, ml_dtypes.bfloat16)):
+        got = np.ascontiguousarray(made[:, column]).view(np.uint16).view(dtype).reshape(-1, 2).astype(np.float32)
+        with np.errstate(over="ignore"):
+            want = x.astype(dtype).astype(np.float32)
+        assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.ascontiguousarray(made[:, 2]).view(np.float32), np.fmax(x[:, 0], x[:, 1]))
+    power = np.ascontiguousarray(made[:, 3]).view(np.float32)
+    assert np.allclose(power[1:3], [4, 0]) and np.isnan(power[0])
+    assert np.allclose(power[4:], np.exp2(x[4:, 0].astype(np.float64)), rtol=3e-7)
+
+
+MAXIMA = """
+template <class T>
+DEVICE void apply(const Params &p) {
+    for (int i = thread_index(); i < p.n; i += 32) {
+        const T a = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
+        Vec<sizeof(T)> v;
+        v.template set<T>(0, max_(a, load_global<sizeof(T)>(gptr<T>(p.p[1]) + i, true).template get<T>(0)));
+        store_global<sizeof(T)>(gptr<T>(p.p[2]) + i, v, true);
+    }
+}
+KERNEL(test_float, Params, 32, 0) { apply<float>(params); }
+KERNEL(test_double, Params, 32, 0) { apply<double>(params); }
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_maximum_is_nan_where_either_is(dtype):
+    some = np.array([-np.inf, -1.0, 0.0, 2.0, np.inf, np.nan], dtype)
+    a, b = (x.ravel().copy() for x in np.meshgrid(some, some))
+    y = np.zeros_like(a)
+    execute(MAXIMA, [a, b, y], entry="test_float" if dtype == np.float32 else "test_double", n=a.size)
+    np.testing.assert_array_equal(y, np.maximum(a, b))
+
+
+def test_tf32_rounds_to_nearest_away_from_zero():
+    bits = np.array([0x3F800FFF, 0x3F801000, 0x3F801001, 0xBF801000, 0x7F800000, 0x7FC00001, 0x7F7FFFFF, 0], np.uint32)
+    y = np.zeros_like(bits)
+    execute(FUNCTIONS, [bits, y], entry="test_tf32", n=bits.size)
+    want = [0x3F800000, 0x3F802000, 0x3F802000, 0xBF802000, 0x7F800000, 0x7FC00001, 0x7F800000, 0]
+    assert y.tolist() == want

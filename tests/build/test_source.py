@@ -1,0 +1,105 @@
+"""flatten, bind and digest: one deterministic text per Program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gensor_kernels.build import source
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "k.cu").write_text(
+        "#ifndef BLOCK_M\n#define BLOCK_M 64  // rows of C per block\n#endif\n"
+        '#include "a.cuh"\n#include "b.cuh"\n#include <stddef.h>\n#include "host.h"\nint tail;\n'
+    )
+    (tmp_path / "a.cuh").write_text('#pragma once\n#include "b.cuh"\nint a;\n')
+    (tmp_path / "b.cuh").write_text("#pragma once\nint b;\n")
+    return tmp_path
+
+
+def test_every_header_is_inlined_once_and_others_stay(folder):
+    text = source.flatten("k.cu", folder)
+    assert text.count("int b;") == text.count("int a;") == 1
+    assert text.index("int b;") < text.index("int a;") < text.index("int tail;")
+    assert "#include <stddef.h>" in text and '#include "host.h"' in text
+    assert '#include "a.cuh"' not in text and "#pragma once" not in text
+
+
+def test_line_directives_name_the_real_place(folder):
+    """Replaying #line over the text gives back each file's own numbering."""
+    file, number, places = "", 0, {}
+    for line in source.flatten("k.cu", folder).splitlines():
+        if line.startswith("#line"):
+            _, next_number, name = line.split()
+            file, number = name.strip('"'), int(next_number)
+            continue
+        places[line] = (file, number)
+        number += 1
+    assert places["int a;"] == ("a.cuh", 3)
+    assert places["int b;"] == ("b.cuh", 2)
+    assert places["int tail;"] == ("k.cu", 8)
+
+
+def test_a_header_in_a_branch_may_not_be_needed_elsewhere(folder):
+    (folder / "x.cu").write_text('#ifdef HOST\n#include "b.cuh"\n#endif\nint x;\n')
+    assert "int b;" in source.flatten("x.cu", folder)
+    (folder / "y.cu").write_text('#ifdef HOST\n#include "b.cuh"\n#endif\n#include "b.cuh"\n')
+    with pytest.raises(ValueError, match=r"y\.cu\(4\): b\.cuh"):
+        source.flatten("y.cu", folder)
+
+
+def test_bind_sorts_and_keeps_the_text(folder):
+    (folder / "t.cu").write_text("#ifndef BLOCK_M\n#endif\n#ifndef IN_TYPE\n#endif\n#ifndef SHIFT\n#endif\n")
+    text = source.flatten("t.cu", folder)
+    bound = source.bind(text, {"SHIFT": -3, "IN_TYPE": "half_t", "BLOCK_M": 128})
+    assert bound == "#define BLOCK_M 128\n#define IN_TYPE half_t\n#define SHIFT (-3)\n" + text
+    assert source.bind(text, {"BLOCK_M": True}).startswith("#define BLOCK_M 1\n")
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {"BLOCK_N": 1},
+        {"BLOCK_M": '1\n#include "/etc/passwd"'},
+        {"BLOCK_M": "half_t\n"},
+        {"BLOCK_M": ""},
+        {"BLOCK_M": "f(x)"},
+        {"BLOCK_M": 2**63},
+        {"BLOCK_M": 1.5},
+    ],
+)
+def test_bind_refuses_what_is_no_constant(folder, constants):
+    with pytest.raises(ValueError):
+        source.bind(source.flatten("k.cu", folder), constants)
+
+
+def test_digest_sees_constants_and_headers(folder):
+    text = source.flatten("k.cu", folder)
+    digests = {source.digest(text), source.digest(source.bind(text, {"BLOCK_M": 32}))}
+    (folder / "other").mkdir()
+    for name in ("k.cu", "a.cuh", "b.cuh"):
+        (folder / "other" / name).write_text((folder / name).read_text().replace("int b;", "int bb;"))
+    digests.add(source.digest(source.flatten("k.cu", folder / "other")))
+    assert len(digests) == 3
+
+
+def test_text_does_not_depend_on_process_or_folder(tmp_path):
+    """Every shipped family gives the same bytes from another folder, home and hash seed."""
+    names = sorted(name for name in source.files() if name.endswith(".cu"))
+    code = (
+        "import sys; from gensor_kernels.build import source\n"
+        "print([source.digest(source.flatten(n)) for n in sys.argv[1:]])"
+    )
+    outputs = set()
+    for seed in ("1", "2"):
+        home = tmp_path / seed
+        home.mkdir()
+        environment = {**os.environ, "HOME": str(home), "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code, *names]
+        outputs.add(subprocess.run(command, cwd=home, env=environment, capture_output=True, check=True).stdout)
+    assert len(outputs) == 1

@@ -1,0 +1,81 @@
+"""Where a database lies decides how it is opened: journal modes by file system, read-only places, shipped files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+import pytest
+
+from gensor_database import Store, export, layers, open_layers
+from gensor_database import connection as sql
+from tests.doubles.store_rows import ARCH, PART, key, rows
+
+LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs", "fuseblk", "fuse.overlayfs", "squashfs")
+REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "virtiofs")
+REMOTE += ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs", "fuse", "vboxsf")
+
+
+@pytest.fixture
+def mounted(monkeypatch, tmp_path):
+    """mounted(kind): the test's folder lies on a file system of this kind."""
+    ask = sql.is_remote
+
+    def mount(kind):
+        table = tmp_path / "mounts"
+        table.write_text(f"/dev/root / ext4 rw 0 0\nserver:/x {os.path.realpath(tmp_path)} {kind} rw 0 0\n")
+        monkeypatch.setattr(sql, "is_remote", lambda path: ask(path, table))
+
+    return mount
+
+
+@pytest.mark.parametrize("kind", LOCAL + REMOTE)
+def test_the_journal_mode_follows_from_the_file_system(kind, mounted, tmp_path):
+    mounted(kind)
+    with Store.open(tmp_path / "db" / "kernels.db") as store:
+        store.add(*rows(1))
+        mode = store.connection.execute("PRAGMA journal_mode").fetchone()[0]
+        assert mode == ("delete" if kind in REMOTE else "wal")
+        assert os.path.exists(f"{store.path}-shm") is (mode == "wal")  # shared memory, which a network cannot give
+
+
+def test_a_database_that_was_moved_to_a_network_is_converted_and_back(mounted, tmp_path):
+    path = tmp_path / "db" / "kernels.db"
+    for number, (kind, versions) in enumerate([("ext4", b"\2\2"), ("nfs4", b"\1\1"), ("tmpfs", b"\2\2")]):
+        mounted(kind)
+        with Store.open(path) as store:
+            store.add(*rows(number))
+            assert all(store.find(key(each), ARCH, PART) for each in range(number + 1))
+        assert path.read_bytes()[18:20] == versions
+
+
+def test_a_database_that_is_read_stays_in_its_mode(mounted, tmp_path):
+    mounted("nfs")
+    path = tmp_path / "db" / "kernels.db"
+    with Store.open(path) as store:
+        store.add(*rows(1))
+    before = path.read_bytes()
+    mounted("ext4")
+    with Store.open(path, readonly=True) as store:
+        assert store.find(key(1), ARCH, PART)
+    assert path.read_bytes() == before and os.listdir(path.parent) == ["kernels.db"]
+
+
+def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, tmp_path):
+    """No lock, no log, no index: it may lie on read-only media, and processes do not meet at it."""
+    monkeypatch.setattr(layers, "PRETUNED", tmp_path / "pretuned")
+    with Store.open(tmp_path / "draft.db") as draft:
+        draft.add(*rows(1))
+        export(draft, tmp_path / "pretuned" / f"{ARCH}.db", ARCH)
+    opened = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *names, **more: opened.append(names[0]) or connect(*names, **more))
+    holder = connect(tmp_path / "pretuned" / f"{ARCH}.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")  # which would keep out whoever asks for a lock
+    with open_layers(ARCH, timeout=0.0) as stores:
+        assert stores.find(key(1), ARCH, PART) is not None
+        assert opened == [f"file://{tmp_path}/pretuned/{ARCH}.db?mode=ro&immutable=1"]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            stores.packaged.connection.execute("DELETE FROM record")
+    holder.close()
+    assert os.listdir(tmp_path / "pretuned") == [f"{ARCH}.db"]

@@ -1,0 +1,114 @@
+"""The shipped databases: small, verified, and rebuilt from their stored Programs to identical sources and cubins."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures.rows import half_figures
+from gensor_database.record import Binary, Kernel, Portfolio, Record
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import toolchain
+from gensor_kernels.build.parallel import usable_cores
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.epilogue import GATES
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.space import Space
+from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.store.rederive import check
+from tests.campaigns.size import sample
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST, FEW = "sm_87", 6
+SHIPPED = sorted((ROOT / "database" / "pretuned").glob("*.db"))
+
+
+@pytest.fixture(scope="module", params=SHIPPED, ids=lambda path: path.stem)
+def store(request):
+    with Store.open(request.param, readonly=True, immutable=True, trusted=True) as opened:
+        yield opened
+
+
+def test_sm_87_is_shipped():
+    assert FIRST in {path.stem for path in SHIPPED}
+
+
+def test_it_is_small(store):
+    assert store.path.stat().st_size <= 8 * 2**20
+
+
+def test_every_record_has_a_verified_kernel(store):
+    records = list(store.rows(Record))
+    assert records and all(record.outcome == "ok" for record in records)
+    digests = {record.kernel_digest for record in records} | {row.kernel_digest for row in store.rows(Portfolio)}
+    stored = [store.kernel(digest) for digest in digests]
+    assert all(each is not None and each.verified == "emulator" for each in stored)
+    assert {kernel.digest for kernel in store.rows(Kernel)} == digests
+
+
+def test_it_serves_every_common_shape_of_its_arch(store):
+    keys, arch = {record.key for record in store.rows(Record)}, lookup(store.path.stem)
+    rows = read_shapes(ROOT / "examples" / "common_shapes.csv")
+    assert all(row.workload for row in rows)
+    wanted = {row.workload.key() for row in rows if is_served(row.workload, arch)}
+    assert len(wanted) >= 0.97 * len({row.workload for row in rows})
+    assert wanted <= keys, sorted(wanted - keys)[:3]
+
+
+def is_served(workload, arch):
+    """Whether any family has kernels for it: before sm_80 none has attention of bfloat16, or int4 beside it."""
+    try:
+        return bool(Space(workload, arch).families)
+    except UnsupportedError:
+        return False
+
+
+def test_the_portfolio_of_every_class_has_at_most_eight_kernels(store):
+    counts: dict[str, int] = {}
+    for row in store.rows(Portfolio):
+        counts[row.class_key] = counts.get(row.class_key, 0) + 1
+    without = {Workload.from_json(record.key).class_key() for record in store.rows(Record)} - counts.keys()
+    for kernel in store.rows(Kernel):  # an epilogue that was compiled in is no cover: such kernels serve one record
+        assert kernel.class_key not in without or json.loads(kernel.program)["epilogue_fixed"] == 1
+    assert max(counts.values()) <= 8
+
+
+def test_stored_programs_rebuild_to_identical_sources_and_cubins(store):
+    kernels = list(store.rows(Kernel))
+    # Every source; every cubin of one database, and of the others, made by the same code, some that change daily.
+    compiled = {kernel.digest for kernel in (kernels if store.path.stem == FIRST else sample(kernels, FEW))}
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        found = threads.map(lambda kernel: check(store, kernel, compiled=kernel.digest in compiled), kernels)
+        problems = [each.reason for each in found]
+    assert kernels and compiled
+    # Others' cubins cannot be compared: a newer NVRTC in the extra needs the databases to be built anew.
+    assert {row.toolchain for row in store.rows(Binary)} == {toolchain()}
+    wrong = {kernel.digest[:12]: text for kernel, text in zip(kernels, problems, strict=True) if text}
+    assert not wrong, wrong
+
+
+def test_aligned_half_kernels_spill_nothing_conflict_nowhere_and_move_16_bytes(store):
+    found = half_figures(store)
+    assert found["kernels"] >= 10 and found["spilling"] == found["unread"] == 0
+    assert not [each for each in found["which"] if not is_meant(each)]
+
+
+def is_meant(told):
+    """Whether a kernel's narrow stores, and its conflicts, are what its Program says."""
+    faults, told = told.split(": ", 1)
+    operator, program = told[: told.index(" {")], json.loads(told[told.index("{") :])
+    return all(is_meant_fault(fault, operator, program) for fault in faults.split(" and "))
+
+
+def is_meant_fault(fault, operator, program):
+    """Whether one of them is."""
+    if fault == "conflicting":  # of a type that the part has no tensor cores for: rows of 16-bit elements, not padded
+        return program["family"] == "contraction_simt" and not program["pad"]
+    if program["family"] in ("attention", "window"):  # parts of a split over keys, or a window, leave in a few floats
+        return fault == "narrow" and max(program.get("split_k", 1), program.get("split", 1)) > 1
+    if program["family"] == "contraction_simt" and operator in GATES:  # half of a thread's columns are results
+        return fault == "narrow" and program["thread_n"] // 2 * 2 < 16
+    # Results leave in pairs, straight from registers, where slabs were predicted to cost more.
+    return fault == "narrow" and program["family"] == "contraction_mma" and program["epilogue_staged"] == 0

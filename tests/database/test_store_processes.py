@@ -1,0 +1,247 @@
+"""Several processes on one file: no lock error surfaces, no acknowledged row is lost, none is torn."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+from gensor_database import LockedStoreError, Record, Store, turns
+from gensor_database import connection as sql
+from gensor_database.turns import turn
+from tests.doubles.store_rows import ARCH, PART, key, rows
+
+PROCESSES, COMMITS = 8, 50
+
+#: Adds workloads first .. last, printing each number once its commit is acknowledged.
+WRITER = """
+import sys
+from gensor_database import Store, connection
+from tests.doubles.store_rows import rows
+path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if sys.argv[4] == "delete":
+    connection.is_remote = lambda path: True
+with Store.open(path) as store:
+    for number in range(first, last):
+        store.add(*rows(number))
+        print(number, flush=True)
+"""
+
+
+def start_writer(path, first, last, journal="wal"):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(first), str(last), journal],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def acknowledged_by(writer):
+    """The numbers a writer printed and that were not read yet, until its end."""
+    with writer.stdout, writer.stderr:
+        numbers = {int(line) for line in writer.stdout if line.endswith("\n")}
+        writer.wait(timeout=30)
+    return numbers
+
+
+def check_whole(path, acknowledged):
+    """Everything acknowledged is there, and every record's rows are complete."""
+    with Store.open(path) as store:
+        assert store.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        records = list(store.rows(Record))
+        assert {key(number) for number in acknowledged} <= {record.key for record in records}
+        for record in records:
+            entry = store.find(record.key, ARCH, PART)
+            assert entry.usable and entry.binary() is not None and entry.stored.source() is not None
+            assert len(store.timings(record.key, PART)) == 2
+        return len(records)
+
+
+def test_processes_open_one_fresh_file_and_write_without_lock_errors(tmp_path):
+    path = tmp_path / "fresh" / "kernels.db"
+    writers = [start_writer(path, COMMITS * index, COMMITS * (index + 1)) for index in range(PROCESSES)]
+    outputs = [writer.communicate(timeout=120) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * PROCESSES, [errors for _, errors in outputs]
+    assert all(errors == "" for _, errors in outputs)
+    assert check_whole(path, range(PROCESSES * COMMITS)) == PROCESSES * COMMITS
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path, journal, monkeypatch):
+    path = tmp_path / "kernels.db"
+    generator = random.Random(journal)
+    acknowledged: set[int] = set()
+    for trial in range(6):
+        first = 1000 * trial
+        writer = start_writer(path, first, first + 1000, journal)
+        assert writer.stdout.readline()
+        time.sleep(generator.uniform(0, 0.08))
+        writer.send_signal(signal.SIGKILL)
+        acknowledged |= {first} | acknowledged_by(writer)
+        with monkeypatch.context() as patch:
+            patch.setattr(sql, "is_remote", lambda path: journal == "delete")
+            check_whole(path, acknowledged)
+    assert path.read_bytes()[18:20] == (b"\x01\x01" if journal == "delete" else b"\x02\x02")
+    assert len(acknowledged) > 6
+
+
+def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
+    path = tmp_path / "kernels.db"
+    with Store.open(path) as store:
+        store.add(*rows(1))
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with Store.open(path, timeout=0.2) as other:
+            start = time.monotonic()
+            with pytest.raises(LockedStoreError, match="locked by another process"):
+                other.add(*rows(2))
+            assert time.monotonic() - start < 3
+            assert other.find(key(1), ARCH, PART) is not None
+            holder.execute("COMMIT")
+            holder.close()
+            assert other.add(*rows(2)) > 0
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The folder of a test, held by somebody who writes nothing; a call lets it go."""
+    fcntl = pytest.importorskip("fcntl")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, held, monkeypatch):
+    """Whoever can open a folder can hold its lock; each transaction would wait for ten minutes."""
+    monkeypatch.setattr(turns, "PATIENT", 0.2)
+    monkeypatch.setattr(turns, "QUEUE", 1.0)
+    waits, queued = [], turns._queued
+    monkeypatch.setattr(turns, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
+            for number in range(5):
+                store.add(*rows(number))
+        (told,) = caught
+        assert len(waits) == 1 and f"held a lock on {tmp_path}" in str(told.message)
+        with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
+            held()
+            store.add(*rows(5))  # it is free: who waits from now on does so in the queue again
+            assert not turns._stalled and len(list(store.rows(Record))) == 6
+
+
+def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
+    monkeypatch.setattr(turns, "PATIENT", 0.05)
+    looks = []
+
+    def written(path):
+        looks.append(path)
+        if len(looks) == 5:
+            held()
+        return len(looks)  # another state at each look: somebody writes
+
+    monkeypatch.setattr(turns, "_written", written)
+    with turn(tmp_path / "kernels.db", 0.05):
+        assert len(looks) >= 5 and not turns._stalled
+        fcntl = pytest.importorskip("fcntl")
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # it is ours
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
+    """The parent's connection stays usable, whatever the child does and however it ends."""
+    with Store.open(tmp_path / "kernels.db") as store:
+        store.add(*rows(0))
+        mine = store.connection
+        for number, leave in ((1, os._exit), (2, sys.exit)):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    store.add(*rows(number))
+                    code = 0 if store.connection is not mine and store.find(key(0), ARCH) is not None else 1
+                finally:
+                    leave_quietly(leave, code)
+            assert os.waitpid(child, 0)[1] == 0
+            assert store.connection is mine
+            assert store.find(key(number), ARCH, PART) is not None
+        store.add(*rows(3))
+    assert check_whole(tmp_path / "kernels.db", range(4)) == 4
+
+
+def leave_quietly(leave, code):
+    """Ends a forked child without letting pytest's own frames run in it."""
+    try:
+        leave(code)
+    except SystemExit:
+        os._exit(code)
+
+
+def test_a_child_that_ends_like_a_program_does_not_disturb_its_parent(tmp_path):
+    """The same in a fresh interpreter, whose shutdown closes everything the child inherited."""
+    code = f"""
+import os, sys
+from gensor_database import Store
+from tests.doubles.store_rows import rows, key, ARCH
+store = Store.open({str(tmp_path / "kernels.db")!r})
+store.add(*rows(0))
+child = os.fork()
+if child == 0:
+    store.add(*rows(1))
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+store.add(*rows(2))
+assert all(store.find(key(n), ARCH) for n in range(3))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert check_whole(tmp_path / "kernels.db", range(3)) == 3
+
+
+def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
+    path = tmp_path / "kernels.db"
+    writer = start_writer(path, 0, 5000)
+    assert writer.stdout.readline()
+    time.sleep(0.05)
+    writer.send_signal(signal.SIGINT)
+    errors = writer.stderr.read()
+    assert "KeyboardInterrupt" in errors
+    check_whole(path, {0} | acknowledged_by(writer))
+
+
+def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):
+    """Three wait for a fourth; they come in the order in which they arrived, and one that gave up holds nothing."""
+    order, threads = [], []
+    path = tmp_path / "kernels.db"
+
+    def writer(number, timeout=30.0):
+        with turn(path, timeout):
+            order.append(number)
+
+    with turn(path, 0.0):
+        for number in range(3):
+            threads.append(threading.Thread(target=writer, args=(number,)))
+            threads[-1].start()
+            time.sleep(0.2)  # the queue is the kernel's: it can only be given time
+        writer("in vain", timeout=0.1)
+        order.append("first")
+    for thread in threads:
+        thread.join(30)
+    assert order == ["in vain", "first", 0, 1, 2]
+    with turn(path, 0.0):
+        order.append("free")
+    with turn(tmp_path / "no" / "such" / "folder.db", 0.0):
+        order.append("no folder")
+    assert order[-2:] == ["free", "no folder"]

@@ -1,0 +1,397 @@
+"""Who may have written what is loaded: folders, files, and what no file's text ever reaches."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import sqlite3
+import warnings
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gensor_database import PRETUNED, Store, StoreWarning, guard, open_layers, trust
+from gensor_database import connection as sql
+from gensor_database.errors import CorruptStoreError, translated
+from gensor_database.record import TABLES
+from gensor_kernels import config
+from gensor_kernels.build import nvrtc, source
+from gensor_kernels.dispatch.selection import untrusted
+from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.validation import program_of
+from gensor_tuner.shapes.shapes import read_shapes
+from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
+
+posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+ROOT = Path(__file__).resolve().parents[2]
+SETTING = "GENSOR_DB"
+
+
+def folder(tmp_path, mode=0o700, name="own"):
+    made = tmp_path / name
+    made.mkdir()
+    made.chmod(mode)
+    return made
+
+
+# ---- folders
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o755])
+def test_a_folder_of_ones_own_is_taken(tmp_path, mode):
+    made = folder(tmp_path, mode)
+    assert trust.folder_objection(made, SETTING) is None
+    assert trust.file_objection(made / "kernels.db", SETTING) is None
+    assert trust.file_objection(made / "not" / "yet" / "kernels.db", SETTING) is None
+
+
+@posix
+@pytest.mark.parametrize(
+    ("mode", "words"), [(0o775, "its group: run chmod go-w"), (0o757, "everybody: run chmod go-w"), (0o1777, "shares")]
+)
+def test_a_folder_that_others_can_write_to_is_not_and_the_command_is_named(tmp_path, mode, words):
+    made = folder(tmp_path, mode)
+    said = trust.folder_objection(made, SETTING)
+    assert words in said and str(made) in said and SETTING in said
+    if "chmod" in words:  # what it says is what helps
+        os.system(said.partition("run ")[2].partition(",")[0])
+        assert trust.folder_objection(made, SETTING) is None
+
+
+@posix
+def test_what_is_inside_a_shared_folder_is_judged_by_itself(tmp_path):
+    shared = folder(tmp_path, 0o1777, "shared")
+    inside = folder(shared)
+    assert trust.folder_objection(inside, SETTING) is None
+    shared.chmod(0o777)  # now others can put theirs in its place
+    assert "everybody can write to" in trust.folder_objection(inside, SETTING)
+
+
+@posix
+@pytest.mark.parametrize("look", [lambda path: trust.folder_objection(path, SETTING), lambda path: opened(path)])
+def test_a_folder_that_others_can_replace_is_refused(tmp_path, monkeypatch, look):
+    above = folder(tmp_path, name="team")
+    inside = folder(folder(above, name="me"), name="cache")
+    monkeypatch.setattr(trust, "_is_personal", lambda group: False)
+    assert look(inside) is None
+    above.chmod(0o775)
+    assert "its group can write to" in look(inside) and f"run chmod g-w {above}" in look(inside)
+    monkeypatch.setattr(trust, "_is_personal", lambda group: True)
+    assert look(inside) is None
+    above.chmod(0o757)
+    assert "everybody can write to" in look(inside)
+    above.chmod(0o1777)
+    assert look(inside) is None
+    above.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(above, 4321, -1)
+        assert f"{above} belongs to another user" in look(inside)
+        monkeypatch.setattr(trust, "_unknown_users", lambda: 4321)  # a container that knows no user but one
+        assert look(inside) is None
+
+
+def opened(path):
+    """What is wrong with a folder as it is opened, step by step."""
+    try:
+        os.close(trust.open_folder(path))
+    except PermissionError as error:
+        return str(error)
+
+
+@posix
+def test_a_folder_is_opened_without_following_it(tmp_path):
+    made = folder(tmp_path)
+    (made / "file").write_text("here")
+    (tmp_path / "link").symlink_to(made)
+    (tmp_path / "home").symlink_to(tmp_path)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        trust.open_folder(tmp_path / "link")
+    descriptor = trust.open_folder(tmp_path / "home" / "own")
+    made.rename(tmp_path / "away")
+    folder(tmp_path)
+    assert os.listdir(descriptor) == ["file"]
+    os.close(descriptor)
+
+
+@posix
+def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
+    import grp
+    import pwd
+
+    me, group = pwd.getpwuid(os.geteuid()), SimpleNamespace(gr_name="me", gr_mem=[])
+    own, other = (SimpleNamespace(pw_name=name, pw_uid=uid, pw_gid=7) for name, uid in (("me", me.pw_uid), ("you", 99)))
+    users = [own]
+    monkeypatch.setattr(grp, "getgrgid", lambda number: group)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    personal = trust._is_personal.__wrapped__
+    assert personal(7)
+    group.gr_mem = ["me"]
+    assert personal(7)
+    group.gr_mem = ["me", "you"]
+    assert not personal(7)
+    group.gr_mem, group.gr_name = [], "staff"  # whose members nobody may list
+    assert not personal(7)
+    group.gr_name = "me"
+    users.append(other)
+    assert not personal(7)
+
+
+@posix
+def test_folders_are_made_private_all_the_way_under_any_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        trust.make_folder(tmp_path / "one" / "two" / "three")
+    finally:
+        os.umask(before)
+    assert all(path.stat().st_mode & 0o777 == 0o700 for path in (tmp_path / "one").rglob("*"))
+    trust.make_folder(tmp_path / "one")
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        trust.make_folder(tmp_path / "file")
+
+
+@posix
+def test_links_are_refused_but_not_above(tmp_path):
+    made = folder(tmp_path, name="data")
+    (tmp_path / "home").symlink_to(tmp_path)  # a home folder that lies elsewhere
+    assert trust.folder_objection(tmp_path / "home" / "data", SETTING) is None
+    (tmp_path / "link").symlink_to(made)
+    said = trust.folder_objection(tmp_path / "link", SETTING)
+    assert "symbolic link" in said and str(made) in said
+    (made / "link.db").symlink_to(made / "kernels.db")
+    assert "symbolic link" in trust.file_objection(made / "link.db", SETTING)
+
+
+@posix
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    made = folder(tmp_path)
+    os.chown(made, 4321, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    said = trust.folder_objection(made, SETTING)
+    if os.stat(made).st_uid:  # root's are everybody's
+        assert "belongs to another user" in said and "run chown" in said
+
+
+@posix
+def test_the_cache_folder_is_private_under_any_umask_and_refused_where_it_is_not(tmp_path, monkeypatch):
+    before = os.umask(0o002)
+    try:
+        monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "cache"))
+        assert config.cache_dir().stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    config.cache_dir().chmod(0o770)
+    monkeypatch.delenv("GENSOR_DB", raising=False)
+    for refused in (config.cache_dir, config.user_database):
+        with pytest.raises(ConfigError, match="chmod go-w"):
+            refused()
+
+
+@posix
+def test_without_a_database_of_ones_own_there_is_one_warning(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_DB", str(folder(tmp_path, 0o777) / "kernels.db"))
+    with pytest.warns(RuntimeWarning, match="kept for this process only: .*chmod go-w"):
+        assert config.own_database() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert config.own_database() is None
+
+
+# ---- databases of others
+
+
+@posix
+def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp_path):
+    with Store.open(tmp_path / "site.db") as store:
+        store.add(*rows(1))
+    (tmp_path / "site.db").chmod(0o664)
+    with (
+        pytest.warns(StoreWarning, match="run chmod go-w .*site.db"),
+        open_layers(ARCH, None, tmp_path / "site.db") as found,
+    ):
+        catalog = found.load(ARCH, None, untrusted.well_formed)
+    assert catalog.find(key(1), PART) is None  # its class is none that this version writes
+    (tmp_path / "site.db").chmod(0o644)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with open_layers(ARCH, None, tmp_path / "site.db") as found:
+            assert found.load(ARCH).find(key(1), PART).binary() == kernel_rows(1)[0]
+
+
+@pytest.mark.parametrize("path", sorted(PRETUNED.glob("*.db")), ids=lambda path: path.stem)
+def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
+    with Store.open(path, readonly=True, immutable=True, trusted=True) as store:
+        checked = [row for kind in TABLES for row in store.rows(kind)]
+    assert len(checked) > 100 and all(map(untrusted.well_formed, checked))
+
+
+def test_the_shipped_databases_are_whole_files():
+    """No journal to be applied, no free pages: what lies in the package is all there is."""
+    for path in PRETUNED.glob("*.db"):
+        assert path.read_bytes()[18:20] == b"\x01\x01", "in WAL mode"
+        assert not [each.name for each in PRETUNED.iterdir() if each.name.startswith(f"{path.name}-")]
+        with Store.open(path, readonly=True, immutable=True) as store:
+            assert store.connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+            assert store.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# ---- statements
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH '/tmp/elsewhere.db' AS other",
+        "CREATE TRIGGER t AFTER INSERT ON kernel BEGIN DELETE FROM kernel; END",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE TEMP TABLE t (a)",
+        "ALTER TABLE kernel ADD COLUMN more",
+        "UPDATE kernel SET abi = 1",
+        "PRAGMA writable_schema=ON",
+        "SELECT load_extension('x')",
+        "SELECT randomblob(1000000000)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+    ],
+)
+def test_statements_that_are_none_of_ours_are_not_prepared(statement):
+    connection = sql.connect_memory()
+    connection.execute("CREATE TABLE kernel (abi)")
+    with pytest.raises(sql.sqlite3.DatabaseError, match=r"prohibited|not authorized"):
+        connection.execute(statement)
+
+
+def test_a_statement_that_computes_without_end_is_interrupted(monkeypatch):
+    connection = sql.connect_memory(Path("/nowhere"))
+    connection.execute("CREATE TABLE kernel (a)")
+    connection.executemany("INSERT INTO kernel VALUES (?)", [(1,)] * 400)
+    with pytest.raises(sql.sqlite3.OperationalError, match="interrupted"):
+        connection.execute("SELECT count(*) FROM kernel a, kernel b, kernel c, kernel d")
+
+
+@posix
+def test_ctrl_c_while_sqlite_computes_is_no_damaged_file(tmp_path):
+    """sqlite3 drops what its callbacks raise, and while it computes they are where Python hears of a signal."""
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with Store.open(tmp_path / "k.db") as store, pytest.raises(KeyboardInterrupt), translated(store.path):
+            store.connection.executemany("INSERT INTO source VALUES (?, '')", [(str(n),) for n in range(400)])
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            store.connection.execute("SELECT count(*) FROM source a, source b, source c, source d").fetchone()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatch):
+    with Store.open(tmp_path / "k.db") as store, translated(store.path), monkeypatch.context() as only:
+        only.setattr(guard, "_is_ours", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.connection.execute("SELECT count(*) FROM source")
+
+
+@pytest.mark.parametrize("name", ["interrupted", "not authorized", "x is prohibited"])
+def test_no_name_in_a_file_passes_for_ctrl_c(name, tmp_path):
+    """sqlite3 quotes the names of a damaged schema."""
+    path = tmp_path / "hostile.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f'CREATE TABLE "{name}" (a)')
+        made.execute("PRAGMA writable_schema=ON")
+        made.execute("UPDATE sqlite_master SET sql = 'CREATE TABLE ('")
+        made.commit()
+    with pytest.raises(sqlite3.DatabaseError, match=name):
+        sql.connect(path, "ro", 1.0)
+    with pytest.raises(CorruptStoreError):
+        Store.open(path, readonly=True)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+# ---- what no text of a file or a command reaches
+
+
+def modules():
+    for package in ("database", "gensor_kernels", "tuner"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def names(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").partition(".")[0]
+
+
+def test_nothing_is_unpickled():
+    """The two modules that hand objects to child processes of their own, over pipes that nobody else can reach."""
+    forbidden = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}
+    between = {"multiprocessing"}
+    found = {path: set(names(tree)) for path, tree in modules()}
+    assert not {path for path, used in found.items() if used & forbidden}
+    assert {path for path, used in found.items() if used & between} <= {
+        "tuner/strategies/parallel.py",
+        "tuner/verify/verifier.py",
+    }
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), path
+
+
+def test_no_shell_and_nothing_evaluated():
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                raise AssertionError(f"{path}:{node.value.lineno}: shell=")
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+                owner = getattr(getattr(node.func, "value", None), "id", "")
+                assert called not in ("eval", "exec", "popen") and (owner, called) != ("os", "system"), path
+
+
+HOSTILE = (
+    *("sm_87 -I/etc", "sm_87;id", "-I/etc/passwd", "$(id)", "`id`", "sm_87\n-DX", "sm_87\0", "../sm_87", "sm_８７", ""),
+    *("'; DROP TABLE kernel; --", "@/etc/passwd", "--options-file=/etc/passwd", "sm_87 "),
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_reaches_neither_compiler_nor_sql(text, tmp_path):
+    for name in (text, text.upper(), "compute_87"):
+        with pytest.raises(GensorError):
+            lookup(name)
+    made = nvrtc.compile_cubin("__global__ void f() {}", text)
+    assert made.error and "is not a compile target" in made.error and not made.cubin
+    for constants in ({"BLOCK_M": text}, {text: 1}, {"BLOCK_M": 2**70}):
+        with pytest.raises(ValueError, match=r"constant|parameter"):
+            source.bind("#ifndef BLOCK_M\n#define BLOCK_M 1\n#endif\n", constants)
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(*rows(1))
+        assert store.find(text, text, text) is None and store.kernel(text) is None
+        assert store.find(key(1), ARCH, PART) is not None
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_87", "sm_90"])
+def test_programs_of_every_family_and_operator_pass_as_foreign_ones(arch):
+    """Whatever the sizes their Workloads have, which a class says nothing of."""
+    seen = set()
+    for row in read_shapes(ROOT / "examples" / "every_operator.csv"):
+        try:
+            spaces = Space(row.workload, lookup(arch)).families if row.workload else ()
+        except UnsupportedError:
+            continue
+        for family in (space.family for space in spaces):
+            for program in family.starters(row.workload, lookup(arch))[:2]:
+                class_key, text = row.workload.class_key(), program.to_json()
+                assert program_of(family.name, family.abi, class_key, text, arch) == program
+                seen.add((family.name, row.workload.operator))
+    assert arch != "sm_90" or {name for name, _ in seen} | {"contraction_sliced"} == set(FAMILIES)

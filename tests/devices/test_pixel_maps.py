@@ -1,0 +1,236 @@
+"""Maps of images (im2col): the emulator against the definition of a convolution, the driver's arguments, the limits."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.devices import tensor_maps as device_maps
+from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
+from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.params import Tiling
+from gensor_kernels.programs.core.pixels import Pixels
+from gensor_kernels.programs.core.tensor_maps import TensorMap, described
+from tests.programs.lattices import WGMMA
+
+from .emulated import Launch
+
+ROWS, UNIT = 64, 64
+IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")
+
+# A block per piece of pixels, tap and piece of channels: one copy, times filters that pass its channels on.
+KERNEL = """
+#ifndef ASTRAY
+#define ASTRAY 0
+#endif
+#ifndef FARTHER
+#define FARTHER 0
+#endif
+struct MappedParams : Params {
+    TensorMap image, filters;
+};
+constexpr int ROWS = 64, UNIT = 64;
+
+KERNEL(test, MappedParams, 128, 0) {
+    const Window &window = params.window;
+    const int pieces = (window.ks[1] + UNIT - 1) / UNIT, taps = params.k / window.ks[1];
+    const int channel = block_index() % pieces * UNIT, tap = block_index() / pieces % taps;
+    const int first = block_index() / pieces / taps * ROWS, row = first / window.rows[1];
+    const i32 at[4] = {channel, first % window.rows[1] * window.step[1] - window.pad[1] + ASTRAY,
+                       row % window.rows[0] * window.step[0] - window.pad[0], row / window.rows[0]};
+    const i32 moved[2] = {tap % window.ks[0] * window.dilation[1], tap / window.ks[0] * window.dilation[0] + FARTHER};
+    const sptr<u64> full = shared_base().as<u64>();
+    const i32 filter[5] = {channel, 0, tap, 0, 0};
+    const sptr<u8> tile = shared_base() + 1024, other = tile + ROWS * 128;
+    if (thread_index() == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_fence();
+    }
+    barrier();
+    if (thread_index() == 0) {
+        mbarrier_expect(full, (ROWS + UNIT) * 128);
+        copy_pixels(tile, params.image, at, moved, full);
+        copy_tensor(other, params.filters, filter, full);
+    }
+    mbarrier_wait(full, 0);
+    float sums[UNIT / 2] = {};
+    wgmma_fence();
+    for (int k = 0; k < 4; ++k)
+        wgmma<0, 0, 1>(sums, matrix_descriptor(tile, 16, 1024) + k * 2, matrix_descriptor(other, 16, 1024) + k * 2,
+                       half_t{}, half_t{});
+    wgmma_commit();
+    wgmma_wait<0>();
+    for (int i = 0; i < UNIT / 2; ++i) {
+        const int lane = thread_index() % 32, pixel = thread_index() / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+        Vec<2> value;
+        value.set<half_t>(0, convert<half_t>(sums[i]));
+        const i64 place = ((i64)block_index() * ROWS + pixel) * UNIT + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        store_global<2>(gptr<half_t>(params.c) + place, value, true);
+    }
+}
+"""
+
+
+def workload(**sizes):
+    usual = {"n": 2, "h": 9, "w": 10, "c": 72, "k_out": UNIT, "r": 3, "s": 2, "dtype": "float16"}
+    return conv.workload(**usual | sizes)
+
+
+def packed(of, x=0, w=1 << 30, out=0):
+    strides = {each.name: each.strides() for each in operator(of.operator).operands(of)}
+    geometry = operator(of.operator).geometry(of, strides)
+    return params.pack(geometry, Tiling(1, 1, 1, UNIT, 1), pointers=(x, w, out))
+
+
+def copied(of, x, **changes):
+    """What copies bring: [piece of pixels, tap, piece of channels, pixel, channel]."""
+    z = of.size
+    pixels = z["n"] * conv.output_size(z, "h", False) * conv.output_size(z, "w", False)
+    grid = (-(-pixels // ROWS), z["r"] * z["s"], -(-z["c"] // UNIT))
+    out, space = np.full((*grid, ROWS, UNIT), np.nan, np.float16), AddressSpace()
+    channels, passed = np.arange(z["c"]) % UNIT, np.arange(UNIT)[:, None]
+    w = aligned((UNIT, z["r"] * z["s"], z["c"]))
+    w[...] = (channels == passed)[:, None]
+    placed = [space.place(each.ctypes.data, each.nbytes, each is out) for each in (x, w, out)]
+    library = build(bind(flatten("hopper.cuh") + '#line 1 "test.cu"\n' + KERNEL, changes))
+    launch = Launch("test", int(np.prod(grid)), 128, 1024 + (ROWS + UNIT) * 128, (IMAGE, FILTERS))
+    run(library, [launch], packed(of, *placed), space.buffers, order=3)
+    return out
+
+
+def aligned(shape):
+    count = int(np.prod(shape))
+    raw = np.zeros(count + 8, np.float16)
+    return raw[-raw.ctypes.data % 16 // 2 :][:count].reshape(shape)
+
+
+def image(of):
+    x = aligned([of.size[name] for name in "nhwc"])
+    x[...] = np.random.default_rng(5).standard_normal(x.shape)
+    return x
+
+
+def wanted(of, x):
+    """The same from the definition."""
+    z, rows = of.size, []
+    out = [conv.output_size(z, side, False) for side in "hw"]
+    for r in range(z["r"]):
+        for s in range(z["s"]):
+            for n, i, j in np.ndindex(z["n"], *out):
+                h = i * z["stride_h"] - z["pad_top"] + r * z["dilation_h"]
+                w = j * z["stride_w"] - z["pad_left"] + s * z["dilation_w"]
+                inside = 0 <= h < z["h"] and 0 <= w < z["w"]
+                rows.append(x[n, h, w] if inside else np.zeros(z["c"], np.float16))
+    taps = np.array(rows).reshape(z["r"] * z["s"], -1, z["c"])
+    pixels, channels = (-(-extent // ROWS) * ROWS for extent in taps.shape[1:])
+    padded = np.zeros((len(taps), pixels, channels), np.float16)
+    padded[:, : taps.shape[1], : taps.shape[2]] = taps
+    return padded.reshape(len(taps), pixels // ROWS, ROWS, channels // UNIT, UNIT).transpose(1, 0, 3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"stride_h": 2, "stride_w": 3, "pad_left": 1, "pad_right": 1, "pad_top": 2, "c": 64},
+        {"dilation_h": 3, "dilation_w": 4, "pad_top": 5, "pad_bottom": 1, "pad_right": 9, "c": 136},
+        {"r": 1, "s": 1, "stride_h": 8, "stride_w": 5, "pad_left": 3, "pad_bottom": 8, "n": 40, "c": 8},
+        {"h": 1, "w": 1, "r": 5, "s": 5, "pad_top": 2, "pad_bottom": 2, "pad_left": 2, "pad_right": 2, "n": 70},
+        {"h": 2, "w": 3, "r": 2, "s": 3, "pad_top": 3, "pad_bottom": 2, "pad_left": 100, "pad_right": 90, "n": 1},
+    ],
+)
+def test_copies_of_pixels_are_patches(sizes):
+    of = workload(**sizes)
+    x = image(of)
+    np.testing.assert_array_equal(copied(of, x), wanted(of, x))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"ASTRAY": 1}, "outside of its box"), ({"ASTRAY": -2}, "of its box"), ({"FARTHER": 255}, "more than 255")],
+)
+def test_copies_from_nowhere_are_named(changes, words):
+    of = workload(stride_w=2)
+    with pytest.raises(KernelFault, match=words):
+        copied(of, image(of), **changes)
+
+
+def test_a_copy_of_the_other_kind_is_named(monkeypatch):
+    of = workload()
+    monkeypatch.setitem(globals(), "IMAGE", TensorMap("a", False, 2, ROWS))
+    with pytest.raises(KernelFault, match="a map of the other kind"):
+        copied(of, image(of))
+
+
+def test_the_driver_is_told_the_pixel_box(monkeypatch):
+    asked = []
+
+    def function(place, kind, rank, address, extents, strides, lower, upper, channels, pixels, steps, *modes):
+        numbers = [kind, rank, address, channels, pixels, *modes]
+        asked.append(([each.value for each in numbers], *map(list, (extents, strides, lower, upper, steps))))
+        ctypes.memset(place, 9, 128)
+        return 0
+
+    monkeypatch.setattr(device_maps, "_driver_function", {"cuTensorMapEncodeIm2col": function}.get)
+    of = workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)
+    assert device_maps.encode(described(packed(of, x=1 << 20), IMAGE)) == b"\11" * 128
+    numbers, extents, strides, lower, upper, steps = asked[0]
+    # Of 16 bits, four axes, 64 channels of 64 pixels; no interleaving, 128-byte swizzle, 256 bytes into the L2, zeros.
+    assert numbers == [1, 4, 1 << 20, 64, 64, 0, 3, 3, 0]
+    assert (extents, strides) == ([72, 10, 9, 2], [144, 1440, 12960])
+    # Columns -1, 2, 5, 8 of 10, rows -2, 0, 2, 4 of 9: four outputs along each.
+    assert (lower, upper, steps) == ([-1, -2], [-1, -4], [1, 3, 2, 1])
+
+
+def test_filters_are_taps_of_channels():
+    of = workload()
+    b = described(packed(of), TensorMap("b", True, 2, 64, window=True))
+    assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
+    last = described(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
+    assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"c": 64, "k_out": 64, "groups": 2}, "other groups"),
+        ({"c": 12}, "multiples of 16 bytes"),
+        ({"stride_h": 9}, "step, pad or dilate"),
+        ({"pad_left": 129, "w": 300}, "step, pad or dilate"),
+        ({"w": 600, "s": 3, "dilation_w": 128}, "step, pad or dilate"),
+        ({"layout": "nchw"}, "multiples of 16 bytes"),
+        ({"dtype": "float32"}, "no warpgroup product of float32"),
+    ],
+)
+def test_which_convolutions_copies_cannot_read(sizes, words):
+    assert words in str(WGMMA.serves(workload(**sizes), lookup("sm_90")))
+
+
+@pytest.mark.parametrize(
+    ("changed", "possible"),
+    [
+        ({}, True),
+        ({"lower": (-128, -128), "upper": (127, -128), "step": (8, 8)}, True),
+        ({"lower": (-129, 0)}, False),
+        ({"upper": (0, 128)}, False),
+        ({"step": (1, 9)}, False),
+    ],
+)
+def test_how_far_a_map_reaches(changed, possible):
+    assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible
+
+
+def test_images_that_lie_backwards_have_no_map():
+    of = workload()
+    operands = operator("conv2d").operands(of)
+    n, h, w, g, c = operands[0].strides()
+    strides = {each.name: each.strides() for each in operands} | {"x": (n, -h, w, g, c)}
+    geometry = operator("conv2d").geometry(of, strides)
+    assert not WGMMA.reads(of, geometry)
+    with pytest.raises(BuildError, match="no tensor copy reads a"):
+        described(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

@@ -1,0 +1,149 @@
+"""Tensor maps: what they say of an operand, how the driver is asked, and where calls go that they cannot describe."""
+
+import ctypes
+import struct
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.devices import driver
+from gensor_kernels.devices import tensor_maps as device_maps
+from gensor_kernels.devices.emulator.maps import Packed
+from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.params import Tiling
+from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, described
+from tests.programs.lattices import MMA, WGMMA
+
+A, B = TensorMap("a", False, 2, 128), TensorMap("b", False, 2, 64)
+TILING = Tiling(1, 1, 1, 64, 1)
+
+
+FIRST = Strides((4096, 0, 512), 64, 1)
+
+
+def packed(a=FIRST, pointers=(1 << 20, 1 << 21)):
+    b, c = Strides((0, 0, 8192), 96, 1), Strides((0, 0, 0), 96, 1)
+    geometry = Geometry((8, 96, 64), (2, 3, 5), a, b, c)
+    return params.pack(geometry, TILING, pointers=(*pointers, 0))
+
+
+def test_a_map_has_the_unit_stride_first_and_broadcast_axes_once():
+    a, b = described(packed(), A), described(packed(), B)
+    assert (a.address, a.extents, a.strides, a.box) == (1 << 20, (64, 8, 5, 1, 2), (128, 1024, 16, 8192), (64, 128))
+    assert (b.address, b.extents, b.strides, b.box) == (1 << 21, (96, 64, 5, 1, 1), (192, 16384, 16, 16), (64, 64))
+    turned = described(packed(a=Strides((0, 0, 0), 1, 8)), TensorMap("a", True, 2, 64))
+    assert turned.extents[:2] == (8, 64) and turned.strides[0] == 16
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"a": Strides((0, 0, 0), -64, 1)},
+        {"a": Strides((0, 0, 0), 0, 1)},
+        {"a": Strides((0, 0, -512), 64, 1)},
+        {"a": Strides((0, 0, 0), 60, 1)},
+        {"a": Strides((0, 0, 1 << 40), 64, 1)},
+        {"pointers": (1 << 20 | 8, 0)},
+    ],
+)
+def test_what_no_map_can_describe(changed):
+    with pytest.raises(BuildError, match="no tensor copy reads a"):
+        described(packed(**changed), A)
+
+
+def test_the_emulators_maps_lie_behind_params_at_multiples_of_64():
+    made = Packed(packed(), (A, B))
+    assert made.address % 64 == 0 and len(made.bytes) == MAPS_OFFSET + 256
+    assert struct.unpack_from("<Q4Q5I5I2I", made.bytes, MAPS_OFFSET + 128)[:2] == (1 << 21, 192)
+    assert ctypes.string_at(made.address, len(made.bytes)) == made.bytes
+    assert Packed(packed(), ()).bytes == packed()
+
+
+def test_the_driver_is_told_rank_box_and_swizzle(monkeypatch):
+    asked = []
+
+    def function(place, kind, rank, address, extents, strides, box, steps, *modes):
+        asked.append((kind.value, rank.value, address.value, list(extents), list(strides), list(box), list(steps)))
+        asked.append([mode.value for mode in modes])
+        assert place.value % 64 == 0
+        ctypes.memset(place, 7, 128)
+        return len(asked) - 2
+
+    monkeypatch.setattr(device_maps, "_driver_function", {"cuTensorMapEncodeTiled": function}.get)
+    assert device_maps.encode(described(packed(), A)) == b"\7" * 128
+    # cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT16 1, INTERLEAVE_NONE 0, SWIZZLE_128B 3, L2_PROMOTION_L2_256B 3, fill NONE 0
+    assert asked[0] == (1, 5, 1 << 20, [64, 8, 5, 1, 2], [128, 1024, 16, 8192], [64, 128, 1, 1, 1], [1] * 5)
+    assert asked[1] == [0, 3, 3, 0]
+    with pytest.raises(BuildError, match="refused a tensor map"):
+        device_maps.encode(described(packed(), TensorMap("a", False, 4, 64, rounded=True)))
+    assert asked[2][0] == 11 and asked[2][5][0] == 32  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+
+
+def test_equal_calls_are_encoded_once():
+    encoded = []
+
+    def encode(wanted):
+        encoded.append(wanted.address)
+        return bytes([len(encoded)]) * 128
+
+    mapped = device_maps.Mapped((A, B), lambda address: address, encode)
+    first = ctypes.string_at(mapped(bytearray(packed())), MAPS_OFFSET + 256)
+    assert first[: params.SIZE] == packed() and first[MAPS_OFFSET:] == b"\1" * 128 + b"\2" * 128
+    again = mapped(bytearray(packed()))
+    assert ctypes.string_at(again, MAPS_OFFSET + 256) == first and encoded == [1 << 20, 1 << 21]
+    other = mapped(bytearray(packed(pointers=(1 << 22, 1 << 21))))
+    assert ctypes.string_at(other, MAPS_OFFSET + 256)[MAPS_OFFSET:] == b"\3" * 128 + b"\4" * 128
+
+
+def test_a_driver_without_maps_is_named(monkeypatch):
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    driver.driver_function.cache_clear()
+    monkeypatch.setattr(device_maps.ctypes, "CDLL", missing)
+    with pytest.raises(BuildError, match="this driver encodes no tensor maps"):
+        device_maps.encode(described(packed(), A))
+    driver.driver_function.cache_clear()
+
+
+def test_the_family_serves_what_copies_can_read():
+    arch = lookup("h200")
+    for dtype, math in (("float8_e5m2", "ieee"), ("int8", "ieee"), ("float32", "tf32")):
+        assert WGMMA.serves(workload(64, 64, 64, dtype=dtype, math=math, trans_b=True), arch) is None
+    assert WGMMA.serves(workload(64, 64, 64), arch) is None
+    for wanted, words in (
+        (workload(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
+        (workload(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
+        (workload(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
+        (workload(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "multiply int8 from rows along k only"),
+        (workload(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
+        (workload(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
+    ):
+        assert words in str(WGMMA.serves(wanted, arch))
+    assert "sm_100" in str(WGMMA.serves(workload(64, 64, 64), lookup("sm_100")))
+
+
+def test_only_eight_bit_floats_are_summed_in_fewer_bits():
+    eight = workload(64, 64, 64, dtype="float8_e4m3fn", out="float16", trans_b=True)
+    program = WGMMA.starters(eight, lookup("h200"))[0]
+    assert {case.workload.accumulator for case in WGMMA.cases(program, eight, ())} == {"float22"}
+    assert MMA.summed(eight) == eight and WGMMA.summed(workload(64, 64, 64)).accumulator == "float32"
+
+
+def test_calls_that_copies_cannot_read_go_to_another_family():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((1024, 512), (512, 1024)))
+    with gensor_kernels.emulated("sm_90"):
+        for given in (a[::-1], np.broadcast_to(a[0], a.shape), np.broadcast_to(b[:, 0], (1024, 512))):
+            assert gensor_kernels.explain(gensor_kernels.matmul, given, b).family != WGMMA.name
+        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == WGMMA.name
+        found = gensor_kernels.matmul(a, b)
+        small = gensor_kernels.matmul(a[63::-1], b)
+    wanted = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=0.05)
+    np.testing.assert_allclose(small, wanted[63::-1], rtol=2e-3, atol=0.05)

@@ -1,0 +1,373 @@
+"""Calls of every public function in its common forms: types, layouts, epilogues, masks and axes, at published sizes.
+
+A form is a call that asks `explain` who serves it. Arrays are allocated and never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+import gensor_kernels as gk
+from gensor_kernels import Explanation
+from gensor_kernels.dispatch.api import explain
+from gensor_kernels.machine.arch import Arch
+
+#: Functions of gensor_kernels.dispatch that compute nothing on a device.
+OTHERS = {"emulated", "refresh"}
+HALVES, FLOATS, COMPLEX = ("fp16", "bf16"), ("fp16", "bf16", "fp32"), ("complex64", "complex128")
+SCIENTIFIC = ("fp64", *COMPLEX)
+DTYPES = {
+    "fp16": "float16",
+    "bf16": ml_dtypes.bfloat16,
+    "fp32": "float32",
+    "fp64": "float64",
+    "int8": "int8",
+    "bool": "bool",
+    "uint8": "uint8",
+    "int32": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+
+
+class Form(NamedTuple):
+    """One call: the public function that it is a form of, a name, and the question who serves it."""
+
+    function: str
+    name: str
+    ask: Callable[[], Explanation]
+
+    @property
+    def label(self) -> str:
+        """What a failing test calls it."""
+        return f"{self.function} {self.name}"
+
+    def served_on(self, arch: Arch) -> bool:
+        """Whether any family serves it on a part."""
+        tensor_cores_alone = self.label.startswith(("attention bf16", "linear bf16 uint8"))
+        return arch.capability >= (8, 0) or not tensor_cores_alone
+
+
+def new(dtype: str, *shape: int) -> Any:
+    """An array that is 16-byte aligned and contiguous; memory is only reserved."""
+    kind = np.dtype(DTYPES[dtype])
+    whole = np.empty(int(np.prod(shape)) * kind.itemsize + 16, np.uint8)
+    start = -whole.ctypes.data % 16
+    return whole[start : start + int(np.prod(shape)) * kind.itemsize].view(kind).reshape(shape)
+
+
+def turned(dtype: str, *shape: int) -> Any:
+    """An array of that shape stored with its last two axes in the other order."""
+    return new(dtype, *shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
+
+
+def strided(dtype: str, *shape: int) -> Any:
+    """Every second element along the last axis."""
+    return new(dtype, *shape[:-1], 2 * shape[-1])[..., ::2]
+
+
+def forms() -> Iterator[Form]:
+    """Every form."""
+    for function, found in _FUNCTIONS.items():
+        for name, ask in found():
+            yield Form(function, name, ask)
+
+
+Asked = Iterator[tuple[str, Callable[[], Explanation]]]
+
+
+def _matmul() -> Asked:
+    def product(dtype: str, m: int, n: int, k: int, /, a: Any = new, b: Any = new, **more: Any) -> Callable[[], Any]:
+        return lambda: explain(gk.matmul, a(dtype, m, k), b(dtype, k, n), **more)
+
+    for dtype in (*FLOATS, *SCIENTIFIC):
+        yield dtype, product(dtype, 1024, 1024, 1024)
+        yield f"{dtype} transposed a", product(dtype, 512, 512, 4096, a=turned)
+        yield f"{dtype} transposed b", product(dtype, 1024, 1024, 1024, b=turned)
+        yield f"{dtype} unaligned", product(dtype, 333, 127, 65)
+        yield f"{dtype} vector by matrix", product(dtype, 1, 4096, 1024)
+    for dtype in ("fp32", *SCIENTIFIC):
+        yield f"{dtype} matrix by vector", product(dtype, 4096, 1, 1024)
+        yield f"{dtype} unaligned, transposed a", product(dtype, 125, 125, 4097, a=turned)
+        yield f"{dtype} unaligned, transposed b", product(dtype, 333, 127, 65, b=turned)
+        yield f"{dtype} both transposed", product(dtype, 333, 127, 65, a=turned, b=turned)
+        yield f"{dtype} strided", product(dtype, 256, 128, 64, a=strided, b=strided)
+    for dtype in (*FLOATS, "fp64"):
+        yield f"{dtype} batched", lambda d=dtype: explain(gk.matmul, new(d, 96, 128, 64), new(d, 96, 64, 128))
+        fused = {"bias": new(dtype, 3072), "activation": "gelu"}
+        yield f"{dtype} with an epilogue", product(dtype, 256, 3072, 768, **fused)
+    for b in (new, turned):
+        yield f"tf32 {b.__name__}", product("fp32", 1024, 1024, 1024, b=b, precision="tf32")
+        yield f"int8 {b.__name__}", product("int8", 1024, 1024, 1024, b=b, dtype=np.int32)
+    narrow = "float8_e4m3fn"
+    types = {"dtype": DTYPES["bf16"], "dtype_a": narrow, "dtype_b": narrow}
+    yield "8-bit floats", product("uint8", 1024, 1024, 1024, b=turned, **types)
+    yield (
+        "bf16 by 8-bit floats",
+        lambda: explain(gk.matmul, new("bf16", 128, 4096), turned("uint8", 4096, 4096), dtype_b=narrow),
+    )
+    yield "fp16 swiglu", product("fp16", 128, 28672, 4096, b=turned, activation="swiglu")
+    yield "fp16 layernorm", product("fp16", 128, 768, 768, epilogue=[("add", new("fp16", 128, 768)), "layernorm"])
+    yield "bf16 behind a norm", product("bf16", 128, 4096, 4096, b=turned, prologue=[("mul", new("bf16", 4096))])
+
+
+def _linear() -> Asked:
+    for dtype in FLOATS:
+        for rows in (1, 8, 128):
+            yield (
+                f"{dtype} {rows}",
+                lambda d=dtype, m=rows: explain(gk.linear, new(d, m, 768), new(d, 3072, 768), new(d, 3072), "gelu"),
+            )
+    for dtype, gate in (("fp16", "swiglu"), ("fp16", "geglu"), ("bf16", "swiglu")):
+        for rows in (1, 128):
+            yield (
+                f"{dtype} {gate} {rows}",
+                lambda d=dtype, g=gate, m=rows: explain(gk.linear, new(d, m, 4096), new(d, 28672, 4096), None, g),
+            )
+    for dtype, kind in (("fp16", "int8"), ("fp16", "uint8"), ("bf16", "uint8")):
+        for rows in (1, 16, 512):
+            yield f"{dtype} {kind} weights {rows}", lambda d=dtype, w=kind, m=rows: quantised(d, w, m)
+    yield "fp16 int8 weights, scales of rows", lambda: quantised("fp16", "int8", 16, group=None)
+    for dtype, steps in (("bf16", [("mul", new("bf16", 4096))]), ("fp16", ["gelu"])):
+        yield (
+            f"{dtype} behind an operation",
+            lambda d=dtype, s=steps: explain(gk.linear, new(d, 128, 4096), new(d, 4096, 4096), prologue=s),
+        )
+
+
+def quantised(dtype: str, kind: str, rows: int, group: int | None = 128) -> Explanation:
+    """`linear` of weights of 8 or 4 bits with a scale for 128 elements, or for a row."""
+    out, k = 4096, 4096
+    scales = (out,) if group is None else (out, k // group)
+    w = new(kind, out, k // 2 if kind == "uint8" else k)
+    return explain(gk.linear, new(dtype, rows, k), w, scales=new(dtype, *scales), group=group)
+
+
+def _grouped_matmul() -> Asked:
+    ends = np.arange(1, 9, dtype=np.int32) * 128
+    for dtype, weights in (("fp16", new), ("bf16", turned)):
+        yield (
+            f"{dtype} {weights.__name__}",
+            lambda d=dtype, w=weights: explain(
+                gk.grouped_matmul, new(d, 1024, 4096), w(d, 8, 4096, 14336), ends, activation="silu"
+            ),
+        )
+
+
+def _prepack() -> Asked:
+    for dtype in HALVES:
+        yield (
+            f"{dtype} 1",
+            lambda d=dtype: explain(gk.matmul, new(d, 1, 4096), gk.prepack(new(d, 4096, 4096).T).T),
+        )
+
+
+def _einsum() -> Asked:
+    for dtype in (*FLOATS, "fp64"):
+        for text, first, second in (
+            ("bhid,bhjd->bhij", (4, 12, 128, 64), (4, 12, 128, 64)),
+            ("bhij,bhjd->bhid", (4, 12, 128, 128), (4, 12, 128, 64)),
+            ("bij,bjk->bik", (32, 128, 128), (32, 128, 128)),
+        ):
+            yield (
+                f"{dtype} {text}",
+                lambda d=dtype, t=text, x=first, y=second: explain(gk.einsum, t, new(d, *x), new(d, *y)),
+            )
+    for dtype in ("fp32", *SCIENTIFIC):
+        for text, first, second in (
+            ("ij,ik->jk", (4096, 256), (4096, 256)),
+            ("ij,jk->ki", (256, 256), (256, 256)),
+            ("ji,kj->ik", (256, 256), (256, 256)),
+            ("ijk,k->ij", (64, 64, 64), (64,)),
+            ("ijk,jl->ikl", (64, 64, 64), (64, 64)),
+            ("ijkl,klmn->ijmn", (16, 16, 16, 16), (16, 16, 16, 16)),
+        ):
+            yield (
+                f"{dtype} {text}",
+                lambda d=dtype, t=text, x=first, y=second: explain(gk.einsum, t, new(d, *x), new(d, *y)),
+            )
+    for dtype in COMPLEX:
+        yield (
+            f"{dtype} conjugate",
+            lambda d=dtype: explain(gk.einsum, "ki,kj->ij", new(d, 1024, 256), new(d, 1024, 256), conjugate=0),
+        )
+
+
+def _pair(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Asked:
+    for dtype in ("fp16", "fp32", *SCIENTIFIC):
+        yield dtype, lambda d=dtype: explain(function, *(new(d, *shape) for shape in shapes))
+
+
+def _define() -> Asked:
+    for dtype in FLOATS:
+        scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
+        yield (
+            dtype,
+            lambda d=dtype, f=scores: explain(f, new(d, 4, 12, 128, 64), new(d, 4, 12, 128, 64)),
+        )
+
+
+def image(dtype: str, layout: str, n: int, c: int, h: int, w: int) -> Any:
+    """An image, or weights, with channels first or last."""
+    return new(dtype, *((n, c, h, w) if layout == "NCHW" else (n, h, w, c)))
+
+
+def _conv2d() -> Asked:
+    def conv(
+        dtype: str, layout: str, c: int, k: int, side: int, taps: int, groups: int = 1, **more: Any
+    ) -> Explanation:
+        x, w = image(dtype, layout, 8, c, side, side), image(dtype, layout, k, c // groups, taps, taps)
+        keywords = {"padding": taps // 2, "groups": groups, "layout": layout, "activation": "relu"} | more
+        return explain(gk.conv2d, x, w, new(dtype, k), **keywords)
+
+    layers = ((64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (128, 128, 56, 3, 2), (256, 256, 14, 3, 1), (512, 512, 7, 3, 1))
+    stem = (3, 64, 224, 7, 2)
+    for dtype, layout in (("fp16", "NHWC"), ("fp16", "NCHW"), ("bf16", "NHWC"), ("fp32", "NHWC"), ("fp32", "NCHW")):
+        for c, k, side, taps, stride in (*layers, *((stem,) if dtype != "bf16" else ())):
+            yield (
+                f"{dtype} {layout} {c} {k} {side} {taps} {stride}",
+                lambda d=dtype, y=layout, s=(c, k, side, taps), t=stride: conv(d, y, *s, stride=t),
+            )
+        if dtype != "bf16":
+            yield f"{dtype} {layout} grouped", lambda d=dtype, y=layout: conv(d, y, 128, 128, 56, 3, 32)
+            for side in (56, 7):
+                yield (
+                    f"{dtype} {layout} depthwise {side}",
+                    lambda d=dtype, y=layout, s=side: conv(d, y, 96, 96, s, 3, 96),
+                )
+    yield "tf32 NHWC", lambda: conv("fp32", "NHWC", 256, 256, 14, 3, precision="tf32")
+    yield "winograd NCHW", lambda: conv("fp32", "NCHW", 64, 64, 56, 3, precision="winograd")
+    yield "fp64 NCHW", lambda: conv("fp64", "NCHW", 64, 64, 56, 3)
+    norm = [("mul", new("fp16", 128)), ("bias", new("fp16", 128)), "relu"]
+    yield "fp16 NHWC behind a batch norm", lambda: conv("fp16", "NHWC", 128, 32, 28, 3, prologue=norm)
+    x, w = new("int8", 8, 28, 28, 128), new("int8", 128, 3, 3, 128)
+    yield "int8 NHWC", lambda: explain(gk.conv2d, x, w, padding=1, layout="NHWC")
+
+
+def _conv1d() -> Asked:
+    for dtype in ("fp16", "fp32"):
+        yield (
+            f"{dtype} NCW",
+            lambda d=dtype: explain(
+                gk.conv1d, new(d, 1, 80, 3000), new(d, 512, 80, 3), new(d, 512), padding=1, activation="gelu"
+            ),
+        )
+
+
+def _conv_transpose2d() -> Asked:
+    for dtype in ("fp16", "fp32"):
+        for layout in ("NHWC", "NCHW"):
+            for taps, padding in ((2, 0), (4, 1)):
+                yield (
+                    f"{dtype} {layout} {taps}",
+                    lambda d=dtype, y=layout, r=taps, p=padding: explain(
+                        gk.conv_transpose2d,
+                        *(image(d, y, 8, 256, 14, 14), image(d, y, 256, 128, r, r)),
+                        **{"stride": 2, "padding": p, "layout": y},
+                    ),
+                )
+
+
+def _pool(function: Callable[..., Any], *arguments: Any) -> Asked:
+    for dtype in ("fp16", "fp32"):
+        for layout in ("NHWC", "NCHW"):
+            for side in (112, 14) if arguments else (7,):
+                yield (
+                    f"{dtype} {layout} {side}",
+                    lambda d=dtype, y=layout, s=side: explain(function, image(d, y, 8, 64, s, s), *arguments, layout=y),
+                )
+
+
+def _reduction(function: Callable[..., Any], dtypes: Sequence[str]) -> Asked:
+    """Rows of a table; its columns, everything, and what is not aligned, of the types that programs do that with."""
+    for dtype in dtypes:
+        everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((1 << 24,), None), ((333, 1001), 1), ((333, 1001), 0)
+        for shape, axis in (((4096, 1024), 1), *(everywhere if dtype in ("fp32", "fp64") else ())):
+            yield (
+                f"{dtype} {'x'.join(map(str, shape))} {axis}",
+                lambda d=dtype, s=shape, a=axis: explain(function, new(d, *s), axis=a),
+            )
+
+
+def _softmax(function: Callable[..., Any], *of_fp32: tuple[tuple[int, ...], int]) -> Asked:
+    for dtype in (*FLOATS, "fp64"):
+        for shape, axis in (((4096, 1024), -1), *(of_fp32 if dtype == "fp32" else ())):
+            yield (
+                f"{dtype} {'x'.join(map(str, shape))} {axis}",
+                lambda d=dtype, s=shape, a=axis: explain(function, new(d, *s), axis=a),
+            )
+
+
+def _norm(function: Callable[..., Any], vectors: int) -> Asked:
+    for dtype in (*FLOATS, "fp64"):
+        for k in (768, 4096):
+            yield (
+                f"{dtype} {k}",
+                lambda d=dtype, k=k: explain(function, new(d, 128, k), k, *(new(d, k) for _ in range(vectors))),
+            )
+
+
+def _attention() -> Asked:
+    for dtype in HALVES:
+        for queries, keys in ((128, 128), (1024, 1024), (1, 1024)):
+            q, kv = (1, 32, queries, 128), (1, 8, keys, 128)
+            for causal in (False, True):
+                yield (
+                    f"{dtype} {queries} {keys} {'causal' if causal else 'plain'}",
+                    lambda d=dtype, q=q, kv=kv, c=causal: explain(
+                        gk.attention, new(d, *q), new(d, *kv), new(d, *kv), causal=c
+                    ),
+                )
+        tokens = (8, 128, 12, 64)
+        yield (
+            f"{dtype} heads behind tokens",
+            lambda d=dtype, s=tokens: explain(gk.attention, *(new(d, *s).swapaxes(1, 2) for _ in range(3))),
+        )
+    for kind in ("bool", "fp16"):
+        for shape in ((8, 1, 1, 128), (1, 1, 128, 128)):
+            yield (
+                f"fp16 mask {kind} {'x'.join(map(str, shape))}",
+                lambda kind=kind, s=shape: explain(
+                    gk.attention, *(new("fp16", 8, 12, 128, 64) for _ in range(3)), mask=new(kind, *s)
+                ),
+            )
+
+
+_FUNCTIONS: dict[str, Callable[[], Asked]] = {
+    "matmul": _matmul,
+    "linear": _linear,
+    "grouped_matmul": _grouped_matmul,
+    "prepack": _prepack,
+    "einsum": _einsum,
+    "tensordot": lambda: _pair(gk.tensordot, (64, 16, 16), (16, 16, 64)),
+    "dot": lambda: _pair(gk.dot, (256, 256), (256, 256)),
+    "vdot": lambda: _pair(gk.vdot, (1 << 20,), (1 << 20,)),
+    "inner": lambda: _pair(gk.inner, (256, 256), (256, 256)),
+    "outer": lambda: _pair(gk.outer, (1024,), (1024,)),
+    "define": _define,
+    "conv2d": _conv2d,
+    "conv1d": _conv1d,
+    "conv_transpose2d": _conv_transpose2d,
+    "max_pool2d": lambda: _pool(gk.max_pool2d, 3, 2, 1),
+    "avg_pool2d": lambda: _pool(gk.avg_pool2d, 2),
+    "global_avg_pool2d": lambda: _pool(gk.global_avg_pool2d),
+    **{
+        name: lambda n=name, d=dtypes: _reduction(getattr(gk, n), d)
+        for names, dtypes in (
+            (("sum", "max"), ("fp16", "bf16", "fp32", "fp64")),
+            (("min", "argmax", "argmin"), ("fp16", "fp32", "fp64")),
+            (("mean",), ("fp16", "bf16", "fp32", "fp64")),
+            (("prod", "var", "norm", "logsumexp"), ("fp16", "fp32", "fp64")),
+        )
+        for name in names
+    },
+    "softmax": lambda: _softmax(gk.softmax, ((8, 128, 1024), 1)),
+    "log_softmax": lambda: _softmax(gk.log_softmax),
+    "layer_norm": lambda: _norm(gk.layer_norm, 2),
+    "rms_norm": lambda: _norm(gk.rms_norm, 1),
+    "attention": _attention,
+}

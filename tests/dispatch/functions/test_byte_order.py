@@ -1,0 +1,179 @@
+"""NumPy arrays of the other byte order inside `emulated`: kernels get the values, `out` is written in its own order."""
+
+import inspect
+from contextvars import ContextVar
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.machine.arch import lookup
+
+#: Public functions that take no arrays; `accelerate` is about CuPy's.
+OTHERS = {"accelerate", "counters", "define", "emulated", "explain", "record", "refresh", "warmup"}
+SCORES = gk.define("i k, k j -> i j", epilogue=[("bias", "j"), "relu"], prologue=[("mul", "k")])
+
+
+def numbers(*shape, dtype="float32"):
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape) % 13 - 6
+    return values.astype(dtype)
+
+
+def swapped(value):
+    """The same values with their bytes in the other order, wherever they are in a call."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(swapped(each) for each in value)
+    if isinstance(value, dict):
+        return {name: swapped(each) for name, each in value.items()}
+    return value.astype(value.dtype.newbyteorder()) if isinstance(value, np.ndarray) else value
+
+
+A, B, ROW, SQUARE = numbers(6, 8), numbers(8, 5), numbers(5), numbers(6, 5)
+FUSED = [("bias", ROW), ("add", SQUARE), ("mask", SQUARE, 2.0)]
+IMAGE, FILTERS, CHANNELS = numbers(2, 3, 6, 6), numbers(4, 3, 3, 3), numbers(4)
+HEADS = [numbers(1, 2, 4, 16, dtype="float16") for _ in range(3)]
+INT8 = numbers(4, 8, dtype="int8")
+#: name -> calls: (positional arguments, keyword arguments)
+CALLS = {
+    "matmul": [
+        ((A, B, np.zeros_like(SQUARE)), {}),
+        ((A, B), {"epilogue": FUSED}),
+        ((A, B), {"alpha": np.array(2.0, "float32"), "bias": ROW, "prologue": [("mul", numbers(8))]}),
+        ((A, numbers(8, 6)), {"bias": numbers(6), "activation": "swiglu"}),
+        ((A, B), {"epilogue": [("bias", ROW), "layernorm", ("mul", ROW)]}),
+        ((numbers(6, 8, dtype="uint8"), B), {"dtype_a": "float8_e5m2"}),
+    ],
+    "linear": [
+        ((A, numbers(5, 8), ROW), {}),
+        ((A.astype("float16"), INT8, numbers(4, dtype="float16")), {"scales": numbers(4), "zeros": INT8[:, 0].copy()}),
+    ],
+    "grouped_matmul": [
+        ((A, numbers(2, 8, 5), np.array([2, 6], "int32")), {"bias": ROW, "out": np.zeros_like(SQUARE)}),
+        ((A, numbers(2, 8, 5)), {"sizes": np.array([2, 4], "int64")}),
+    ],
+    "einsum": [(("ij,jk->ki", A, B), {}), (("ij,jk,k", A, B, ROW), {}), (("ij->j", A), {})],
+    "tensordot": [((A, B, 1), {}), ((A, B, 1), {"prologue": [("bias", numbers(8))]})],
+    "dot": [((A, B), {"out": np.zeros_like(SQUARE)})],
+    "vdot": [((A.astype("complex64"), A.astype("complex64")), {})],
+    "inner": [((A, numbers(5, 8)), {})],
+    "outer": [((ROW, ROW), {"out": np.zeros((5, 5), "float32")})],
+    "prepack": [((numbers(9, 16, dtype="float16").T,), {"rows": 1})],
+    "conv2d": [
+        ((IMAGE, FILTERS, CHANNELS), {"add": numbers(2, 4, 4, 4), "out": np.zeros((2, 4, 4, 4), "float32")}),
+        ((IMAGE, FILTERS), {"prologue": [("mul", numbers(3))]}),
+        ((IMAGE, numbers(4, 3, 1, 1), CHANNELS), {}),
+        ((IMAGE, numbers(3, 1, 3, 3), numbers(3)), {"groups": 3}),
+    ],
+    "conv1d": [((IMAGE[:, :, 0], FILTERS[:, :, 0], CHANNELS), {"out": np.zeros((2, 4, 4), "float32")})],
+    "conv_transpose2d": [((IMAGE, numbers(3, 4, 3, 3), CHANNELS), {"stride": 2})],
+    "max_pool2d": [((IMAGE, 2), {"out": np.zeros((2, 3, 3, 3), "float32")})],
+    "avg_pool2d": [((IMAGE, 2), {})],
+    "global_avg_pool2d": [((IMAGE,), {})],
+    "attention": [((*HEADS, numbers(4, 4)), {"out": np.zeros((1, 2, 4, 16), "float16")})],
+    "layer_norm": [((A, 8, numbers(8), numbers(8)), {"out": np.zeros_like(A)})],
+    "rms_norm": [((A, 8, numbers(8)), {})],
+    "softmax": [((A,), {"out": np.zeros_like(A)})],
+    "log_softmax": [((A,), {})],
+    "norm": [((A, 1), {})],
+    "logsumexp": [((A, 1), {})],
+    "var": [((A, 1), {"out": np.zeros(6, "float32")})],
+}
+CALLS |= {name: [((A, 1), {"out": np.zeros(6, "float32")})] for name in ("sum", "mean", "prod", "max", "min")}
+CALLS |= {name: [((A, 1), {"out": np.zeros(6, "int64")})] for name in ("argmax", "argmin")}
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """What reaches the launches of a device without kernels, which count up in their results in place of computing."""
+    found = []
+
+    def launch(arguments, arrays, steps, workspace):
+        result, *inputs = arrays
+        inputs += [step.operand for step in steps if step.operand is not None]
+        assert all(each.dtype.isnative for each in (result, *inputs))
+        found.append([(each.dtype, each.shape, each.tolist()) for each in inputs])
+        if not result.flags.writeable:
+            raise ValueError("output array is read-only")
+        result[...] = np.arange(result.size).reshape(result.shape).astype(result.dtype)
+
+    monkeypatch.setattr(EmulatorDevice, "load", lambda self, code, launches: launch)
+    made = Runtime(EmulatorDevice(lookup("sm_87")), library.Library())
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    return found
+
+
+def same(one, other):
+    assert one.shape == other.shape and one.dtype == other.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(one, other)
+
+
+def test_every_public_function_is_called():
+    public = {name for name in gk.__all__ if inspect.isfunction(getattr(gk, name))}
+    assert set(CALLS) == public - OTHERS
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kernels_get_the_values(launches, name):
+    for args, keywords in CALLS[name]:
+        expected = getattr(gk, name)(*args, **keywords)
+        wanted = list(launches)
+        launches.clear()
+        given = swapped(args), swapped(keywords)
+        found = getattr(gk, name)(*given[0], **given[1])
+        assert launches == wanted
+        launches.clear()
+        out = given[1].get("out", given[0][2] if name == "matmul" and len(given[0]) == 3 else None)
+        assert out is None or (found is out and not out.dtype.isnative)
+        same(expected, found)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_one_operand_beside_native_ones(launches, place):
+    for function, (args, keywords) in ((gk.attention, CALLS["attention"][0]), (gk.conv2d, CALLS["conv2d"][0])):
+        expected = function(*args, **keywords).copy()
+        call = [*args, *keywords.values()]
+        call[place] = swapped(call[place])
+        same(expected, function(*call[: len(args)], **dict(zip(keywords, call[len(args) :], strict=True))))
+        assert launches.pop() == launches.pop()
+
+
+def test_defined_operators(launches):
+    operands = A, B, numbers(8), ROW
+    same(SCORES(*operands), SCORES(*swapped(operands)))
+    assert launches[0] == launches[1]
+    assert gk.explain(SCORES, *swapped(operands)).kernel == gk.explain(SCORES, *operands).kernel
+
+
+def test_a_dtype_of_the_other_order_is_the_machines(launches):
+    calls = [
+        gk.matmul(A.astype("float16"), B.astype("float16"), dtype=">f4"),
+        gk.matmul(A, numbers(8, 6), activation="swiglu", dtype=np.dtype(">f4")),
+        gk.matmul(A, B, epilogue=["layernorm"], dtype=">f4"),
+        gk.matmul(A, B, prologue=["relu"], dtype=">f4"),
+        gk.matmul(numbers(6, 8, dtype="uint8"), B, dtype_a="float8_e5m2", dtype=">f4"),
+        gk.grouped_matmul(A, numbers(2, 8, 5), [2, 6], dtype=">f4"),
+        gk.einsum("ij,jk", A, B, dtype=">f4"),
+        gk.einsum("ij,jk,k", A, B, ROW, dtype=">f4"),
+        gk.sum(A, dtype=">f4"),
+    ]
+    assert all(each.dtype.isnative for each in calls)
+
+
+def test_a_result_that_is_read_only_stays_so(launches):
+    out = swapped(np.zeros_like(SQUARE))
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        gk.matmul(A, B, out)
+    assert not out.any()
+
+
+def test_on_the_emulator():
+    with gk.emulated("sm_87"):
+        assert gk.sum(np.array([1, 2, 3], ">f4")) == 6
+        out = np.zeros((2, 2), ">f4")
+        assert gk.matmul(np.eye(2, dtype=">f4"), np.array([[1, 2], [3, 4]], ">f4"), out) is out
+    assert out.tolist() == [[1, 2], [3, 4]]

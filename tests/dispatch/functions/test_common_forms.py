@@ -1,0 +1,75 @@
+"""Every public function has shipped kernels of its common forms, on every capability a database is shipped for."""
+
+import inspect
+from dataclasses import replace
+
+import pytest
+
+import gensor_kernels
+from gensor_kernels import dispatch
+from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.selection import tiers
+from gensor_kernels.machine.arch import lookup
+from tests.database.test_pretuned import SHIPPED
+from tests.dispatch import common_forms
+
+FORMS = list(common_forms.forms())
+FIRST = "sm_90"
+ARCHS = [path.stem for path in SHIPPED]
+
+
+@pytest.fixture(autouse=True)
+def packaged_alone(monkeypatch, tmp_path):
+    """No kernels but the packaged ones."""
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+    monkeypatch.delenv("GENSOR_SITE_DB", raising=False)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """What every form asks the tiers, and what `explain` says of it, where FIRST is emulated."""
+    found, requests = {}, []
+    with pytest.MonkeyPatch.context() as patch:
+        choose = tiers.choose
+        patch.setattr(tiers, "choose", lambda request, library: requests.append(request) or choose(request, library))
+        with gensor_kernels.emulated(FIRST):
+            for form in FORMS:
+                requests.clear()
+                explained = form.ask()
+                found[form.label] = form, explained, list(requests)
+    return found
+
+
+def test_every_public_function_has_forms():
+    public = {name for name, each in inspect.getmembers(gensor_kernels) if getattr(dispatch, name, None) is each}
+    computing = {name for name in public if inspect.isfunction(getattr(dispatch, name))} - common_forms.OTHERS
+    assert computing == {form.function for form in FORMS}
+    assert len({form.label for form in FORMS}) == len(FORMS)
+
+
+def test_calls_are_served_by_shipped_kernels(asked):
+    shipped = selection_load.library(lookup(FIRST)).contents.kernels
+    without = [
+        f"{label}: tier {explained.tier}, {explained.reason}"
+        for label, (form, explained, _) in asked.items()
+        if form.served_on(lookup(FIRST)) and not (explained.tier in (2, 3) and explained.kernel in shipped)
+    ]
+    assert not without, without
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_every_capability_has_kernels_of_every_form(name, asked):
+    arch = lookup(name)
+    library = selection_load.library(arch)
+    without = [
+        label
+        for label, (form, _, requests) in asked.items()
+        if form.served_on(arch) and not all(served(replace(each, arch=arch), library) for each in requests)
+    ]
+    assert not without, without
+
+
+def served(request, library):
+    """Whether the tiers find a stored kernel."""
+    recorded = library.record(request.problem.workload)
+    return (recorded is not None and request.allows(recorded)) or bool(tiers.candidates(request, library))

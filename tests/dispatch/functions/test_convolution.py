@@ -1,0 +1,121 @@
+"""Convolutions: the library's own path, epilogues and what does not fit; tests/public_cases draws calls."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gensor_kernels
+from gensor_kernels.dispatch.calls.conv_parameters import Parameters
+from gensor_kernels.dispatch.functions.convolution import full_sizes
+from gensor_kernels.dispatch.functions.convolve import convolve
+from gensor_kernels.operators.windows.conv_reference import patches
+from tests.doubles.numpy_device import NumpyDevice
+
+small = st.integers(1, 3)
+
+
+def reference(x, w, p: Parameters):
+    """(n, k, oh, ow) in float64 by gathered patches; images and weights with channels first."""
+    sizes = full_sizes(x.shape, w.shape, p)
+    g = sizes["groups"]
+    n, c, h, width = x.shape
+    image = x.astype(np.float64).reshape(n, g, c // g, h, width).transpose(0, 3, 4, 1, 2)
+    gathered = patches(image, sizes, p.transposed)
+    if p.transposed:
+        own = w.astype(np.float64).reshape(g, c // g, *w.shape[1:]).transpose(0, 3, 4, 1, 2)
+    else:
+        own = w.astype(np.float64).reshape(g, -1, *w.shape[1:]).transpose(0, 3, 4, 2, 1)
+    found = gathered @ own.reshape(g, -1, own.shape[-1])
+    from gensor_kernels.operators.windows.conv_product import output_size
+
+    oh, ow = (output_size(sizes, side, p.transposed) for side in "hw")
+    return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
+
+
+@st.composite
+def calls(draw):
+    transposed, g = draw(st.booleans()), draw(st.sampled_from([1, 1, 2]))
+    c, k, r, s = g * draw(st.integers(1, 5)), g * draw(st.integers(1, 5)), draw(small), draw(small)
+    sizes = {f"{what}_{side}": draw(st.integers(1, 2)) for what in ("stride", "dilation") for side in "hw"}
+    sizes |= {name: draw(st.integers(0, 2)) for name in ("pad_top", "pad_left")}
+    sizes |= {"pad_bottom": sizes["pad_top"], "pad_right": sizes["pad_left"], "groups": g}
+    if transposed:
+        sizes |= {"output_padding_h": 0, "output_padding_w": 0}
+    h, w = draw(st.integers(5, 9)), draw(st.integers(5, 9))
+    dtype = draw(st.sampled_from(["float32", "float64", "float16", "int8"]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    shape = (c, k // g, r, s) if transposed else (k, c // g, r, s)
+    x, weights = rng.integers(-4, 5, (draw(small), c, h, w)), rng.integers(-4, 5, shape)
+    return x.astype(dtype), weights.astype(dtype), Parameters("NCHW", tuple(sizes.items()), transposed)
+
+
+@settings(max_examples=40)
+@given(calls(), st.booleans())
+def test_the_library_computes_the_same(call, channels_last):
+    x, w, p = call
+    wanted = reference(x, w, p)
+    if channels_last:
+        x, w, p = x.transpose(0, 2, 3, 1), w.transpose(0, 2, 3, 1), Parameters("NHWC", p.sizes, p.transposed)
+    found = convolve(NumpyDevice(), x, w, full_sizes(x.shape, w.shape, p), p, None)
+    np.testing.assert_array_equal(found.transpose(0, 3, 1, 2) if channels_last else found, wanted)
+
+
+def test_epilogue_out_and_same_padding():
+    rng = np.random.default_rng(0)
+    x, w, bias = rng.standard_normal((2, 5, 8, 8)), rng.standard_normal((4, 5, 3, 3)), rng.standard_normal(4)
+    more = rng.standard_normal((2, 4, 8, 8))
+    ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups"), 1)
+    ones |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
+    p = Parameters("NCHW", tuple(ones.items()))
+    wanted = np.maximum(reference(x, w, p) + bias[:, None, None] + more, 0)
+    with gensor_kernels.emulated("sm_87"):
+        out = np.empty_like(wanted)
+        assert gensor_kernels.conv2d(x, w, bias, padding="same", add=more, activation="relu", out=out) is out
+        np.testing.assert_allclose(out, wanted, atol=1e-12)
+        overlapping = more.copy()
+        gensor_kernels.conv2d(x, w, bias, padding=1, add=overlapping, activation="relu", out=overlapping)
+        np.testing.assert_allclose(overlapping, wanted, atol=1e-12)
+        point = rng.standard_normal((4, 5, 1, 1))
+        found = gensor_kernels.conv2d(x, point, bias, activation="relu")
+        np.testing.assert_allclose(
+            found, np.maximum(np.einsum("nchw,kc->nkhw", x, point[..., 0, 0]) + bias[:, None, None], 0)
+        )
+        row, taps = x[:, :, 0], w[:, :, 0]
+        lifted = gensor_kernels.conv2d(row[:, :, None], taps[:, :, None], bias, padding=((0, 0), (1, 1)))[:, :, 0]
+        np.testing.assert_allclose(gensor_kernels.conv1d(row, taps, bias, padding=1), lifted, atol=1e-12)
+        assert gensor_kernels.conv2d(x[:0], w).shape == (0, 4, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (dict(stride=0), ValueError, "stride must be 1 or more"),
+        (dict(padding="reflect"), ValueError, "'same' or 'valid'"),
+        (dict(padding="same", stride=2), ValueError, "needs stride 1"),
+        (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
+        (dict(groups=2), ValueError, "the image has 5 channels"),
+        (dict(dilation=1.5), TypeError, "dilation must be an integer"),
+        (dict(stride=(1, 2, 3)), ValueError, "an integer or a pair"),
+        (dict(activation="swish"), ValueError, "activation must be one of"),
+        (dict(out=np.empty((2, 4, 5, 5))), ValueError, "out has shape"),
+    ],
+)
+def test_what_does_not_fit(change, error, words):
+    x, w = np.zeros((2, 5, 8, 8)), np.zeros((4, 5, 3, 3))
+    with gensor_kernels.emulated("sm_87"), pytest.raises(error, match=words):
+        gensor_kernels.conv2d(x, w, **change)
+
+
+def test_explain_tells_what_would_serve():
+    x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.explain(gensor_kernels.conv2d, x, w, padding=1, activation="relu")
+        assert found.tier == 3 and found.family == "contraction_patch" and '"operator":"conv2d"' in found.workload
+        point = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :, :1, :1])
+        assert '"operator":"matmul"' in point.workload
+        scores = gensor_kernels.define("i k, j k -> i j")
+        assert gensor_kernels.explain(scores, x[0, :, 0], w[:16, 0, 0, :1]).tier == 3
+        assert gensor_kernels.explain(gensor_kernels.conv2d, x[:0], w).tier == 0
+        with pytest.raises(ValueError, match="16 channels"):
+            gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :5])

@@ -1,0 +1,220 @@
+"""Groups of different rows: declaration, kernels and public calls, against per-group NumPy and torch._grouped_mm."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gensor_kernels
+from gensor_kernels.dispatch.api.current import current_runtime
+from gensor_kernels.dispatch.functions.grouped import RAGGED
+from gensor_kernels.dispatch.plans.calls import call
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products import ragged
+from gensor_kernels.operators.types.workload import View, contiguous
+from gensor_kernels.programs.core.params import ragged_tiles
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.numpy_device import NumpyDevice
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def reference(x, w, ends):
+    """Per-group NumPy in float64; rows behind the last end are zeros."""
+    out, begin = np.zeros((x.shape[0], w.shape[2])), 0
+    for group, end in enumerate(ends):
+        out[begin:end] = x[begin:end].astype(np.float64) @ w[group].astype(np.float64)
+        begin = end
+    return out
+
+
+def test_declaration_and_reference_agree_with_numpy():
+    w = ragged.workload(4, 9, 6, 5, dtype="float64")
+    rng, declared = np.random.default_rng(0), operator("ragged_matmul")
+    arrays = {"a": rng.standard_normal((9, 5)), "b": rng.standard_normal((4, 5, 6)), "d": np.array([3, 3, 4, 8])}
+    wanted = reference(arrays["a"], arrays["b"], arrays["d"])
+    np.testing.assert_allclose(declared.reference(arrays, w.size), wanted, atol=1e-13)
+    expected = declared.expect(w, arrays)
+    np.testing.assert_allclose(expected.values, wanted, atol=1e-13)
+    assert expected.bound.max() < 1e-13
+    assert w.flops() == 2 * 9 * 6 * 5
+    assert w.bytes_moved() == 8 * (9 * 5 + 4 * 5 * 6 + 9 * 6) + 4 * 4
+
+
+def test_the_reference_agrees_with_pytorch():
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, "_grouped_mm"):
+        pytest.skip("this PyTorch has no _grouped_mm")
+    rng = np.random.default_rng(1)
+    x, w = torch.from_numpy(rng.standard_normal((40, 16))), torch.from_numpy(rng.standard_normal((3, 16, 24)))
+    x, w, ends = x.bfloat16(), w.bfloat16(), torch.tensor([8, 8, 40], dtype=torch.int32)
+    theirs = torch._grouped_mm(x, w, offs=ends).float().numpy()
+    wanted = reference(x.float().numpy(), w.float().numpy(), ends.tolist())
+    np.testing.assert_allclose(theirs, wanted, rtol=1e-2, atol=2e-2)
+    with gensor_kernels.emulated("sm_87"):
+        ours = gensor_kernels.grouped_matmul(*(t.float().numpy().astype(BFLOAT16) for t in (x, w)), ends.numpy())
+    np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=1e-2, atol=2e-2)
+
+
+@given(st.lists(st.integers(0, 70), min_size=1, max_size=40), st.integers(0, 40), st.sampled_from([1, 16, 48]))
+def test_there_are_enough_tiles_for_any_sizes(sizes, rest, tile):
+    rows = sum(sizes) + rest
+    needed = sum(-(-size // tile) for size in (*sizes, rest))
+    assert needed <= ragged_tiles(rows, len(sizes), tile) <= rows // tile + len(sizes) + 1
+
+
+KERNELS = [
+    ({"dtype": "bfloat16", "trans_b": True}, "contraction_mma", {"raster": 2}),
+    ({"dtype": "int8", "epilogue": "bias_relu"}, "contraction_mma", {"epilogue_staged": 0, "epilogue_fixed": 1}),
+    ({"dtype": "float64"}, "contraction_simt", {"stages": 1}),
+    ({"dtype": "float16", "out": "float32"}, "contraction_simt", {"epilogue_staged": 1}),
+    ({"dtype": "float16", "along_m": True}, "contraction_mma", {"copy": 0}),
+    ({"dtype": "float32", "along_m": True}, "contraction_simt", {}),
+]
+
+
+def workload(groups, m, n, k, *, along_m=False, **more):
+    """That of contiguous operands, or of an x with unit stride along m."""
+    w = ragged.workload(groups, m, n, k, **more)
+    if not along_m:
+        return w
+    b, c, d = (
+        contiguous(shape, w.dtype[name]) for name, shape in (("b", (groups, k, n)), ("c", (m, n)), ("d", (groups,)))
+    )
+    return ragged.workload_from_operands(View((m, k), (1, m), w.dtype["a"]), b, c, d, epilogue=w.epilogue)
+
+
+@pytest.mark.parametrize(("more", "family", "values"), KERNELS)
+def test_kernels_pass_the_verifier(more, family, values):
+    w, arch = workload(8, 512, 96, 64, **more), lookup("sm_87")
+    space = Space(w, arch).family(family)
+    small = {"block_m": 32, "block_n": 32}
+    thread = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
+    small |= {"warp_m": 16, "warp_n": 16} if family == "contraction_mma" else thread
+    program = space.family.starters(w, arch)[0].replace(**small | values)
+    assert space.legal(space.point(program)[None])[0]
+    verdict = verify(candidate(space.family, program, w), w, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+    assert verdict.branches["rest"] and verdict.branches["spare"]
+
+
+ODD_STARTS = [3, 0, 8, 1, 14, 5, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "bfloat16"])
+@pytest.mark.parametrize(("arch", "n", "k"), [("sm_75", 24, 40), ("sm_87", 1, 8), ("sm_90", 24, 40), ("sm_90", 16, 1)])
+def test_groups_start_at_any_row_of_arrays_along_m(arch, n, k, dtype):
+    """x, out, bias and add along m: a group's first row is aligned to nothing but an element."""
+    if arch == "sm_75" and dtype == "bfloat16":
+        pytest.skip("sm_75 has no bfloat16")
+    rng, kind = np.random.default_rng(6), BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    sizes, wide = ODD_STARTS, np.dtype(np.int32) if dtype == "int8" else kind
+    x = rng.integers(-4, 5, (k, 32)).astype(kind).T
+    w, bias = (rng.integers(-4, 5, shape).astype(each) for shape, each in (((7, k, n), kind), ((n,), wide)))
+    added, out = rng.integers(-4, 5, (n, 32)).astype(wide).T, np.zeros((n, 32), wide).T
+    with gensor_kernels.emulated(arch):
+        more = {"out": out} | ({"dtype": wide} if dtype == "int8" else {})
+        gensor_kernels.grouped_matmul(x, w, sizes=sizes, epilogue=[("bias", bias), ("add", added)], **more)
+        explained = gensor_kernels.explain(gensor_kernels.grouped_matmul, x, w, np.cumsum(sizes))
+    wanted = reference(x, w, np.cumsum(sizes)) + bias.astype(np.float64) + added.astype(np.float64)
+    np.testing.assert_array_equal(out.astype(np.float64), wanted.astype(wide).astype(np.float64))
+    assert explained.family.startswith("contraction")
+
+
+def test_an_alignment_that_groups_along_m_cannot_have_is_refused():
+    own = workload(4, 64, 32, 16, dtype="float16", along_m=True)
+    assert own.align["a"] == 2 and operator("ragged_matmul").operands(own)[0].order == (1, 0)
+    with pytest.raises(ValueError, match="start at any row"):
+        operator("ragged_matmul").operands(replace(own, alignment=tuple((own.align | {"a": 16}).items())))
+
+
+def test_k_is_not_split():
+    w, arch = ragged.workload(8, 64, 96, 8192, dtype="float16"), lookup("sm_90")
+    for family in Space(w, arch).families:
+        assert next(c for c in family.coordinates if c.name == "split_k").values == (1,)
+        assert all(program["split_k"] == 1 for program in family.family.starters(w, arch))
+
+
+@st.composite
+def calls(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+    if draw(st.booleans()):
+        sizes += [0] * 30 + [draw(st.integers(0, 20))]  # more groups than a warp has lanes
+    rows = sum(sizes) + draw(st.sampled_from([0, 0, 9]))
+    n, k, dtype = draw(st.sampled_from([(24, 40, np.float16), (5, 33, np.float32)]))
+    x = rng.standard_normal((rows, k)).astype(dtype)
+    w = rng.standard_normal((len(sizes), n, k)).astype(dtype).transpose(0, 2, 1)
+    return x, w if draw(st.booleans()) else np.ascontiguousarray(w), sizes
+
+
+@settings(max_examples=30, deadline=None)
+@given(calls(), st.booleans())
+def test_any_call_agrees_with_numpy(call, by_sizes):
+    x, w, sizes = call
+    given = {"sizes": np.array(sizes)} if by_sizes else {"offsets": np.cumsum(sizes).astype(np.int32)}
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.grouped_matmul(x, w, **given)
+    assert found.dtype == x.dtype and found.shape == (x.shape[0], w.shape[2])
+    error = 1e-2 if x.dtype == np.float16 else 1e-4
+    np.testing.assert_allclose(found.astype(np.float64), reference(x, w, np.cumsum(sizes)), rtol=error, atol=error)
+
+
+@settings(max_examples=25, deadline=None)
+@given(calls())
+def test_the_library_computes_the_same(call):
+    x, w, sizes = call[0].astype(np.float64), call[1].astype(np.float64), call[2]
+    found = RAGGED.library(NumpyDevice(), (x, w, np.cumsum(sizes)), None, None)
+    np.testing.assert_allclose(found, reference(x, w, np.cumsum(sizes)), atol=1e-12)
+
+
+def test_epilogue_out_wider_dtype_and_host_sizes():
+    rng = np.random.default_rng(2)
+    x, w = rng.integers(-9, 9, (20, 16), dtype=np.int8), rng.integers(-9, 9, (3, 16, 8), dtype=np.int8)
+    bias, out = rng.integers(-9, 9, 8, dtype=np.int32), np.empty((20, 8), np.int32)
+    with gensor_kernels.emulated("sm_87"):
+        given = gensor_kernels.grouped_matmul(
+            x, w, sizes=[4, 0, 13], bias=bias, activation="relu", out=out, dtype=np.int32
+        )
+        why = gensor_kernels.explain(gensor_kernels.grouped_matmul, x, w, [4, 4, 17], dtype=np.int32)
+    assert given is out and why.family == "contraction_mma"
+    np.testing.assert_array_equal(out, np.maximum(reference(x, w, [4, 4, 17]) + bias, 0))
+
+
+def test_offsets_of_the_device_that_make_no_sense_stay_inside():
+    """As on a GPU, where nobody looks at them before the kernel does."""
+    x, w = np.ones((20, 8), np.float32), np.ones((3, 8, 4), np.float32)
+    for ends in ([-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]):
+        with gensor_kernels.emulated("sm_87"):
+            found = call(current_runtime(), RAGGED, (x, w, np.array(ends, np.int32)), None)
+        assert found.shape == (20, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "words"),
+    [
+        (((4, 8), (2, 7, 3)), {"offsets": [1, 4]}, "takes x"),
+        (((4, 8), (2, 8, 3)), {"offsets": [1, 5]}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"sizes": [1, -1]}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"offsets": np.array([1, 5], np.int32)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"offsets": np.array([3, 1], np.uint32)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"offsets": np.array([-2, 4], np.int32)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"sizes": np.array([2, 3], np.int32)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"sizes": np.array([5, -1], np.int64)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"sizes": np.array([2**31 - 1] * 2, np.int32)}, "ascend"),
+        (((4, 8), (2, 8, 3)), {"sizes": np.array([1.0, 2.0])}, "one integer per group"),
+        (((4, 8), (2, 8, 3)), {"sizes": [1, 2, 1]}, "as many integers"),
+        (((4, 8), (2, 8, 3)), {}, "offsets or sizes"),
+        (((4, 8), (2, 8, 3)), {"sizes": [1.0, 2.0]}, "one integer per group"),
+    ],
+)
+def test_what_does_not_fit(arguments, keywords, words):
+    x, w = (np.zeros(shape, np.float32) for shape in arguments)
+    with gensor_kernels.emulated("sm_87"), pytest.raises(ValueError, match=words):
+        gensor_kernels.grouped_matmul(x, w, **keywords)

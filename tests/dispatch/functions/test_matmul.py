@@ -1,0 +1,254 @@
+"""The public function inside `emulated(...)`: real kernels, on a CPU, against the float64 reference.
+
+By default a part of the cases; HYPOTHESIS_PROFILE=acceptance runs 2,000 and asks for 50 of every class.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import gensor_kernels
+from gensor_kernels.dispatch.calls import fallback
+from gensor_kernels.dispatch.calls.arguments import operations, resolve
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul as operator
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import encode
+from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
+from gensor_kernels.operators.types.workload import Workload
+from tests.dispatch.emulated_calls import FORMS, KINDS, calls
+from tests.doubles.emulated_store import isolate, stock, workload
+
+EXAMPLES = max(150, settings.default.max_examples)
+
+
+@pytest.fixture(scope="module")
+def stocked(tmp_path_factory):
+    """(path, digest -> (Program, class)) of the database that most tests of this file run on."""
+    path = tmp_path_factory.mktemp("emulated") / "kernels.db"
+    return path, stock(path)
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    yield
+    gensor_kernels.refresh()
+
+
+@pytest.fixture
+def kernels(isolated, stocked, monkeypatch):
+    path, written = stocked
+    monkeypatch.setenv("GENSOR_DB", str(path))
+    return written
+
+
+def expected(call, shape):
+    """The reference result and its bound, in the shape of the result."""
+    inputs, result, precision = call.kind
+    a, b = np.atleast_2d(call.a), call.b
+    wanted = workload(inputs, result, precision or "ieee", "knn", False)
+    steps = [
+        Step(name, None if x is None else np.broadcast_to(x, shape).reshape(lifted(shape, call)).astype(float), scalar)
+        for name, x, scalar in call.steps
+    ]
+    known = {
+        key: call.keywords[key] for key in ("alpha", "bias", "add", "activation", "epilogue") if key in call.keywords
+    }
+    resolved = resolve(call.a, call.b, call.keywords.get("out"), operations(**known), call.keywords.get("dtype"))
+    return operator.expect(a, b, wanted, steps, integer_steps=fallback.integer_steps(resolved))
+
+
+def lifted(shape, call):
+    """The result's shape with the row axis a vector lacks."""
+    return (*shape[:-1], 1, shape[-1]) if call.a.ndim == 1 else shape
+
+
+def stored(array):
+    return encode("bfloat16", array.astype(np.float64)) if array.dtype.name == "bfloat16" else array
+
+
+def test_public_calls_agree_with_float64(kernels):
+    seen = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(calls())
+    def agree(call):
+        with gensor_kernels.emulated(call.arch):
+            found = gensor_kernels.matmul(call.a, call.b, **call.keywords)
+            why = gensor_kernels.explain(gensor_kernels.matmul, call.a, call.b, **call.keywords)
+        assert found.dtype.name == call.kind[1] and ("out" not in call.keywords or found is call.keywords["out"])
+        seen.update(call.traits)
+        if found.size == 0:
+            assert why.tier == 0
+            seen["empty"] += 1
+            return
+        program, serves = kernels[why.kernel]  # KeyError: served by anything but a generated kernel
+        verdict = tolerance_base.check(stored(found).reshape(lifted(found.shape, call)), expected(call, found.shape))
+        assert verdict.ok, f"{verdict.message}\n{why}\n{why.workload}"
+        seen.update(classes(program, serves, Workload.from_json(why.workload)))
+
+    agree()
+    print("\n".join(f"{count:6d} {name}" for name, count in sorted(seen.items())))
+    if EXAMPLES >= 2000:
+        assert not {name: seen[name] for name in required() if seen[name] < 50}
+    else:  # too few to meet the rarest
+        assert sum(seen[name] > 0 for name in required()) > 0.85 * len(required())
+
+
+def classes(program, serves, wanted):
+    """What one served call was an instance of."""
+    size = wanted.size
+    dtype = "tf32" if serves.math == "tf32" else serves.dtype["a"]
+    width = "wide" if serves.align["a"] == serves.align["b"] == 16 else "narrow"
+    yield f"{dtype} {program.family} {width}"
+    yield "layouts " + "".join(layout for _, layout in serves.layout)
+    if program["split_k"] > 1:
+        yield "split"
+    for axis in ("m", "n", "k"):
+        if size[axis] > 1 and size[axis] % program[f"block_{axis}"] in (1, program[f"block_{axis}"] - 1):
+            yield f"edge {axis}"
+
+
+def required():
+    names = [f"{operand} {form}" for operand in ("a", "b") for form in FORMS]
+    names += [f"out {form}" for form in (*FORMS, "new") if form != "zero"]
+    names += [f"step {name}" for name in OPERATIONS]
+    names += ["empty", "size one", "k zero", "batch", "shared operand", "vector", "nan or infinity", "sm_75", "split"]
+    names += [f"edge {axis}" for axis in ("m", "n", "k")]
+    for dtype in sorted({"tf32" if kind[2] else kind[0] for kind in KINDS}):
+        mma = dtype not in ("float64", "float32")
+        names += [f"{dtype} contraction_mma {width}" for width in ("narrow", "wide") if mma]
+        names += [f"{dtype} contraction_simt narrow"] if dtype != "tf32" else []
+        names += [f"{dtype} contraction_simt wide"] if not mma else []
+    return names
+
+
+ONE_CLASS = {"sm_87": {("float16", "float16", "ieee"): [("knn", True, "contraction_mma", True)]}}
+
+
+def one_call():
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in [(80, 96), (96, 72)])
+    return a, b, rng.standard_normal(72).astype(np.float16)
+
+
+def test_arrays_kernels_cannot_take_as_they_lie(kernels):
+    """Mixed dtypes, a result of another dtype, axes that cannot be merged, odd addresses, overlap."""
+    rng = np.random.default_rng(4)
+
+    def agree(a, b, **keywords):
+        found = gensor_kernels.matmul(a, b, **keywords)
+        assert "temporary" in str(why(a, b, **keywords)) or "operands are" in str(why(a, b, **keywords))
+        np.testing.assert_allclose(found, a.astype(float) @ b.astype(float), rtol=1e-4, atol=1e-4)
+
+    def why(a, b, **keywords):
+        return gensor_kernels.explain(gensor_kernels.matmul, a, b, **keywords)
+
+    a, b = rng.standard_normal((20, 30)).astype(np.float16), rng.standard_normal((30, 24)).astype(np.float32)
+    memory = rng.standard_normal((64, 64)).astype(np.float32)
+    with gensor_kernels.emulated("sm_87"):
+        agree(a, b)
+        agree(b, b.T, out=np.zeros((30, 30)))
+        agree(b, b.T, out=np.broadcast_to(np.zeros((30, 1), np.float32), (30, 30)).copy()[:, ::-1].astype(float))
+        axes = rng.standard_normal((4, 4, 4, 4, 5, 6)).astype(np.float32)[::2, ::2, ::2, ::2]
+        agree(axes, axes.swapaxes(0, 3).swapaxes(-1, -2))
+        raw = np.zeros(4 * 600 + 1, np.uint8)
+        odd = raw[1:].view(np.float32).reshape(20, 30)
+        odd[...] = b.reshape(-1)[:600].reshape(20, 30)
+        agree(odd, b)
+        product = memory[:32] @ memory[:, :32][:64]
+        assert gensor_kernels.matmul(memory[:32], memory[:, :32], memory[16:48, :32]) is not None
+        np.testing.assert_allclose(memory[16:48, :32], product, rtol=1e-4, atol=1e-4)
+
+
+def test_requantised_products(kernels):
+    """int8 in and out, scaled in float32: truncated as a conversion to an integer is."""
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(-128, 128, (50, 90), np.int8), rng.integers(-128, 128, (90, 70), np.int8)
+    bias = rng.integers(-9000, 9000, 70).astype(np.int32)
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.matmul(a, b, epilogue=[("bias", bias), ("scale", 2.0**-12), "relu"])
+    exact = np.maximum((a.astype(np.int64) @ b.astype(np.int64) + bias) * 2.0**-12, 0)
+    assert found.dtype == np.int8 and exact.max() < 128
+    np.testing.assert_array_equal(found, np.trunc(exact))
+
+
+def test_corrupting_the_kernel_changes_the_result(tmp_path, monkeypatch):
+    a, b, bias = one_call()
+    product = a.astype(float) @ b.astype(float)
+
+    def alter(text):
+        assert text.count("v[i] = v[i] + x[i]") == 1
+        return text.replace("v[i] = v[i] + x[i]", "v[i] = v[i] - x[i]")
+
+    def result(name, change):
+        stored = stock(tmp_path / name, ONE_CLASS, change)
+        monkeypatch.setenv("GENSOR_DB", str(tmp_path / name))
+        with gensor_kernels.emulated("sm_87"):
+            why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias)
+            assert why.tier == 3 and why.kernel in stored
+            return gensor_kernels.matmul(a, b, bias=bias).astype(float), why
+
+    right, served = result("right.db", lambda text: text)
+    np.testing.assert_allclose(right, product + bias, atol=0.05)
+    wrong, other = result("altered.db", alter)
+    assert other.program == served.program and other.kernel != served.kernel
+    np.testing.assert_allclose(wrong, product - bias, atol=0.05)
+
+
+def test_code_of_an_untrusted_database_is_made_anew(tmp_path, monkeypatch):
+    """Somebody else's file is data: its Programs are used, its sources are not."""
+    a, b, bias = one_call()
+    path = tmp_path / "site.db"
+    stock(path, ONE_CLASS, lambda text: "#error from the file\n" + text)
+    path.chmod(0o666)
+    monkeypatch.setenv("GENSOR_SITE_DB", str(path))
+    with gensor_kernels.emulated("sm_87"):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias)
+        found = gensor_kernels.matmul(a, b, bias=bias)
+    assert why.tier == 3 and "stored kernels" in why.reason
+    np.testing.assert_allclose(found.astype(float), a.astype(float) @ b.astype(float) + bias, atol=0.05)
+
+
+def test_without_a_database_the_default_programs_serve(monkeypatch):
+    a, b, bias = one_call()
+    with gensor_kernels.emulated("orin-nano-8gb"):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias, activation="relu")
+        found = gensor_kernels.matmul(a, b, bias=bias, activation="relu")
+    assert "default Programs" in why.reason and why.kernel and why.family in str(why)
+    np.testing.assert_allclose(found.astype(float), np.maximum(a.astype(float) @ b.astype(float) + bias, 0), atol=0.05)
+
+
+def test_what_no_kernel_serves_raises(kernels):
+    a = np.zeros((3, 3), np.int64)
+    with gensor_kernels.emulated("sm_87"):
+        with pytest.raises(gensor_kernels.UnsupportedError, match="int64"):
+            gensor_kernels.matmul(a, a)
+        with pytest.raises(gensor_kernels.UnsupportedError, match="7 epilogue operations"):
+            gensor_kernels.matmul(a * 1.0, a * 1.0, epilogue=["relu"] * 7)
+        with pytest.raises(ValueError, match="mismatch in its core dimension"):
+            gensor_kernels.matmul(a, a[:2])
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, a)
+        assert why.tier == 4 and why.kernel is None
+
+
+def test_read_only_results_are_refused(kernels):
+    a = np.zeros((3, 3))
+    out = np.zeros((3, 3))
+    out.flags.writeable = False
+    with gensor_kernels.emulated("sm_87"), pytest.raises(ValueError, match="read-only"):
+        gensor_kernels.matmul(a, a, out)
+
+
+def test_contexts_nest_and_names_are_checked():
+    with pytest.raises(gensor_kernels.UnknownArchError, match="sm_87"), gensor_kernels.emulated("sm_1"):
+        pass
+    from gensor_kernels.dispatch.api.current import current_runtime
+
+    with gensor_kernels.emulated("h200"):
+        with gensor_kernels.emulated("sm_75"):
+            assert current_runtime().device.arch is lookup("sm_75")
+        assert current_runtime().device.arch.part == "h200"

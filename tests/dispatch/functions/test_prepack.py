@@ -1,0 +1,88 @@
+"""prepack: weights in another order in memory where that is predicted to pay, the same array to everything else."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels import dot, einsum, linear, matmul, prepack
+from gensor_kernels.dispatch.api import explain
+from tests.doubles.emulated_store import isolate
+
+rng = np.random.default_rng(5)
+
+
+@pytest.fixture(params=["sm_87"])
+def emulated(request, monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    with gensor_kernels.emulated(request.param):
+        yield
+    gensor_kernels.refresh()
+
+
+def weights(k, n, dtype="float16"):
+    return rng.integers(-9, 9, (k, n)).astype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "axis", "rows"), [("float16", -2, 1), ("float16", -2, 8), ("int8", 0, 1)])
+def test_misaligned_rows_are_laid_along_the_other_axis(dtype, axis, rows, emulated):
+    w = weights(4096, 4097, dtype)
+    packed = prepack(w, axis=axis, rows=rows)
+    assert packed is not w and packed.shape == w.shape and packed.dtype == w.dtype
+    assert packed.strides == (w.itemsize, 4096 * w.itemsize)
+    assert np.array_equal(packed, w)
+    x = rng.standard_normal((rows, 4096)).astype("float16") if dtype == "float16" else weights(rows, 4096, dtype)
+    before, after = (explain(matmul, x, each, dtype={"int8": "int32"}.get(dtype)) for each in (w, packed))
+    assert after.predicted_us * 1.05 < before.predicted_us
+
+
+def test_the_axis_that_is_summed_over_decides(emulated):
+    w = weights(4097, 4096, "int8")
+    assert prepack(w) is w
+    turned = np.ascontiguousarray(w.T)
+    packed = prepack(turned, axis=-1)
+    assert packed.shape == (4096, 4097) and packed.strides == (1, 4096)
+    assert np.array_equal(packed, turned)
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        weights(4096, 4096),
+        weights(4096, 4097, "float64"),
+        weights(2048, 2048, "complex64"),
+        weights(4096, 1),
+        weights(0, 4097),
+        weights(64, 33).astype("int64"),
+    ],
+    ids=lambda w: f"{w.dtype}-{w.shape[0]}x{w.shape[1]}",
+)
+def test_where_nothing_is_gained_it_is_the_array_itself(w, emulated):
+    assert prepack(w) is w
+
+
+def test_packed_weights_are_arrays_like_any_other(emulated):
+    w = weights(4096, 33, "int8")[:, :31]
+    packed = prepack(w)
+    assert packed is not w and packed.flags.f_contiguous
+    x, many = weights(1, 4096, "int8"), weights(40, 4096, "int8")
+    for left in (x, many):
+        assert np.array_equal(matmul(left, packed, dtype="int32"), left.astype("int32") @ w.astype("int32"))
+    assert np.array_equal(linear(x, packed.T), (x.astype("int64") @ w).astype("int8"))
+    assert np.array_equal(dot(x[0], packed), einsum("k,kn->n", x[0], w))
+    batch = np.stack([w, w + 1])
+    assert prepack(batch).shape == batch.shape
+    assert np.array_equal(prepack(batch), batch)
+    assert np.array_equal(packed + 1, w + 1) and np.array_equal(packed[5:9, ::2], w[5:9, ::2])
+
+
+def test_wrong_arguments_say_so(emulated):
+    with pytest.raises(TypeError, match="numpy array"):
+        prepack([[1.0]])
+    with pytest.raises(ValueError, match="last two"):
+        prepack(np.ones(3, "float32"))
+    with pytest.raises(ValueError, match="last two"):
+        prepack(np.ones((2, 3, 4), "float32"), axis=0)
+    with pytest.raises(ValueError, match="rows"):
+        prepack(np.ones((3, 4), "float32"), rows=0)
+    with pytest.raises(TypeError, match="rows"):
+        prepack(np.ones((3, 4), "float32"), rows=1.5)

@@ -1,0 +1,201 @@
+"""linear with quantised weights: the declaration, the kernels on the emulator, the public function, against NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gensor_kernels
+from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, checked
+from gensor_kernels.dispatch.selection.load import class_workload
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import bound_us, seconds
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products import matmul, quantised
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.verify.verify import verify
+from tests.doubles.numpy_device import NumpyDevice
+
+FAMILY = FAMILIES["contraction_mma"]
+#: bits, elements per scale (0: a row), zeros, dtype
+KINDS = [
+    (4, 128, False, "float16"),
+    (4, 32, True, "bfloat16"),
+    (8, 64, True, "float16"),
+    (8, 0, True, "bfloat16"),
+    (4, 0, False, "float16"),
+]
+
+
+def arrays(rng, bits, group, zeros, out, k, dtype=np.float16):
+    """w, scales and zeros of a layer."""
+    shape = (out,) if not group else (out, -(-k // group))
+    w = rng.integers(0, 256, (out, k * bits // 8)).astype(np.uint8)
+    scales = (rng.uniform(0.5, 1.5, shape) / 16).astype(dtype)
+    zero = rng.integers(0, 16, shape).astype(np.uint8) if bits == 4 else rng.integers(-99, 99, shape).astype(np.int8)
+    return (w if bits == 4 else w.view(np.int8)), scales, zero if zeros else None
+
+
+def dequantised(w, scales, zeros, group):
+    """The weights in float64, written out element by element of a row."""
+    out = np.empty((w.shape[0], w.shape[1] * (2 if w.dtype == np.uint8 else 1)))
+    for j in range(out.shape[1]):
+        number = w[:, j] if w.dtype == np.int8 else (w[:, j // 2] % 16 if j % 2 == 0 else w[:, j // 2] // 16)
+        column = (slice(None), j // group) if scales.ndim == 2 else slice(None)
+        zero = zeros[column].astype(np.float64) if zeros is not None else 8.0 if w.dtype == np.uint8 else 0.0
+        out[:, j] = (number.astype(np.float64) - zero) * scales[column].astype(np.float64)
+    return out
+
+
+@pytest.mark.parametrize("group", quantised.GROUPS)
+def test_a_class_knows_the_group_that_its_kernels_are_compiled_for(group):
+    """A kernel whose rows cannot be read is built again from its Program and its class."""
+    w = quantised.workload(16, 64, 256, bits=4, group=group)
+    program = FAMILY.starters(w, lookup("sm_87"))[0]
+    constants = candidate(FAMILY, program, class_workload(w.class_key())).constants
+    assert constants == candidate(FAMILY, program, w).constants
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_declaration_means_that(kind):
+    bits, group, zeros, _ = kind
+    rng = np.random.default_rng(0)
+    w, scales, zero = arrays(rng, bits, group, zeros, 5, 160)
+    a = rng.standard_normal((3, 160))
+    declared = operator(quantised.name_of(bits, zeros))
+    two = {"d": scales.reshape(5, -1)} | ({"e": zero.reshape(5, -1)} if zeros else {})
+    sizes = {"m": 3, "n": 5, "k": 160, "group": group}
+    found = declared.reference({"a": a, "b": w, **two}, sizes)
+    np.testing.assert_allclose(found, a @ dequantised(w, scales, zero, group).T, rtol=1e-12, atol=1e-12)
+    assert declared.names == ("a", "b", "d", *("e" * zeros), "c")
+
+
+def small(wanted, copy):
+    tile = {"block_m": 32, "block_n": 64, "block_k": 64, "warp_m": 16, "warp_n": 32}
+    program = FAMILY.starters(matmul.workload(256, 256, 256, trans_b=True), lookup("sm_87"))[0]
+    return program.replace(**tile, copy=copy, stages=3 if copy else 2, split_k=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "copy"), [(KINDS[0], 1), (KINDS[1], 1), (KINDS[1], 0), (KINDS[2], 1), (KINDS[3], 0)], ids=str
+)
+def test_programs_are_verified(kind, copy):
+    bits, group, zeros, dtype = kind
+    wanted = quantised.workload(64, 256, 4096, bits=bits, group=group, zeros=zeros, dtype=dtype)
+    verdict = verify(candidate(FAMILY, small(wanted, copy), wanted), wanted)
+    assert verdict.outcome == "ok", verdict.detail
+    assert verdict.counters["bank_conflicts"] == 0 or (bits, copy) == (4, 0)
+
+
+@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+def test_a_usual_program_does_not_spill(arch):
+    wanted, target = quantised.workload(16, 4096, 4096), lookup(arch)
+    program = FAMILY.starters(wanted, target)[1]
+    text = bind(flatten(FAMILY.source), FAMILY.constants(program, wanted))
+    (binary,) = compile_many([(text, target.target)], 1)
+    assert binary.error is None and binary.spill_bytes == 0, binary.error
+
+
+@st.composite
+def layers(draw):
+    bits, group, zeros, _ = draw(st.sampled_from([*KINDS, (8, 32, False, "float16")]))
+    k, out = draw(st.sampled_from([64, 256])), draw(st.sampled_from([8, 40]))
+    rows = draw(st.sampled_from([(1,), (5,), (2, 3)]))
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+    x = rng.standard_normal((*rows, k)).astype(np.float16)
+    if draw(st.booleans()):
+        x = np.concatenate([x, x], axis=-1)[..., :k]  # rows with a gap behind them
+    bias = rng.standard_normal(out).astype(np.float16) if draw(st.booleans()) else None
+    return x, *arrays(rng, bits, group, zeros, out, k, np.dtype(draw(st.sampled_from(["f2", "f4"])))), group, bias
+
+
+@settings(max_examples=20)
+@given(layers())
+def test_any_layer_agrees_with_float64(layer):
+    x, w, scales, zeros, group, bias = layer
+    weights = dequantised(w, scales.astype(np.float16), zeros, group)
+    wanted = x.astype(np.float64) @ weights.T + (0.0 if bias is None else bias.astype(np.float64))
+    with gensor_kernels.emulated("sm_87"):
+        found = gensor_kernels.linear(x, w, bias, "relu", scales=scales, zeros=zeros, group=group or None)
+        why = gensor_kernels.explain(gensor_kernels.linear, x, w, scales=scales, zeros=zeros)
+    assert found.dtype == np.float16 and why.family == "contraction_mma"
+    size = np.abs(x).astype(np.float64) @ np.abs(weights).T + 16.0
+    assert (np.abs(found - np.maximum(wanted, 0)) <= 2.0**-10 * np.abs(wanted) + 1e-5 * size).all()
+    library = QUANTISED_LINEAR.library(
+        NumpyDevice(), (x, w, scales.astype(np.float16), zeros), checked(x, w, scales, zeros, None), None
+    )
+    np.testing.assert_allclose(library, x.astype(np.float64) @ weights.T, rtol=1e-4, atol=1e-3)
+
+
+def test_what_does_not_fit():
+    x, w, s = np.zeros((4, 64), np.float16), np.zeros((8, 64), np.int8), np.ones((8, 2), np.float16)
+    linear = gensor_kernels.linear
+    with gensor_kernels.emulated("sm_87"):
+        for error, words, call in (
+            (ValueError, "zeros and group belong to scales", lambda: linear(x, w, group=32)),
+            (ValueError, "scales are \\(8,\\) or", lambda: linear(x, w, scales=s[:7])),
+            (ValueError, "2 scales in a row do not belong to groups of 64", lambda: linear(x, w, scales=s, group=64)),
+            (ValueError, "x is \\(..., 128\\)", lambda: linear(x, w.view(np.uint8), scales=s)),
+            (TypeError, "int8 or \\(out, in / 2\\) uint8", lambda: linear(x, w.astype(np.int16), scales=s)),
+            (ValueError, "zeros of shape", lambda: linear(x, w, scales=s, zeros=w)),
+            (TypeError, "zeros are of the weights' kind", lambda: linear(x, w, scales=s, zeros=s)),
+        ):
+            with pytest.raises(error, match=words):
+                call()
+        with pytest.raises(gensor_kernels.UnsupportedError, match="beside float32"):
+            linear(x.astype(np.float32), w, scales=s)
+
+
+def predicted(wanted):
+    """Microseconds of the best default Program."""
+    arch = lookup("sm_87")
+    found = []
+    for program in FAMILY.starters(wanted, arch):
+        space = FamilySpace(FAMILY, wanted, arch)
+        terms = FAMILY.terms(space.columns(space.point(program)[None]), wanted, arch)
+        found.append(float(seconds(terms, arch)[0]) * 1e6)
+    return min(found)
+
+
+@pytest.mark.parametrize("m", [1, 16])
+def test_narrow_weights_are_predicted_to_be_faster(m):
+    full = matmul.workload(m, 8192, 8192, trans_b=True)
+    four = quantised.workload(m, 8192, 8192, bits=4, group=128)
+    eight = quantised.workload(m, 8192, 8192, bits=8, group=0)
+    arch = lookup("sm_87")
+    assert bound_us(four, arch) < 0.27 * bound_us(full, arch) and bound_us(eight, arch) < 0.51 * bound_us(full, arch)
+    assert predicted(four) < predicted(eight) < predicted(full)
+
+
+def test_shapes_files_name_them(tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text(
+        "op,m,n,k,dtype,dtype_b,group,zeros,trans_b\n"
+        "matmul,1,64,128,fp16,int4,32,1,1\nmatmul,1,64,128,bf16,int8,0,,1\nmatmul,1,64,128,fp16,int4,48,,1\n"
+        "matmul,1,64,128,fp16,int4,64,,0\nmatmul,1,64,128,fp32,int4,64,,1\n"
+    )
+    four, eight, group, turned, wide = list(read_shapes(path))
+    assert four.workload == quantised.workload(1, 64, 128, bits=4, group=32, zeros=True)
+    assert eight.workload == quantised.workload(1, 64, 128, bits=8, group=0, dtype="bfloat16")
+    assert "'48' is not one of 0, 32, 64, 128" in str(group.error)
+    assert "column 'trans_b'" in str(turned.error) and "float32" in wide.unsupported
+
+
+def test_recorded_calls_come_back(tmp_path):
+    path = tmp_path / "calls.csv"
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 128)).astype(np.float16)
+    w, scales, zeros = arrays(rng, 4, 64, True, 24, 128)
+    with gensor_kernels.emulated("sm_87"), gensor_kernels.record(path):
+        gensor_kernels.linear(x, w, scales=scales, zeros=zeros)
+        gensor_kernels.matmul(x, w.T[:, :16].repeat(2, 0), dtype_b="float8_e5m2")
+    found = {row.workload for row in read_shapes(path)}
+    four = quantised.workload(4, 24, 128, bits=4, group=64, zeros=True)
+    assert four in found and len(found) == 2
+    (other,) = found - {four}
+    assert other.dtype == {"a": "float16", "b": "float8_e5m2", "c": "float16"}

@@ -1,0 +1,87 @@
+"""The counters: what is counted without a price on warm calls, and hits where they are asked for."""
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.dispatch.plans import calls
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from tests.doubles.numpy_device import aligned, workload
+from tests.doubles.racing import RacingDevice, kernels
+
+
+@pytest.fixture
+def counted():
+    """A function: how far the counters have moved since."""
+    before = gensor_kernels.counters()
+
+    def moved():
+        now = gensor_kernels.counters()
+        hits = {tier: n - (before["hits"] or {}).get(tier, 0) for tier, n in (now["hits"] or {}).items()}
+        return {name: now[name] - before[name] for name in ("misses", "races", "tunes", "fallbacks")} | {"hits": hits}
+
+    return moved
+
+
+def runtime(ours=5.0):
+    return Runtime(RacingDevice(ours), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+
+
+def test_misses_races_and_fallbacks(counted):
+    a, made = aligned((64, 64)), runtime()
+    for _ in range(5):
+        made.call(a, a, None, (), None, None)
+    # The first call was the library's, before the second one was raced.
+    assert counted() == {"misses": 1, "races": 1, "tunes": 0, "fallbacks": 1, "hits": counted()["hits"]}
+    slower = runtime(ours=50.0)
+    for _ in range(5):
+        pair(slower, "ij,jk->ik", a, a, None, None)
+    assert counted()["misses"] == 2 and counted()["fallbacks"] == 6
+
+
+def test_hits_are_counted_where_they_are_asked_for(counted, monkeypatch):
+    monkeypatch.setenv("GENSOR_COUNT_HITS", "1")
+    a, made = aligned((64, 64)), runtime()
+    for _ in range(5):
+        made.call(a, a, None, (), None, None)
+    assert counted()["hits"][1] == 3  # the second found the Plan of the library's, the first none
+    assert gensor_kernels.counters()["kinds"][1] >= 1
+
+
+def test_calls_of_functions_count_too(counted, monkeypatch):
+    from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
+
+    made = runtime()
+    monkeypatch.setattr(POOLING, "library", lambda *arguments: np.zeros((1, 2, 1, 1), np.float32), raising=False)
+    x = aligned((1, 2, 4, 4))
+    for _ in range(3):
+        calls.call(made, POOLING, (x,), PoolParameters("global_avg_pool2d", "NCHW", ()))
+    assert counted()["misses"] == 1 and counted()["fallbacks"] >= 1
+
+
+def test_threads_lose_no_counts():
+    counter = counters.Tally()
+    threads = [threading.Thread(target=lambda: [counter.add() for _ in range(2000)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counter.value() == 16000
+
+
+def test_the_log_line(caplog):
+    counters.misses.add()
+    with caplog.at_level(logging.INFO, logger="gensor_kernels"):
+        counters._log()
+    assert "counters: {'hits': " in caplog.text and "'fallbacks': " in caplog.text

@@ -1,0 +1,294 @@
+"""Recording: every distinct call with its count and tier, as a file that gensor-tune reads back to the letter."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels import record
+from gensor_kernels.dispatch.calls.arguments import Operation, resolve
+from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_tuner.shapes.shapes import read_shapes
+from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
+from tests.project.test_packaging import ROOT
+
+
+def runtime(contents=None):
+    return Runtime(NumpyDevice(), library.Library(contents))
+
+
+def rows(path):
+    """The rows of a file as dictionaries."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def counts(path):
+    """(m, count, tier) of every row, in the order of the file."""
+    return [(int(row["m"]), int(row["count"]), int(row["tier"])) for row in rows(path)]
+
+
+def product(made, m=2, k=3, n=4, dtype="float32"):
+    return made.call(np.ones((m, k), dtype), np.ones((k, n), dtype), None, (), None, None)
+
+
+# ---- what is recorded is what is read back
+
+
+def variety():
+    """Calls of every kind: arguments of Runtime.call."""
+    rng = np.random.default_rng(5)
+    half = rng.standard_normal((64, 64)).astype(np.float16)
+    byte = rng.integers(-9, 9, (48, 33)).astype(np.int8)
+    single = rng.standard_normal((3, 1, 20, 24)).astype(np.float32)
+    brain = half.astype(ml_dtypes.bfloat16)
+    bias, keep = np.ones(64, np.float16), np.ones((64, 64), bool)
+    relu, tanh = Operation("relu"), Operation("tanh")
+    yield half, half, None, (), None, None
+    yield half.T, np.ones((128, 128), np.float16)[::2, ::2], None, (), None, None  # transposed, without unit stride
+    yield np.ones((128, 128), np.float16)[::2, ::2], half, None, (), None, None
+    yield half[1:, 1:60], half[:59, 3:], None, (), None, None  # odd addresses and pitches
+    yield half[::-1], half, None, (), None, None
+    yield half, half, np.empty((64, 64), np.float16, order="F"), (), None, None
+    yield half, half, np.empty((64, 128), np.float16)[:, ::2], (), None, None
+    yield half, half, None, (Operation("bias", bias), Operation("gelu"), tanh), None, None
+    yield half, half, None, (Operation("mask", keep, -1.0), Operation("gelu_tanh")), np.float32, None
+    yield (
+        byte,
+        byte.T,
+        None,
+        (Operation("scale", None, 2.0), Operation("bias", np.ones(48, np.int32)), relu),
+        None,
+        None,
+    )
+    yield byte, byte.T, None, (), np.int32, None
+    yield byte, byte.T.copy(), None, (Operation("cast"),), np.float32, None
+    yield single, rng.standard_normal((2, 24, 16)).astype(np.float32), None, (), None, None  # broadcast batches
+    yield single, rng.standard_normal((24, 16)).astype(np.float32), None, (), None, "tf32"
+    yield brain, brain, None, (relu,), None, None
+    yield half, rng.standard_normal((64, 5)), None, (), None, None  # two dtypes
+    yield half[0], half, None, (), None, None
+    yield half[0], half[:, 0], None, (), None, None
+    yield half[:0], half, None, (), None, None  # an empty result
+    yield half[:, :0], half[:0], None, (), None, None  # an empty sum
+
+
+def test_calls_read_back_as_the_workloads_they_were_looked_up_by(tmp_path):
+    made, path, calls = runtime(), tmp_path / "shapes.csv", list(variety())
+    keys = []
+    for a, b, out, steps, dtype, precision in calls:
+        call = resolve(a, b, out, steps, dtype, made.precision(precision))
+        keys.append(plans_make.choose(made, call, a, b, out, False)[1].workload.key())
+    with record(path):
+        for each in calls:
+            np.testing.assert_array_equal(made.call(*each), made.call(*each))
+    read = read_shapes(path)
+    assert not [row.error or row.unsupported for row in read if row.workload is None]
+    assert {row.workload.key(): row.count for row in read} == {key: 2 * keys.count(key) for key in keys}
+    assert len(read) == len(set(keys)) >= 18  # a negative stride is the same class
+    assert {row.notes["tier"] for row in read} == {"0", "4"}
+    said = {name for row in rows(path) for name, value in row.items() if value}
+    assert {"layout_a", "layout_b", "layout_c", "align_a", "align_b", "align_c"} <= said
+    assert {"bias;gelu;tanh", "mask_gelu_tanh"} <= {row["epilogue"] for row in rows(path)}
+
+
+def test_calls_that_form_no_workload_are_rows_that_are_reported_unsupported(tmp_path):
+    made, path = runtime(), tmp_path / "shapes.csv"
+    with record(path):
+        for dtype in ("int64", "uint16"):
+            product(made, dtype=dtype)
+        steps = (Operation("relu"),) * 7
+        made.call(np.ones((2, 2)), np.ones((2, 2)), None, steps, None, None)
+    read = {(row["dtype"], row["epilogue"].count("relu"), row["count"]) for row in rows(path)}
+    assert read == {("int64", 0, "1"), ("uint16", 0, "1"), ("fp64", 7, "1")}
+    for row in read_shapes(path):
+        assert row.error is None and row.workload is None and len(row.unsupported) > 20
+
+
+# ---- counts and tiers
+
+
+def test_counts_and_tiers_and_the_most_frequent_row_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    wanted = workload()
+    made = runtime(library.Contents({k.digest: k for k in starters(wanted)}, {}, {}))
+    a = aligned((64, 64))
+    with record(tmp_path / "shapes.csv"):
+        made.call(np.ones((3, 3)), np.ones((3, 3)), None, (), None, None)
+        for _ in range(5):
+            made.call(a, a, None, (), None, None)
+        product(made, m=0)
+    assert counts(tmp_path / "shapes.csv") == [(64, 5, 3), (0, 1, 0), (3, 1, 4)]
+    assert {row["part"] for row in rows(tmp_path / "shapes.csv")} == {"orin-nano-8gb"}
+
+
+def test_a_call_that_is_passed_on_counts_once_and_as_what_was_launched(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    made = runtime(library.Contents({k.digest: k for k in starters(workload())}, {}, {}))
+    a, out = aligned((64, 64)), aligned((2, 64, 64))
+    with record(tmp_path / "shapes.csv"):
+        made.call(a, a.astype(np.float16), None, (), None, None)  # converted
+        made.call(out[0], a, out[0], (), None, None)  # through a temporary
+    assert len(made.device.launched) == 2
+    assert sum(count for _, count, _ in counts(tmp_path / "shapes.csv")) == 2
+
+
+def test_products_count_under_the_tf32_switch_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    both = [*starters(workload(math="tf32")), *starters(workload())]
+    made, a = runtime(library.Contents({k.digest: k for k in both}, {}, {})), aligned((64, 64))
+    with record(tmp_path / "shapes.csv"):
+        made.device.allows_tf32 = True
+        made.call(a, a, None, (), None, None)
+        made.device.allows_tf32 = False
+        for _ in range(2):
+            made.call(a, a, None, (), None, None)
+    assert {row["dtype"]: row["count"] for row in rows(tmp_path / "shapes.csv")} == {"tf32": "1", "fp32": "2"}
+
+
+def test_a_call_that_raises_is_not_counted(tmp_path):
+    made = runtime()
+    with record(tmp_path / "shapes.csv"):
+        product(made)
+        with pytest.raises(ValueError, match="mismatch"):
+            made.call(np.ones((2, 3)), np.ones((2, 3)), None, (), None, None)
+        with pytest.raises(TypeError):
+            made.call(np.ones((2, 3)), [1], None, (), None, None)
+    assert counts(tmp_path / "shapes.csv") == [(2, 1, 4)]
+
+
+def test_nothing_is_left_of_a_recording_that_ended(tmp_path):
+    made = runtime()
+    warm = made.find
+    with record(tmp_path / "shapes.csv"):
+        assert made.find is not warm and runtime().find(()) is None
+        product(made)
+    assert made.find == made.plans.get and len(made.plans) == 1 and not observe_record.active
+    product(made)
+    assert counts(tmp_path / "shapes.csv") == [(2, 1, 4)]
+    assert [each.name for each in tmp_path.iterdir()] == ["shapes.csv"]  # no partial file, no lock
+
+
+# ---- blocks: nested, repeated, left by exceptions, in threads
+
+
+def test_nested_blocks_each_get_every_call_of_theirs_once(tmp_path):
+    made, outer, inner = runtime(), tmp_path / "outer.csv", tmp_path / "inner.csv"
+    with record(outer):
+        product(made)
+        with record(inner), record(str(outer)):  # the same file once more
+            product(made)
+        assert not outer.exists() and counts(inner) == [(2, 1, 4)]
+        product(made)
+    assert counts(outer) == [(2, 3, 4)] and counts(inner) == [(2, 1, 4)]
+
+
+def test_repeated_blocks_add_to_the_file(tmp_path):
+    made, path = runtime(), tmp_path / "shapes.csv"
+    for m in (2, 2, 5):
+        with record(path):
+            product(made, m)
+    assert counts(path) == [(2, 2, 4), (5, 1, 4)]
+    before = path.read_bytes()
+    with record(path):
+        pass
+    assert path.read_bytes() == before
+    with record(tmp_path / "none.csv"):
+        pass
+    assert read_shapes(tmp_path / "none.csv") == []
+
+
+def test_an_exception_inside_the_block_loses_nothing(tmp_path):
+    made = runtime()
+    with pytest.raises(KeyboardInterrupt), record(tmp_path / "shapes.csv"):
+        product(made)
+        raise KeyboardInterrupt
+    assert counts(tmp_path / "shapes.csv") == [(2, 1, 4)] and not observe_record.active
+
+
+def test_threads_lose_no_count(tmp_path):
+    made, barrier = runtime(), threading.Barrier(8)
+
+    def work():
+        barrier.wait()
+        for i in range(300):
+            product(made, 2 + i % 3)
+
+    with record(tmp_path / "shapes.csv"):
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert counts(tmp_path / "shapes.csv") == [(2, 800, 4), (3, 800, 4), (4, 800, 4)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_counts_its_own_calls(tmp_path):
+    made, path = runtime(), tmp_path / "shapes.csv"
+    with record(path):
+        product(made)
+        (mine,) = observe_record.active
+        with mine.lock, observe_record._lock:  # held by a thread that the child does not have
+            child = os.fork()
+        if child == 0:
+            try:
+                product(made, m=7)
+                for each in observe_record.active:
+                    each.write()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert counts(path) == [(7, 1, 4)]
+    assert counts(path) == [(2, 1, 4), (7, 1, 4)]
+
+
+# ---- processes
+
+
+PROGRAM = """
+import os, sys
+import numpy as np
+from gensor_kernels.dispatch.selection.library import Library
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from tests.doubles.numpy_device import NumpyDevice
+made = Runtime(NumpyDevice(), Library())
+os.chdir("/")
+os.environ["GENSOR_RECORD"] = "/another.csv"
+for _ in range(3):
+    Runtime(NumpyDevice(), Library()).call(np.ones((2, 3)), np.ones((3, 4)), None, (), None, None)
+raise SystemExit(int(sys.argv[1]))
+"""
+
+
+def test_the_environment_records_the_whole_process_and_processes_share_a_file(tmp_path):
+    environment = {**os.environ, "GENSOR_RECORD": "shapes.csv", "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", PROGRAM, str(i)], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+        for i in range(4)
+    ]
+    assert [(each.communicate()[1], each.returncode) for each in started] == [(b"", i) for i in range(4)]
+    assert counts(tmp_path / "shapes.csv") == [(2, 12, 4)]
+    assert [each.name for each in tmp_path.iterdir()] == ["shapes.csv"]
+
+
+def test_recorded_on_the_emulator(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+    a = np.ones((8, 64), np.float16)
+    with record(tmp_path / "shapes.csv"), gensor_kernels.emulated("sm_87"):
+        for _ in range(2):
+            gensor_kernels.matmul(a, a.T)
+        key = gensor_kernels.explain(gensor_kernels.matmul, a, a.T).workload  # asks, and is not counted
+    (row,) = read_shapes(tmp_path / "shapes.csv")
+    assert row.workload.key() == key and row.count == 2 and row.notes["part"] == "orin-nano-8gb"

@@ -1,0 +1,247 @@
+"""Recording beside matrix products: every public function's calls read back as the Workloads they were looked up by."""
+
+from __future__ import annotations
+
+import csv
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+import gensor_kernels as gk
+from gensor_kernels import record
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.observe import record_file
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import MODULES, shape_row
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.products import quantised
+from gensor_kernels.operators.rows import views
+from gensor_kernels.operators.windows import conv, depthwise, pooling
+from gensor_tuner.shapes.shapes import read_shapes
+from tests.doubles.numpy_device import NumpyDevice
+from tests.project.test_packaging import ROOT
+
+
+@pytest.fixture
+def host():
+    """Calls go to a device whose array library is NumPy; nothing is stored."""
+    made = Runtime(NumpyDevice(), library.Library())
+    token = current.inside.set(made)
+    yield made
+    current.inside.reset(token)
+
+
+def image(dtype=np.float32, shape=(2, 8, 9, 9)):
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def calls():
+    """(what it is, the call, operators it is recorded as)."""
+    x, last = image(), image(shape=(2, 9, 9, 8))
+    w, half = image(shape=(16, 8, 3, 3)), image(np.float16, (4, 33, 64))
+    brain = half.astype(ml_dtypes.bfloat16)
+    heads = image(np.float16, (2, 4, 33, 64))
+    keep = np.ones((33, 33), bool)
+    bias = np.ones(16, np.float32)
+    yield "conv2d", lambda: gk.conv2d(x, w, bias, padding=1, activation="relu"), ["conv2d"]
+    yield "conv2d last", lambda: gk.conv2d(last, w.transpose(0, 2, 3, 1), stride=2, layout="NHWC"), ["conv2d"]
+    yield "conv2d copied", lambda: gk.conv2d(x, w[:, :, ::-1]), ["conv2d"]
+    yield "conv2d 1x1", lambda: gk.conv2d(x, w[:, :, :1, :1]), ["matmul"]
+    yield "grouped", lambda: gk.conv2d(x, w[:, :4], groups=2), ["conv2d"]
+    yield "conv1d", lambda: gk.conv1d(x[:, :, 0], w[:, :, 0]), ["conv2d"]
+    yield "transposed", lambda: gk.conv_transpose2d(x, w[:8], stride=2), ["conv2d_transpose"]
+    yield "depthwise", lambda: gk.conv2d(x, w[:8, :1], groups=8, padding=(1, 0)), ["depthwise_conv2d"]
+    yield "max_pool2d", lambda: gk.max_pool2d(x, 3, 2, 1, ceil_mode=True), ["max_pool2d"]
+    yield "avg_pool2d", lambda: gk.avg_pool2d(last, 2, layout="NHWC"), ["avg_pool2d"]
+    yield "global", lambda: gk.global_avg_pool2d(x.astype(np.float16)), ["global_avg_pool2d"]
+    yield "sum", lambda: gk.sum(x, axis=(0, 2)), ["reduce_sum"]
+    yield "sum of bytes", lambda: gk.sum((x * 9).astype(np.int8), axis=-1), ["reduce_sum"]
+    yield "max of integers", lambda: gk.max((x * 9).astype(np.int32), axis=1), ["reduce_max"]
+    yield "strided mean", lambda: gk.mean(half[:, ::2, ::2], axis=1, keepdims=True), ["reduce_mean"]
+    yield "var", lambda: gk.var(brain, axis=2, ddof=1), ["reduce_var"]
+    yield "argmin", lambda: gk.argmin(half, axis=0), ["argmin"]
+    yield "norm", lambda: gk.norm(half), ["l2_norm"]
+    yield "logsumexp", lambda: gk.logsumexp(x, axis=1), ["logsumexp"]
+    yield "softmax", lambda: gk.softmax(half, axis=1), ["softmax"]
+    yield "log_softmax", lambda: gk.log_softmax(half), ["log_softmax"]
+    ones = np.ones(64, np.float16)
+    yield "layer_norm", lambda: gk.layer_norm(half, 64, ones, ones), ["layernorm"]
+    yield "rms_norm", lambda: gk.rms_norm(half, 64), ["rmsnorm"]
+    yield "attention", lambda: gk.attention(heads, heads[:, ::2], heads[:, ::2], causal=True), ["attention"]
+    yield "masked", lambda: gk.attention(heads, heads, heads, keep), ["attention_masked"]
+    yield "biased", lambda: gk.attention(heads, heads, heads, keep.astype(np.float32)), ["attention_biased"]
+    yield "einsum", lambda: gk.einsum("bhid,bhjd->bhij", heads, heads), ["matmul"]
+    yield "einsum copied", lambda: gk.einsum("iji,jk->ik", image(shape=(8, 9, 8)), image(shape=(9, 5))), ["matmul"]
+    yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
+    scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
+    yield "define", lambda: scores(heads, heads), ["matmul"]
+    norm = [("mul", np.ones(64, np.float16)), ("bias", np.ones(64, np.float32)), "relu"]
+    weights = half[0, :16]
+    yield "prologue", lambda: gk.linear(half, weights, prologue=norm, activation="silu"), ["matmul_prologue2"]
+    yield "prologue in front", lambda: gk.linear(half, weights, prologue=["tanh", ("mul", half)]), ["matmul"]
+    per_channel = [("bias", np.ones(8, np.float32)), "gelu"]
+    yield "conv2d prologue", lambda: gk.conv2d(x, w, padding=1, prologue=per_channel), ["conv2d_prologue1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "operators"), list(calls()), ids=lambda value: value if type(value) is str else ""
+)
+def test_every_public_function_is_recorded(host, tmp_path, name, call, operators):
+    path = tmp_path / "shapes.csv"
+    with record(path):
+        first, second = call(), call()
+    np.testing.assert_array_equal(first, second)
+    rows = read_shapes(path)
+    assert rows and not [row for row in rows if row.error or row.unsupported]
+    assert sorted({row.workload.operator for row in rows}) == operators
+    steps = 2 if name == "chain" else 1
+    assert sum(row.count for row in rows) == 2 * steps and {row.notes["tier"] for row in rows} == {"4"}
+    assert not any(name.startswith(("layout", "align", "dtype")) for row in rows for name in row.notes)
+
+
+def test_the_workload_recorded_is_the_one_that_is_looked_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+    x, w = image(np.float16, (1, 6, 6, 16)), image(np.float16, (16, 3, 3, 16))
+    with gk.emulated("sm_87"):
+        wanted = {gk.explain(gk.softmax, x).workload, gk.explain(gk.conv2d, x, w, layout="NHWC").workload}
+        with record(tmp_path / "shapes.csv"):
+            gk.softmax(x)
+            gk.conv2d(x, w, layout="NHWC")
+    rows = read_shapes(tmp_path / "shapes.csv")
+    assert {row.workload.key() for row in rows} == wanted and {row.notes["tier"] for row in rows} == {"3"}
+
+
+def test_what_forms_no_workload_is_reported_with_its_reason(host, tmp_path):
+    with record(tmp_path / "shapes.csv"):
+        gk.sum(np.ones((2, 3)) > 0, axis=1)
+        gk.conv2d(image(np.int64), image(np.int64, (4, 8, 3, 3)))
+        gk.einsum("i,j->ij", np.ones(3, object), np.ones(2, object))
+        gk.max(np.ones((0, 3)), axis=1)
+        gk.define("ij,jk->ik")(np.ones((2, 3), np.uint8), np.ones((3, 2), np.uint8))
+    rows = read_shapes(tmp_path / "shapes.csv")
+    with (tmp_path / "shapes.csv").open(newline="") as file:
+        ops = {line["op"] for line in csv.DictReader(file)}
+    assert {"reduce_sum", "conv2d"} <= ops
+    assert not [row.error for row in rows if row.error]
+    assert all(row.unsupported for row in rows if row.workload is None)
+
+
+# ---- any Workload of any operator: there and back
+
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def window(draw, **more):
+    sizes = {name: draw(st.integers(1, 5)) for name in ("n", "r", "s", "stride_h", "stride_w")}
+    sizes |= {name: draw(st.integers(8, 40)) for name in ("h", "w")}
+    sizes |= {name: draw(st.integers(0, 3)) for name in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
+    return sizes | {name: draw(values) for name, values in more.items()}
+
+
+def of_window(draw, name):
+    layout, dtype = draw(st.sampled_from(["nhwc", "nchw"])), draw(st.sampled_from(FLOATS))
+    channels = st.sampled_from([1, 3, 8, 48])
+    if name == "global_avg_pool2d":
+        return pooling.workload(name, n=2, h=7, w=9, c=draw(channels), layout=layout, dtype=dtype)
+    if name == "depthwise_conv2d":
+        return depthwise.workload(**window(draw, c=channels), layout=layout, dtype=dtype)
+    if name in ("max_pool2d", "avg_pool2d"):
+        flag = "ceil_mode" if name[0] == "m" else "count_include_pad"
+        return pooling.workload(
+            name, **window(draw, c=channels, **{flag: st.integers(0, 1)}), layout=layout, dtype=dtype
+        )
+    groups = draw(st.sampled_from([1, 2]))
+    sizes = window(draw) | {"c": 8 * groups, "k_out": 3 * groups, "r": 3, "groups": groups}
+    math = "tf32" if dtype == "float32" and draw(st.booleans()) else "ieee"
+    transposed = name == "conv2d_transpose"
+    return conv.workload(**sizes, layout=layout, dtype=dtype, math=math, transposed=transposed)
+
+
+def of_rows(draw, name):
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 8, 48]), min_size=1, max_size=4))
+    axes = () if name == "elementwise" else [draw(st.integers(0, len(shape) - 1))]
+    dtype = draw(st.sampled_from((*FLOATS, "int8", "int32") if name in ("reduce_sum", "argmax") else FLOATS))
+    steps = ("relu",) if name == "elementwise" else ()
+    return views.workload(name, shape, axes, dtype, epilogue=steps, ddof=draw(st.integers(0, 1)))
+
+
+def of_attention(draw, name):
+    heads = {"heads": 4, "kv_heads": draw(st.sampled_from([1, 4])), "head": draw(st.sampled_from([32, 63]))}
+    mask = {"attention": "", "attention_masked": "bool", "attention_biased": "float32"}[name]
+    over = draw(st.sampled_from([("keys",), ("batch", "queries", "keys")]))
+    causal = draw(st.sampled_from([False, True, "upper_left"]))
+    return attention.workload(5, 9, batch=2, **heads, mask=mask, mask_axes=over, causal=causal, epilogue=("mul",))
+
+
+def of_weights(draw, name):
+    sizes = [draw(st.sampled_from([1, 8, 40, 66])) for _ in range(3)]
+    dtype, group = draw(st.sampled_from(("float16", "bfloat16"))), draw(st.sampled_from(quantised.GROUPS))
+    kind = {"bits": 4 if "int4" in name else 8, "zeros": name.endswith("zeros")}
+    sizes[2] += kind["bits"] == 4 and sizes[2] % 2
+    return quantised.workload(*sizes, **kind, group=group, dtype=dtype, epilogue=("bias",))
+
+
+def of_example(draw, name):
+    """Of operators without a maker of their own: the rows that examples/every_operator.csv has."""
+    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
+    found = draw(st.sampled_from([row.workload for row in rows if row.workload.operator == name]))
+    return found.with_epilogue(draw(st.sampled_from([found.epilogue, ("relu",), ("scale", "gelu", "tanh")])))
+
+
+MAKERS = dict.fromkeys(("windows.conv", "windows.depthwise", "windows.pooling"), of_window)
+MAKERS["attention.attention"] = of_attention
+MAKERS |= dict.fromkeys(("rows.reductions", "rows.softmax", "rows.norms", "rows.elementwise"), of_rows)
+MAKERS["products.quantised"] = of_weights
+
+
+@st.composite
+def workloads(draw, name):
+    return MAKERS.get(MODULES[name], of_example)(draw, name)
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "matmul"])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_row_of_any_operator_reads_back_to_the_letter(tmp_path, name, data):
+    try:
+        wanted = data.draw(workloads(name))
+    except (UnsupportedError, ValueError):
+        reject()
+    path = tmp_path / f"{abs(hash(wanted))}.csv"
+    record_file.update(path, {record_file.workload_row(wanted, record_file.Served(3, "h200")): 7})
+    (row,) = read_shapes(path)
+    assert row.error is None and row.workload == wanted
+    assert row.notes == {"tier": "3", "part": "h200"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("layout_x", "hwcn", "layout"),
+        ("align_x", "3", "not one of"),
+        ("align_x", "16", "divides too little"),
+        ("w", "-3", "whole number"),
+        ("stride_h", "0", "zero"),
+        ("dtype", "fp61", "not one of"),
+        ("out", "", "missing"),
+    ],
+)
+def test_bad_cells_are_reported_with_their_column(tmp_path, column, value, reason):
+    wanted = depthwise.workload(n=1, h=9, w=9, c=3, r=3, s=3, dtype="float16")
+    cells = {name: str(each) for name, each in shape_row.cells_of(wanted).items()} | {column: value}
+    path = tmp_path / "shapes.csv"
+    path.write_text(",".join(cells) + "\n" + ",".join(cells.values()) + "\n")
+    (row,) = read_shapes(path)
+    assert row.workload is None and reason in row.error and "shapes.csv:2" in row.error
+
+
+def test_names_are_those_of_hand_written_rows():
+    from gensor_tuner.shapes.dtype_names import DTYPES
+
+    assert DTYPES.items() <= shape_row.DTYPES.items()

@@ -1,0 +1,152 @@
+"""Kernels that cannot be loaded on the emulator, where no library steps in, and databases that change under a block."""
+
+import sqlite3
+import threading
+from contextvars import copy_context
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_database import Store
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.errors import BuildError, UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.rows import views
+from gensor_kernels.programs.registry import FAMILIES
+from tests.doubles.emulated_store import isolate, programs, rows, workload
+
+ARCH = lookup("sm_87")
+A = np.ones((16, 16), np.float32)
+PRODUCT = workload("float32", "float32", "ieee", "knn", True)
+BROKEN = "\n#error this kernel is damaged\n"
+
+
+@pytest.fixture
+def database(monkeypatch, tmp_path):
+    """The path of the one database there is; it is not there yet."""
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "kernels.db"))
+    gk.refresh()
+    yield tmp_path / "kernels.db"
+    gk.refresh()
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The codes that are loaded; in place of being built, one that would not compile is refused."""
+    found = []
+
+    def load(self, code, launches):
+        if self.refuses or BROKEN in code.text:
+            raise BuildError("g++ refused the kernel: it is damaged")
+        found.append(code.digest)
+        return lambda arguments, arrays, steps, workspace: arrays[0].fill(55)
+
+    monkeypatch.setattr(EmulatorDevice, "load", load)
+    monkeypatch.setattr(EmulatorDevice, "refuses", False, raising=False)
+    return found
+
+
+def store(path, wanted, program, text=None):
+    """Stores one kernel; its digest."""
+    found = rows(program, wanted, ARCH, text or flatten(FAMILIES[program.family].source))
+    with Store.open(path) as opened:
+        opened.add(*found)
+    return found[2].digest
+
+
+def product_kernel(**values):
+    return programs(PRODUCT, ARCH, "contraction_simt", False, 0)[0].replace(**values)
+
+
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
+@pytest.mark.parametrize("fused", [{}, {"activation": "relu"}])
+def test_a_binary_that_cannot_be_read_is_passed_over(database, loaded, fused):
+    """It alone names the epilogue that is compiled into it, so nothing says what calls the kernel serves."""
+    digest = store(database, PRODUCT.with_epilogue(["relu"]), product_kernel(epilogue_fixed=1))
+    with gk.emulated("sm_87"):
+        assert gk.explain(gk.matmul, A, A, activation="relu").kernel == digest
+    with sqlite3.connect(database) as raw:
+        raw.execute("update binary set constants = '{}'")
+    raw.close()
+    gk.refresh()
+    with gk.emulated("sm_87"):
+        assert gk.matmul(A, A, **fused)[0, 0] == 55
+        assert "default Programs" in gk.explain(gk.matmul, A, A, **fused).reason
+
+
+def test_a_kernel_that_does_not_compile_is_passed_over(database, loaded, caplog):
+    """Another stored one, and at last a default Program."""
+    family = FAMILIES["contraction_simt"]
+    broken = store(database, PRODUCT, product_kernel(), flatten(family.source) + BROKEN)
+    with gk.emulated("sm_87"):
+        assert gk.explain(gk.matmul, A, A).kernel == broken
+        assert gk.matmul(A, A)[0, 0] == 55 and gk.matmul(A, A[:, :8])[0, 0] == 55
+    assert len(loaded) == 2 and "it is damaged" in caplog.text
+
+
+def test_so_are_kernels_of_other_functions(database, loaded):
+    wanted = views.workload("reduce_sum", A.shape, (1,), "float32")
+    program = FAMILIES["rows"].starters(wanted, ARCH)[0]
+    broken = store(database, wanted, program, flatten(FAMILIES["rows"].source) + BROKEN)
+    with gk.emulated("sm_87"):
+        assert gk.explain(gk.sum, A, axis=1).kernel == broken
+        assert gk.sum(A, axis=1)[0] == 55
+    assert len(loaded) == 1
+
+
+def test_a_call_whose_kernels_are_all_refused_says_why(database, loaded, monkeypatch):
+    monkeypatch.setattr(EmulatorDevice, "refuses", True)
+    with gk.emulated("sm_87"):
+        for call in (lambda: gk.matmul(A, A), lambda: gk.sum(A, axis=1)):
+            with pytest.raises(UnsupportedError, match="it is damaged"):
+                call()
+
+
+# ---- refresh
+
+
+def test_refresh_reads_again_inside_a_block(database, loaded):
+    with gk.emulated("sm_87"):
+        gk.matmul(A, A)
+        digest = store(database, PRODUCT, product_kernel())
+        assert gk.explain(gk.matmul, A, A).kernel != digest
+        gk.refresh()
+        assert gk.explain(gk.matmul, A, A).kernel == digest
+        gk.matmul(A, A)
+    assert len(set(loaded)) == 2
+
+
+def test_refresh_holds_for_every_open_block(database, loaded):
+    """Those around this one and those of other threads, and the database that the environment names then."""
+    entered, refreshed, found = threading.Event(), threading.Event(), []
+
+    def elsewhere():
+        with gk.emulated("sm_87"):
+            entered.set()
+            refreshed.wait(30)
+            found.append(gk.explain(gk.matmul, A, A).kernel)
+
+    thread = threading.Thread(target=copy_context().run, args=(elsewhere,))
+    with gk.emulated("sm_87"):
+        thread.start()
+        assert entered.wait(30)
+        digest = store(database, PRODUCT, product_kernel())
+        with gk.emulated("orin-nx-16gb"):
+            gk.refresh()
+            refreshed.set()
+            found.append(gk.explain(gk.matmul, A, A).kernel)
+        found.append(gk.explain(gk.matmul, A, A).kernel)
+    thread.join(30)
+    assert found == [digest] * 3
+
+
+def test_refresh_forgets_plans_of_settings(database, loaded, monkeypatch, tmp_path):
+    digest = store(tmp_path / "other.db", PRODUCT, product_kernel())
+    with gk.emulated("sm_87"):
+        gk.matmul(A, A)
+        monkeypatch.setenv("GENSOR_DB", str(tmp_path / "other.db"))
+        gk.refresh()
+        assert gk.explain(gk.matmul, A, A).kernel == digest

@@ -1,0 +1,208 @@
+"""Tier 3: the kernels of portfolios serve sizes nobody tuned, and the others only where none of those can."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import Catalog, Store, Verification, export, merge
+from gensor_kernels.build.source import flatten
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.selection import library, predict, tiers
+from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.errors import BuildError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.programs.registry import FAMILIES
+from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.numpy_device import ARCH, starters, workload
+
+from .test_tiers import request, timing
+
+AGX = lookup("agx-orin-64gb")
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    yield
+    gensor_kernels.refresh()
+
+
+def shelved(kernels, portfolio, times=()):
+    """A library of these kernels, of which `portfolio` is one; `times` are Timings."""
+    rows_by_key = {row.key: [row] for row in times}
+    return library.Library(library.Contents({k.digest: k for k in kernels}, {}, rows_by_key, set(portfolio)))
+
+
+def fastest_first(kernels, wanted):
+    seconds = dict(zip((k.digest for k in kernels), predict.predict(kernels, wanted, ARCH), strict=True))
+    return sorted(kernels, key=lambda kernel: (seconds[kernel.digest], kernel.digest))
+
+
+def choose(shelf, wanted, **keywords):
+    return tiers.choose(request(wanted, **{"one_call": False, **keywords}), shelf)
+
+
+def test_a_portfolio_kernel_comes_before_any_other():
+    wanted = workload()
+    ranked = fastest_first(list(starters(wanted)), wanted)
+    chosen = [kernel.digest for kernel in ranked[1:4]]
+    choice = choose(shelved(ranked, chosen), wanted)
+    assert (choice.tier, choice.kernel.digest) == (3, chosen[0])
+    assert choice.reason == "best of 3 portfolio kernels, by the potential"
+    # Measured to be slow, the portfolio's favourite loses to another of the portfolio, not to the rest.
+    other = wanted.with_sizes(m=256)
+    (predicted,) = predict.predict([choice.kernel], other, ARCH)
+    again = choose(shelved(ranked, chosen, [timing(other, predicted * 1e9, chosen[0])]), wanted)
+    assert again.kernel.digest == chosen[1]
+
+
+def test_without_a_portfolio_every_kernel_is_a_candidate():
+    wanted = workload()
+    ranked = fastest_first(list(starters(wanted)), wanted)
+    choice = choose(shelved(ranked, ()), wanted)
+    assert choice.kernel.digest == ranked[0].digest
+    assert (
+        choice.reason == f"best of {len(ranked)} stored kernels that fit (none of the portfolio does), by the potential"
+    )
+
+
+def test_a_portfolio_that_cannot_serve_the_call_is_passed_over():
+    wanted, fused = workload(), workload(epilogue="bias_relu")
+    ranked = fastest_first(list(starters(wanted)), wanted)
+    fixed = library.generate(ranked[-1].program.replace(epilogue_fixed=1), fused, ARCH)
+    shelf = shelved([*ranked, fixed], [fixed.digest])
+    assert choose(shelf, fused).kernel.digest == fixed.digest
+    assert choose(shelf, workload(epilogue="bias")).kernel.digest != fixed.digest
+    # More splits than there are steps of k: not legal for this shape.
+    deep = library.generate(ranked[0].program.replace(split_k=32), wanted, ARCH)
+    short = wanted.with_sizes(k=64)
+    choice = choose(shelved([*ranked, deep], [deep.digest]), short)
+    assert choice.kernel.digest == fastest_first(ranked, short)[0].digest and "none of the portfolio" in choice.reason
+
+
+def test_inside_graph_capture_the_portfolio_must_be_loaded():
+    wanted = workload()
+    ranked = fastest_first(list(starters(wanted)), wanted)
+    chosen, loaded = ranked[1].digest, ranked[2].digest
+    shelf = shelved(ranked, [chosen])
+    choice = choose(shelf, wanted, captured=True, loaded=[loaded])
+    assert choice.kernel.digest == loaded and "best of 1 stored kernels" in choice.reason
+    assert choose(shelf, wanted, captured=True, loaded=[chosen, loaded]).kernel.digest == chosen
+
+
+def test_portfolios_of_all_fitting_classes_count():
+    wanted, narrow = workload(), workload(510, 510, 510)
+    wide, lesser = list(starters(wanted)), list(starters(narrow))
+    best, least = fastest_first(wide, wanted)[0].digest, fastest_first(lesser, wanted)[0].digest
+    both = choose(shelved([*wide, *lesser], [wide[0].digest, lesser[0].digest]), wanted)
+    assert both.reason == "best of 2 portfolio kernels, by the potential"
+    # Classes by themselves: without a portfolio for the better class, its kernels still take part.
+    mixed = choose(shelved([*wide, *lesser], [least]), wanted)
+    assert mixed.kernel.digest == best
+    assert f"best of 1 portfolio kernels and {len(wide)} of classes whose portfolio has none that" in mixed.reason
+    assert choose(shelved([*wide, *lesser], [least]), narrow).kernel.digest == least
+
+
+# ---- through the databases
+
+
+def fill(path, wanted, programs, portfolio=(), part=ARCH.part):
+    """Stores kernels of these Programs, and the places in `portfolio` as the class's; their digests."""
+    with Store.open(path) as store:
+        digests = []
+        for program in programs:
+            found = rows(program, wanted, ARCH, flatten(FAMILIES[program.family].source))
+            store.add(*found)
+            digests.append(found[2].digest)
+        if portfolio:
+            store.replace_portfolio(ARCH.name, part, wanted.class_key(), [digests[i] for i in portfolio])
+    return digests
+
+
+def contents(*paths, arch=ARCH):
+    stores = [Store.open(path) for path in paths]
+    try:
+        return selection_load.contents(Catalog(stores, arch.name), arch)
+    finally:
+        for store in stores:
+            store.close()
+
+
+def programs_for(wanted):
+    return [kernel.program for kernel in starters(wanted)]
+
+
+def test_portfolios_of_all_layers_are_joined(tmp_path):
+    user, site, packaged = (tmp_path / f"{name}.db" for name in ("user", "site", "packaged"))
+    one, two = workload(), workload(dtype="float16")
+    digests = fill(packaged, one, programs_for(one), [0, 1])
+    assert contents(packaged).portfolio == set(digests[:2])
+    others = fill(site, two, programs_for(two), [0])
+    assert contents(site, packaged).portfolio == {*digests[:2], others[0]}
+    fill(user, one, programs_for(one), [3])
+    assert contents(user, site, packaged).portfolio == {*digests[:2], digests[3], others[0]}
+    with Store.open(user) as store:  # refuted anywhere, it counts nowhere
+        store.add(Verification(digests[0], "device", "wrong"))
+    assert contents(user, site, packaged).portfolio == {digests[1], digests[3], others[0]}
+
+
+def test_portfolios_of_other_parts_serve_where_this_part_has_none(tmp_path):
+    user, packaged = tmp_path / "user.db", tmp_path / "packaged.db"
+    wanted = workload()
+    digests = fill(packaged, wanted, programs_for(wanted), [0])
+    assert contents(packaged, arch=AGX).portfolio == {digests[0]}
+    fill(user, wanted, programs_for(wanted), [1], part="orin-nx-16gb")
+    assert contents(user, packaged, arch=AGX).portfolio == set(digests[:2])
+    fill(packaged, wanted, programs_for(wanted), [2], part=AGX.part)
+    assert contents(user, packaged, arch=AGX).portfolio == {digests[2]}
+    assert contents(user, packaged).portfolio == {digests[0]}
+
+
+def test_merge_and_export_keep_portfolios_apart_by_part(tmp_path):
+    board, desk, shipped = (tmp_path / f"{name}.db" for name in ("board", "desk", "shipped"))
+    wanted = workload()
+    digests = fill(desk, wanted, programs_for(wanted), [0])
+    fill(board, wanted, programs_for(wanted), [1], part=AGX.part)
+    fill(board, wanted, programs_for(wanted), [2])
+    with Store.open(desk) as store, Store.open(board, readonly=True, trusted=True) as other:
+        merge(store, other)
+        export(store, shipped, ARCH.name)
+    for path in (desk, shipped):
+        assert contents(path).portfolio == {digests[0], digests[2]}  # one part's are joined
+        assert contents(path, arch=AGX).portfolio == {digests[1]}
+
+
+def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
+    path, wanted = tmp_path / "kernels.db", workload(32, 32, 16)
+    small = sorted(programs_for(wanted), key=lambda p: (p["block_m"] * p["block_n"], p.to_json()))[:3]
+    digests = fill(path, wanted, small)
+    ranked = predict.predict([library.generate(program, wanted, ARCH) for program in small], wanted, ARCH)
+    slowest = ranked.index(max(ranked))
+    fill(path, wanted, small, [slowest])
+    monkeypatch.setenv("GENSOR_DB", str(path))
+    rng = np.random.default_rng(0)
+    with gensor_kernels.emulated("sm_87"):
+        runtime = current.current_runtime()
+        for m, n, k in [(8, 16, 32), (20, 24, 8), (4, 4, 100)]:
+            a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+            why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+            assert (why.tier, why.kernel) == (3, digests[slowest])
+            assert why.reason == "best of 1 portfolio kernels, by the potential"
+            np.testing.assert_allclose(gensor_kernels.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+        assert runtime.loaded == {digests[slowest]}
+
+
+@pytest.mark.parametrize("fixed", [0, 1])
+def test_a_kernel_whose_rows_cannot_be_read_any_more_is_what_its_program_says(fixed, tmp_path, monkeypatch):
+    program = next(iter(starters(workload()))).program.replace(epilogue_fixed=fixed)
+    text = flatten(FAMILIES[program.family].source)
+    with Store.open(tmp_path / "kernels.db") as store:
+        store.add(*rows(program, workload(), ARCH, text))
+        (found,) = Catalog((store,), ARCH.name).kernels()
+    whole = selection_load._kernel(found, ARCH).code
+    monkeypatch.setattr(type(found), "binary", lambda *given, **keywords: None)
+    if fixed:
+        with pytest.raises(BuildError, match="cannot be read"):
+            selection_load._kernel(found, ARCH).code  # noqa: B018
+    else:
+        assert selection_load._kernel(found, ARCH).code == whole

@@ -1,0 +1,181 @@
+"""Kernels loaded before they are asked for: of a shapes file, of a database, of everything stored."""
+
+import importlib
+import logging
+import shutil
+import sys
+from contextvars import ContextVar
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import Record, Store
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import lookup
+from tests.doubles.emulated_store import isolate
+from tests.doubles.numpy_device import ARCH, workload
+from tests.doubles.racing import RacingDevice, kernels
+
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
+EMULATOR = "gensor_kernels.devices.emulator."
+emulates = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
+#: The first layer of ResNet-50, whose kernels look at the window on the image.
+FIRST_LAYER = dict(op="conv2d", dtype="fp16", batch=1, h=224, w=224, c=3, k_out=64, r=7, s=7, layout="NHWC")
+FIRST_LAYER |= dict(stride_h=2, stride_w=2, pad_top=3, pad_bottom=3, pad_left=3, pad_right=3)
+SMALL, LARGE = workload(64, 64, 64), workload(2048, 2048, 2048)
+
+
+@pytest.fixture
+def runtime(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    found = kernels(SMALL)
+    first, second, *_ = found
+    made = Runtime(RacingDevice(), library.Library(library.Contents(found, {SMALL.key(): first, LARGE.key(): second})))
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    return made
+
+
+def test_everything_stored(runtime):
+    assert gensor_kernels.warmup() == 2 and runtime.loaded == set(runtime.library.contents.records.values())
+    assert not runtime.plans and not runtime.device.races
+
+
+def test_a_shapes_file(runtime, tmp_path):
+    (tmp_path / "s.csv").write_text("op,m,n,k,dtype\nmatmul,64,64,64,fp32\nmatmul,64,64,64,fp64\nmatmul,x,64,64,fp32\n")
+    assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
+    assert runtime.loaded == {runtime.library.contents.records[SMALL.key()]}
+
+
+def test_a_database(runtime, tmp_path):
+    """It says what will be asked for; the kernels are those of the databases in use."""
+    with Store.open(tmp_path / "other.db") as store:
+        for each in (SMALL, workload(64, 64, 64, dtype="float64")):
+            store.add(Record(each.key(), ARCH.name, ARCH.part, 1, None, None, None, "failed"))
+    assert gensor_kernels.warmup(tmp_path / "other.db") == 1
+
+
+def test_inside_a_capture_the_first_call_launches(runtime):
+    from tests.doubles.racing import products
+
+    runtime.device.is_capturing = True
+    with pytest.raises(AssertionError):
+        assert products(runtime, 1) == [55]
+    runtime.device.is_capturing = False
+    gensor_kernels.warmup()
+    runtime.device.is_capturing = True
+    assert products(runtime, 1) == [55]
+
+
+def test_kernels_without_a_binary_are_not_compiled(runtime):
+    plain = {
+        digest: library.Kernel(digest, each.program, each.serves, lambda each=each: replace(each.code, cubin=b""))
+        for digest, each in kernels(SMALL).items()
+    }
+    runtime.library = library.Library(library.Contents(plain, {SMALL.key(): next(iter(plain))}))
+    assert gensor_kernels.warmup() == 0
+
+
+def test_files_that_are_neither(runtime, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
+        gensor_kernels.warmup(tmp_path / "nothing.csv")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(GensorError, match="no column 'op'"):
+        gensor_kernels.warmup(tmp_path / "bad.csv")
+    (tmp_path / "bad.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(GensorError, match=r"bad\.db"):
+        gensor_kernels.warmup(tmp_path / "bad.db")
+
+
+# ---- the shipped databases
+
+
+def nothing_is_compiled(patch):
+    def refuse(*arguments, **keywords):
+        raise AssertionError("something is compiled")
+
+    patch.setattr(importlib.import_module(EMULATOR + "build"), "_compile", refuse)
+    patch.setattr("gensor_kernels.build.nvrtc.compile_cubin", refuse)
+
+
+@pytest.fixture
+def emulators():
+    gensor_kernels.refresh()
+    yield
+    gensor_kernels.refresh()
+
+
+@emulates
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
+    """By the very kernel that was tuned for it: chosen and bound, and not built."""
+    nothing_is_compiled(monkeypatch)
+    with gensor_kernels.emulated(arch):
+        contents = current.current_runtime().library.contents
+        assert contents.records
+        assert gensor_kernels.warmup() == len(set(contents.records.values()))
+
+
+@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+def test_every_stored_binary_is_loaded(arch, monkeypatch):
+    nothing_is_compiled(monkeypatch)
+    board = RacingDevice()
+    board.arch = lookup(arch)
+    made = Runtime(board, selection_load.library(board.arch))
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    wanted = set(made.library.contents.records.values())
+    assert gensor_kernels.warmup() == len(wanted) and made.loaded == wanted
+
+
+@emulates
+def test_the_first_layer_of_resnet(emulators, monkeypatch, tmp_path):
+    """The kernels of a file are built, once, and only these."""
+    asked, device = [], importlib.import_module(EMULATOR + "device")
+    monkeypatch.setattr(device, "is_built", lambda source: source in asked)
+    monkeypatch.setattr(device, "build_many", lambda sources, done: asked.extend(sources))
+    monkeypatch.setattr(device, "build", lambda source: tmp_path / "library.so" if source in asked else None)
+    (tmp_path / "s.csv").write_text(f"{','.join(FIRST_LAYER)}\n{','.join(map(str, FIRST_LAYER.values()))}\n")
+    with gensor_kernels.emulated("sm_87"):
+        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
+        runtime = current.current_runtime()
+        kernel = runtime.library.kernel(*runtime.loaded)
+        assert kernel.program.family == "contraction_strip" and asked == [kernel.code.source]
+        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1 and len(asked) == 1
+
+
+@emulates
+def test_libraries_are_built_before_they_are_loaded(emulators, monkeypatch, tmp_path):
+    (tmp_path / "s.csv").write_text("op,m,n,k,dtype\nmatmul,8,8,8,fp32\nmatmul,8,8,8,x\n")
+    with gensor_kernels.emulated("sm_87"):
+        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
+        nothing_is_compiled(monkeypatch)
+        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
+        ones = np.ones((8, 8), "float32")
+        assert (gensor_kernels.matmul(ones, ones) == 8).all()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_progress(runtime, monkeypatch, caplog, installed):
+    """A bar where tqdm is installed; the log elsewhere."""
+    bars = []
+
+    class Bar:
+        def __init__(self, total, **more):
+            bars.append([total, 0])
+
+        __enter__, __exit__ = lambda self: self, lambda self, *error: None
+
+        def update(self):
+            bars[-1][1] += 1
+
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar) if installed else None)
+    with caplog.at_level(logging.INFO, "gensor_kernels"):
+        assert gensor_kernels.warmup() == 2
+    assert bars == ([[2, 2]] if installed else [])
+    assert ("kernel 2 of 2" in caplog.text) is not installed

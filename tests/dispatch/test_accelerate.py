@@ -1,0 +1,117 @@
+"""CuPy's own names routed through the package, on real `cupy.ndarray`s without a GPU, and put back."""
+
+from contextvars import ContextVar
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.api import accelerate, current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from tests.doubles.racing import kernels
+
+cupy = pytest.importorskip("cupy")
+from tests.doubles import fake_cuda  # noqa: E402
+
+NAMES = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
+
+
+@pytest.fixture
+def launched(monkeypatch, tmp_path):
+    """A Runtime whose kernels serve every aligned float32 product; the list of its launches."""
+    following = [0x7F0000000000]
+
+    def allocate(size):
+        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
+        following[0] += -(-size // 512) * 512
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    monkeypatch.setattr(cupy.cuda.function, "Module", fake_cuda.FakeModule)
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    fake_cuda.FakeFunction.calls.clear()
+    from tests.doubles.numpy_device import workload
+
+    runtime = Runtime(fake_cuda.DeviceWithoutGpu(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
+    monkeypatch.setattr(accelerate, "_lock", accelerate.threading.Lock())
+    yield fake_cuda.FakeFunction.calls
+    cupy.cuda.set_allocator(before)
+
+
+def everything():
+    """What stands under the names that are routed."""
+    return [getattr(cupy, name) for name in NAMES] + [cupy.ndarray.dot, cupy.ndarray.__matmul__]
+
+
+def test_products_of_existing_code_are_ours(launched):
+    a, b, out = (cupy.empty((64, 64), np.float32) for _ in range(3))
+    before = everything()
+    with gensor_kernels.accelerate():
+        calls = [
+            lambda: cupy.matmul(a, b),
+            lambda: a @ b,
+            lambda: cupy.matmul(a, b, out=out),
+            lambda: cupy.matmul(a, b, out),
+            lambda: cupy.dot(a, b),
+            lambda: a.dot(b),
+            lambda: cupy.einsum("ij,jk->ik", a, b),
+            lambda: cupy.tensordot(a, b, axes=1),
+            lambda: cupy.inner(a, b.T),
+        ]
+        for number, call in enumerate(calls, 1):
+            assert call().shape == (64, 64) and len(launched) == number, number
+        assert cupy.matmul(a, b, out=out) is out and cupy.matmul.__doc__ == before[0].__doc__
+    assert all(now is then for now, then in zip(everything(), before, strict=True))
+    assert "__matmul__" not in vars(cupy.ndarray)
+
+
+def test_what_would_mean_something_else_stays_cupys(launched, monkeypatch):
+    asked = []
+    for name in NAMES:
+        monkeypatch.setattr(cupy, name, lambda *arguments, name=name, **keywords: asked.append(name))
+    a, wide = cupy.empty((64, 64), np.float32), cupy.empty((64, 64), np.float64)
+    small = cupy.empty((64, 64), np.int8)
+    with gensor_kernels.accelerate():
+        cupy.matmul(a, a, axes=[(0, 1)] * 3)
+        cupy.matmul(a, a, out=wide)  # ours would accumulate into the wider type
+        cupy.matmul(small, small, out=cupy.empty((64, 64), np.int32))
+        cupy.matmul(a, np.ones((64, 64)))
+        cupy.dot(a, 2.0)
+        cupy.einsum(a, [0, 1], a, [1, 2])
+        cupy.einsum("ij,jk", a, a, dtype="float64")
+        cupy.tensordot(a, 2.0)
+    assert asked == ["matmul"] * 4 + ["dot"] + ["einsum"] * 2 + ["tensordot"] and not launched
+
+
+def test_what_goes_to_cupy_does_not_come_back(launched, monkeypatch):
+    """Tier 4 asks CuPy under the names that are routed."""
+    asked = []
+    monkeypatch.setattr(cupy, "matmul", lambda a, b, out=None: asked.append(a.dtype) or cupy.empty((64, 64), a.dtype))
+    a = cupy.empty((64, 64), np.int64)
+    with gensor_kernels.accelerate():
+        cupy.matmul(a, a)
+        assert len(asked) == 1
+        gensor_kernels.matmul(a, a)
+        a @ a
+    assert len(asked) == 3 and not launched
+
+
+def test_blocks_nest_and_end_with_errors(launched):
+    before = everything()
+    a = cupy.empty((64, 64), np.float32)
+    with pytest.raises(ZeroDivisionError), gensor_kernels.accelerate():
+        with gensor_kernels.accelerate():
+            a @ a
+        a @ a  # the outer block still holds
+        assert len(launched) == 2
+        raise ZeroDivisionError
+    assert all(now is then for now, then in zip(everything(), before, strict=True))
+
+
+def test_errors_are_those_of_the_call(launched):
+    a, b = cupy.empty((64, 64), np.float32), cupy.empty((32, 64), np.float32)
+    with gensor_kernels.accelerate(), pytest.raises(ValueError, match="64"):
+        a @ b

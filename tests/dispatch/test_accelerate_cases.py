@@ -1,0 +1,276 @@
+"""The functions that `accelerate` routes, over shapes, dtypes and strides of every kind: a plan without a GPU, and the
+values where the emulator computes them. Shapes and dtypes of results are NumPy's."""
+
+import math
+from contextvars import ContextVar
+from functools import partial
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+
+cupy = pytest.importorskip("cupy")
+from tests.campaigns.size import FULL, SEED  # noqa: E402
+from tests.doubles import fake_cuda  # noqa: E402
+
+from .einsum_cases import PAIRS  # noqa: E402
+
+DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8")
+#: Of matmul: vectors, matrices, stacks that broadcast, and no elements at all.
+PRODUCTS = [
+    ((2,), (2,)),
+    ((2,), (2, 4)),
+    ((3, 2), (2,)),
+    ((3, 2), (2, 4)),
+    ((1, 1), (1, 1)),
+    ((65, 33), (33, 47)),
+    ((2, 3, 2), (2, 4)),
+    ((3, 2), (5, 2, 4)),
+    ((1, 3, 2), (5, 2, 4)),
+    ((5, 3, 2), (5, 2, 4)),
+    ((5, 3, 2), (2,)),
+    ((2,), (5, 2, 4)),
+    ((2, 1, 3, 2), (1, 4, 2, 5)),
+    ((6, 5, 3, 2), (6, 5, 2, 4)),
+    ((0, 2), (2, 4)),
+    ((3, 2), (2, 0)),
+    ((0, 3, 2), (2, 4)),
+    ((3, 0), (0, 4)),
+    ((0,), (0,)),
+    ((0,), (0, 4)),
+    ((3, 0), (0,)),
+    ((0, 3, 2), (0, 2, 4)),
+    ((3, 2), (0, 2, 4)),
+    ((5, 3, 2), (1, 2, 4)),
+    ((0, 3, 2), (1, 2, 4)),
+    ((1, 3, 2), (0, 2, 4)),
+    ((5, 3, 0), (0,)),
+    ((0,), (5, 0, 4)),
+    ((5, 0, 3, 2), (5, 0, 2, 4)),
+    ((5, 0, 3, 2), (2, 4)),
+    ((3, 2), (6, 5, 2, 4)),
+    ((6, 5, 3, 2), (2, 4)),
+    ((1, 5, 3, 2), (6, 1, 2, 4)),
+    ((6, 1, 3, 2), (1, 5, 2, 4)),
+    ((1, 0, 3, 2), (6, 1, 2, 4)),
+    ((6, 5, 3, 2), (1, 1, 2, 4)),
+    ((6, 5, 3, 2), (2,)),
+    ((6, 5, 3, 0), (0,)),
+    ((2,), (6, 5, 2, 4)),
+    ((0,), (6, 5, 0, 4)),
+    ((1, 3, 3), (10, 1, 3, 1)),
+    ((2, 1, 2, 3), (2, 1, 3, 1)),
+    ((256, 256, 3, 2), (2, 4)),
+    ((32, 64), (64, 96)),
+]
+#: Of dot: the last axis of one with the last but one of the other.
+DOTS = [
+    ((3,), (3,)),
+    ((4, 3), (3,)),
+    ((4, 3), (3, 5)),
+    ((2, 4, 3), (3,)),
+    ((2, 4, 3), (3, 5)),
+    ((4, 3), (2, 3, 5)),
+    ((2,), (2, 4)),
+    ((2,), (2, 1)),
+    ((1, 2), (2,)),
+    ((1, 1), (1, 2)),
+    ((3, 1), (1, 1)),
+    ((2, 1), (1, 3)),
+    ((2, 3, 4), (3, 4, 2)),
+    ((2, 3, 0), (3, 0, 2)),
+    ((0, 3), (3, 0)),
+    ((3, 0), (0, 4)),
+    ((0, 0), (0, 0)),
+    ((), ()),
+    ((), (2, 4)),
+    ((4, 2), ()),
+]
+#: Of tensordot: shapes and axes.
+TENSORS = [
+    ((2, 3, 4), (3, 4, 5), 2),
+    ((2, 3, 4), (4, 5), 1),
+    ((2, 3, 4), (5, 4, 3), ([1, 2], [2, 1])),
+    ((4, 3, 2), (5, 3, 4), ([0, 1], [2, 1])),
+    ((3, 4), (4, 3), ([0, 1], [1, 0])),
+    ((2, 3), (3, 2), ((1,), (0,))),
+    ((5, 4, 3, 2), (4, 2, 6), ((1, 3), (0, 1))),
+    ((2, 3), (3, 2), 1),
+    ((2, 3), (4, 5), 0),
+    ((2, 3, 4, 5), (3, 4, 5, 6), 3),
+    ((2, 0, 4), (0, 4, 5), 2),
+    ((0, 3), (3, 4), 1),
+    ((2, 3, 4), (2, 3, 4), ([0, 1, 2], [0, 1, 2])),
+]
+#: How an operand lies: a function of a contiguous array twice as large in its last axis and its first.
+LAYOUTS = {
+    "contiguous": lambda x, shape: x[tuple(slice(extent) for extent in shape)].copy(),
+    "sliced": lambda x, shape: x[tuple(slice(extent) for extent in shape)],
+    "reversed": lambda x, shape: x[tuple(slice(extent - 1, None, -1) if extent else slice(0) for extent in shape)],
+    "transposed": lambda x, shape: x.reshape(-1)[: math.prod(shape)].reshape(shape[::-1]).T,
+    "stepped": lambda x, shape: x[tuple(slice(None, 2 * extent, 2) for extent in shape)],
+}
+
+
+ALL_DTYPES = ("float32", *"?bhilqBHILQefdFD")
+
+
+def sample(found, part):
+    """All of a list, or one in `part`, another each day."""
+    return found if FULL else found[SEED % part :: part]
+
+
+def cases():
+    """(id, function's name, what it is called with but the arrays, their shapes)."""
+    for first, second in PRODUCTS:
+        yield f"matmul {first} {second}", "matmul", (), (first, second)
+    for first, second in DOTS:
+        yield f"dot {first} {second}", "dot", (), (first, second)
+    for first, second, axes in TENSORS:
+        yield f"tensordot {first} {second} {axes}", "tensordot", (axes,), (first, second)
+    for text, first, second in PAIRS:
+        yield f"einsum {text}", "einsum", (text,), (first, second)
+
+
+CASES = list(cases())
+
+
+def called(xp, name, more, arrays):
+    """The call of a case."""
+    return xp.einsum(*more, *arrays) if name == "einsum" else getattr(xp, name)(*arrays, *more)
+
+
+def sums_something(name, more, shapes):
+    """Whether a kernel is to be launched: where nothing is summed the library's call is what accelerate leaves."""
+    if name == "matmul":
+        return 0 not in np.matmul(*map(np.zeros, shapes)).shape
+    if name != "einsum" or any(0 in shape for shape in shapes):
+        return name != "einsum" and more != (0,) and all(shape and 0 not in shape for shape in shapes)
+    text = more[0].replace(" ", "").replace("...", "")
+    inputs, arrow, output = text.partition("->")
+    letters = inputs.replace(",", "")
+    output = output if arrow else "".join(each for each in letters if letters.count(each) == 1)
+    return any(each not in output for each in letters)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """A Runtime that serves by default Programs and refuses to fall back, over a fake allocator; its launches."""
+    from gensor_kernels.devices import cuda
+
+    class Strict(fake_cuda.DeviceWithoutGpu):
+        emulated = True
+
+        def load(self, code, launches):
+            return cuda.launcher([(fake_cuda.FakeFunction(each.entry), each) for each in launches])
+
+    following = [0x7F0000000000]
+
+    def allocate(size):
+        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
+        following[0] += -(-size // 512) * 512
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    runtime = Runtime(Strict(), library.Library())
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
+    fake_cuda.FakeFunction.calls.clear()
+    yield fake_cuda.FakeFunction.calls
+    cupy.cuda.set_allocator(before)
+
+
+def lie(xp, shape, dtype, layout):
+    """An array of zeros of that shape (of nothing over the fake allocator)."""
+    whole = xp.empty(tuple(2 * extent for extent in shape), dtype)
+    if layout == "contiguous":
+        return xp.empty(shape, dtype)
+    return LAYOUTS[layout](whole, shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_case_is_planned(launched, layout):
+    """float32 in every layout; of a sample of the cases unless GENSOR_CAMPAIGN=full."""
+    some = sample(CASES, 6) if layout == "contiguous" else sample(CASES, 12)
+    ran = [check(launched, *each[:3], [(shape, "float32") for shape in each[3]], layout) for each in some]
+    assert any(ran)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_are_planned(launched, dtype):
+    """Products of matrices and stacks in each dtype that kernels take, and the one CuPy promotes it to."""
+    for name, function, more, shapes in sample(CASES[: len(PRODUCTS)], 12):
+        for other in (dtype, "float32"):
+            if np.promote_types(dtype, other).name in DTYPES:
+                arrays = [(shapes[0], dtype), (shapes[1], other)]
+                check(launched, f"{name} {dtype} {other}", function, more, arrays, "contiguous")
+
+
+@pytest.mark.parametrize("other", ["bool", "uint8", "int16", "uint32", "int64", "uint64", "float16", "complex64"])
+def test_every_dtype_has_a_server(launched, other):
+    """Of dtypes that kernels do not take, the reason says so; what is promoted to one that they take is converted."""
+    for dtype in ALL_DTYPES if FULL else ALL_DTYPES[:: len(ALL_DTYPES) // 2]:
+        a, b = cupy.empty((3, 2), dtype), cupy.empty((2, 4), other)
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+        result = np.promote_types(dtype, other)
+        assert why.tier == (3 if result.name in DTYPES else 4) and why.reason, (dtype, other, why)
+
+
+def test_out_of_any_kind(launched):
+    """Reversed, of another dtype, and the operands themselves: the result lands in `out`, whoever computes it."""
+    a, b = cupy.empty((5, 3, 2), np.float32), cupy.empty((5, 2, 4), np.float32)
+    whole = cupy.empty((10, 3, 4), np.float32)
+    for out in (whole[::2], whole[9::-2], cupy.empty((5, 3, 4), np.float64)):
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, out)
+        assert why.tier == 3 and (why.staged is None) == (out.dtype == np.float32), why
+    with pytest.raises(TypeError, match="Cannot cast"):
+        gensor_kernels.explain(gensor_kernels.matmul, a, b, cupy.empty((5, 3, 4), bool))
+    square = cupy.empty((2, 60, 60), np.float32)
+    assert gensor_kernels.explain(gensor_kernels.matmul, square, square, square).tier == 3
+
+
+def check(launched, name, function, more, arrays, layout):
+    """One case: which tier would serve it; and where nothing is to be copied first (which takes a GPU), the result's
+    shape and dtype, and that a kernel was launched for it."""
+    shapes = [shape for shape, _ in arrays]
+    expected = called(np, function, more, [np.zeros(shape, dtype) for shape, dtype in arrays])
+    given = [lie(cupy, shape, dtype, layout) for shape, dtype in arrays]
+    needed = sums_something(function, more, shapes)
+    why = called(Explained, function, more, given)
+    assert (why.tier == 3 and why.kernel is not None) if needed else why.tier in (0, 3, 4), (name, why)
+    launched.clear()
+    if (needed and why.staged is None) or (function == "matmul" and not needed):
+        with gensor_kernels.accelerate():
+            found = called(cupy, function, more, given)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype), name
+        assert bool(launched) == needed, name
+        return True
+    return False
+
+
+class Explained:
+    """The functions, asked about."""
+
+    matmul, dot, tensordot, einsum = (
+        partial(gensor_kernels.explain, getattr(gensor_kernels, name))
+        for name in ("matmul", "dot", "tensordot", "einsum")
+    )
+
+
+#: The values: few classes, because each kernel is built for the host first.
+VALUES = [CASES[index] for index in (0, 3, 5, 7)] + [each for each in CASES if each[1] in ("dot", "tensordot")][2:10:2]
+
+
+def test_values_are_numpys():
+    generator = np.random.default_rng(7)
+    with gensor_kernels.emulated("sm_87"):
+        for name, function, more, shapes in VALUES:
+            arrays = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+            found = called(gensor_kernels, function, more, arrays)
+            expected = called(np, function, more, [each.astype(np.float64) for each in arrays])
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+            assert found.dtype == np.float32

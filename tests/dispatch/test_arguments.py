@@ -1,0 +1,125 @@
+"""What callers may write, by NumPy's rules, and what they get told when it means nothing."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.dispatch.calls import arguments
+from gensor_kernels.dispatch.calls.arguments import Operation
+from tests.doubles.emulated_store import isolate
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((3, 4), (5, 6)), ((), (3,)), ((3,), ()), ((2, 3, 4), (3, 4, 5)), ((3,), (4,)), ((2, 0), (1, 2)), ((4, 3), (4,))],
+)
+def test_operands_that_do_not_fit_raise_what_numpy_raises(a, b):
+    a, b = np.zeros(a), np.zeros(b)
+    with pytest.raises(ValueError) as numpys:
+        np.matmul(a, b)
+    with pytest.raises(ValueError) as ours:
+        arguments.resolve(a, b, None, ())
+    # NumPy also names the shape it was aiming for where a broadcast fails.
+    assert str(numpys.value).startswith(str(ours.value).rstrip())
+
+
+SHAPES = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 1, 3, 4), (7, 4, 5)), ((2, 3, 4), (4,))]
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+@pytest.mark.parametrize("types", [("f4", "f4"), ("f2", "f4"), ("i1", "i1"), ("i1", "f2"), ("i4", "f4"), ("f8", "c8")])
+def test_shapes_and_dtypes_are_numpys(a, b, types):
+    a, b = np.zeros(a, types[0]), np.zeros(b, types[1])
+    call = arguments.resolve(a, b, None, ())
+    expected = np.matmul(a, b)
+    assert (call.shape, call.dtype) == (expected.shape, expected.dtype)
+
+
+def test_wider_results_come_from_the_accumulator():
+    a = np.zeros((2, 2), np.int8)
+    assert arguments.resolve(a, a, np.zeros((2, 2), np.int32), ()).dtype == np.int32
+    assert arguments.resolve(a, a, None, (), dtype="int32").inputs == np.int8
+    half = a.astype(np.float16)
+    wide = arguments.resolve(half, half, np.zeros((2, 2), np.float32), ())
+    assert (wide.inputs, wide.dtype) == (np.float16, np.float32)
+    # Any other dtype is what the operands are converted to, as in NumPy.
+    assert arguments.resolve(half, half, None, (), dtype="float64").inputs == np.float64
+    assert arguments.resolve(half, half, np.zeros((2, 2), np.float64), ()).dtype == np.float16
+
+
+def test_casts_follow_same_kind():
+    a = np.zeros((2, 2))
+    with pytest.raises(TypeError, match=r"output from dtype\('float64'\) to dtype\('int32'\)"):
+        arguments.resolve(a, a, np.zeros((2, 2), np.int32), ())
+    with pytest.raises(TypeError, match="input 0"):
+        arguments.resolve(a, a, None, (), dtype="int32")
+    with pytest.raises(ValueError, match="Output operand 0"):
+        arguments.resolve(a, a, np.zeros((2, 3)), ())
+
+
+def test_epilogue_in_order():
+    x = np.zeros(3)
+    names = [s.name for s in arguments.operations(alpha=2, bias=x, add=x, activation="relu")]
+    assert names == ["scale", "bias", "add", "relu"]
+    steps = arguments.operations(epilogue=["relu", ("mul", x), ("scale", 3), ("mask", x, -1.0), "cast"])
+    assert [(s.name, s.scalar) for s in steps] == [
+        ("relu", 0), ("mul", 0), ("scale", 3), ("mask", -1), ("cast", 0)
+    ]  # fmt: skip
+    assert arguments.operations(alpha=np.ones(()))[0].name == "mul"  # an array stays on its device
+    assert arguments.operations(alpha=1) == arguments.operations(alpha=1.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "words"),
+    [
+        ({"activation": "swish"}, ValueError, "swish"),
+        ({"activation": "bias"}, ValueError, "activation must be one of relu, .*, sigmoid, not 'bias'"),
+        ({"activation": "cast"}, ValueError, "not 'cast'"),
+        ({"activation": ["relu"]}, ValueError, "sigmoid, not list$"),
+        ({"epilogue": [("scale",)]}, ValueError, "takes 1 value, not 0"),
+        ({"epilogue": [("mask", 1)]}, ValueError, "takes 2 values, not 1"),
+        ({"epilogue": ["swish"]}, ValueError, "'swish' is not one of scale, bias"),
+        ({"epilogue": "relu"}, TypeError, r"a list such as \[\('bias', x\), 'relu'\], not 'relu'$"),
+        ({"epilogue": 3}, TypeError, "not int$"),
+        ({"epilogue": [np.zeros((2, 3))]}, TypeError, r"an epilogue operation is a name.* not numpy\.ndarray$"),
+        ({"epilogue": [()]}, TypeError, "not tuple$"),
+        ({"epilogue": [[["bias"], 1]]}, TypeError, "not list$"),
+        ({"epilogue": [None]}, TypeError, "not NoneType$"),
+        ({"epilogue": ["relu"], "bias": np.zeros(3)}, ValueError, "whole order"),
+        ({"activation": "softmax"}, ValueError, "softmax"),
+        ({"alpha": "2"}, TypeError, "alpha must be a real number"),
+        ({"epilogue": [("mask", np.zeros(3), 1j)]}, TypeError, "mask must be a real number"),
+    ],
+)
+def test_epilogues_that_mean_nothing(keywords, error, words):
+    with pytest.raises(error, match=words):
+        arguments.operations(**keywords)
+
+
+def test_operands_must_broadcast_to_the_result():
+    a = np.zeros((2, 3, 4))
+    for shape in [(5,), (4, 1, 1, 1), (3, 3)]:
+        with pytest.raises(ValueError, match="does not broadcast"):
+            arguments.resolve(a, np.zeros((4, 6)), None, (Operation("bias", np.zeros(shape)),))
+
+
+HALF = np.ones((16, 16), np.float16)
+IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "asked"),
+    [
+        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"activation": "swiglu"}),
+        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"epilogue": ["layernorm"]}),
+        (gk.conv2d, (IMAGE, TAPS), {"activation": "geglu", "layout": "NHWC"}),
+        (gk.conv_transpose2d, (IMAGE, TAPS), {"activation": "swiglu", "layout": "NHWC"}),
+        (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),
+    ],
+)
+def test_functions_without_gates_and_norms_say_so(function, arguments, asked, monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    with gk.emulated("sm_87"):
+        for call in (function, lambda *args, **more: gk.explain(function, *args, **more)):
+            with pytest.raises(gk.UnsupportedError, match=r"takes no gates and no norms$"):
+                call(*arguments, **asked)

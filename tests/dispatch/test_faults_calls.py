@@ -1,0 +1,345 @@
+"""Calls for which memory, the driver or the device fails: served by the library where it can, else its own error."""
+
+import signal
+import sys
+import threading
+from contextlib import suppress
+from contextvars import ContextVar
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import Store, Verification
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.dispatch.tuning import race
+from gensor_kernels.errors import BuildError
+from tests.doubles.numpy_device import NumpyDevice, aligned, workload
+from tests.doubles.racing import RacingDevice, kernels, products
+
+
+class Lost(RuntimeError):
+    """What a context says of every call after a fault."""
+
+
+class Scarce(NumpyDevice):
+    """Fails the allocations that `fails` names: "empty", "workspace"."""
+
+    fails = ()
+
+    def empty(self, shape, dtype):
+        if "empty" in self.fails:
+            raise MemoryError(f"out of memory allocating {shape}")
+        return super().empty(shape, dtype)
+
+    def workspace(self, nbytes, zero):
+        if "workspace" in self.fails:
+            raise MemoryError(f"out of memory allocating {nbytes} bytes of workspace")
+        return super().workspace(nbytes, zero)
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    monkeypatch.delenv("GENSOR_TUNE", raising=False)
+
+
+@pytest.fixture
+def scarce(monkeypatch):
+    """A Runtime that kernels serve by prediction, every one of them with a workspace."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    from gensor_kernels.programs.registry import FAMILIES
+
+    for family in FAMILIES.values():
+        monkeypatch.setattr(family, "workspace", lambda *_: (4096, False))
+    return Runtime(Scarce(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+
+
+def whole(shape, seed):
+    array = aligned(shape)
+    array[...] = np.random.default_rng(seed).integers(-4, 5, shape)
+    return array
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("out", [False, True])
+@pytest.mark.parametrize("steps", [(), (Operation("relu"),)])
+def test_without_memory_for_a_workspace_the_library_serves_this_call(scarce, warm, out, steps, caplog):
+    a, b = whole((64, 64), 1), whole((64, 64), 2)
+    c = aligned((64, 64)) if out else None
+    if warm:
+        assert scarce.call(a, b, c, steps, None, None)[0, 0] == 55
+    scarce.device.fails = ("workspace",)
+    expected = np.maximum(a @ b, 0) if steps else a @ b
+    for _ in range(2):
+        np.testing.assert_array_equal(scarce.call(a, b, c, steps, None, None), expected)
+    assert "no memory to run a kernel" in caplog.text
+    scarce.device.fails = ()
+    assert scarce.call(a, b, c, steps, None, None)[0, 0] == 55  # there is memory again
+
+
+def test_the_same_for_contractions(scarce):
+    a, b = whole((64, 64), 1), whole((64, 64), 2)
+    assert pair(scarce, "ij,jk", a, b, None, None)[0, 0] == 55
+    scarce.device.fails = ("workspace",)
+    np.testing.assert_array_equal(pair(scarce, "ij,jk", a, b, None, None), a @ b)
+
+
+def test_the_same_for_functions(scarce, monkeypatch):
+    x = whole((64, 256), 3)
+    with monkeypatch.context() as only:  # what the call is, as a race would ask
+        only.delenv("GENSOR_DETERMINISTIC")
+        probe = Runtime(RacingDevice(), library.Library())
+        only.setattr(current, "inside", ContextVar("test", default=probe))
+        gensor_kernels.sum(x, axis=-1)
+    (trial,) = probe.plans.values()
+    made = Runtime(Scarce(), library.Library(library.Contents(kernels(trial.request.problem.workload))))
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    assert gensor_kernels.sum(x, axis=-1)[0] == 55
+    made.device.fails = ("workspace",)
+    np.testing.assert_allclose(gensor_kernels.sum(x, axis=-1), x.sum(-1))
+    made.device.fails = ()
+    assert gensor_kernels.sum(x, axis=-1)[0] == 55
+
+
+def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, monkeypatch):
+    a, b = whole((64, 64), 1), whole((64, 64), 2).astype(np.float64)
+    call = lambda: scarce.call(a, b, None, (), np.float32, None)  # noqa: E731
+    call()
+    from gensor_kernels.dispatch.plans.plan import StagedPlan
+
+    def refuse(*_):
+        raise MemoryError("no memory for a copy")
+
+    monkeypatch.setattr(StagedPlan, "_stage", refuse)
+    np.testing.assert_array_equal(call(), (a @ b).astype(np.float32))
+
+
+def test_without_memory_for_the_result_the_error_is_the_librarys(scarce, monkeypatch):
+    a, b = whole((64, 64), 1), whole((64, 64), 2)
+
+    def refuse(*_):
+        raise MemoryError("the library's own words")
+
+    with monkeypatch.context() as only, pytest.raises(MemoryError, match="the library's own words") as caught:
+        only.setattr(scarce.device, "product", refuse)
+        scarce.device.fails = ("empty", "workspace")
+        scarce.call(a, b, None, (), None, None)
+    assert not isinstance(caught.value.__context__, MemoryError)  # it is not told as a consequence of ours
+    scarce.device.fails = ()
+    assert scarce.call(a, b, None, (), None, None)[0, 0] == 55
+
+
+def test_an_emulated_device_has_no_library_to_turn_to(scarce):
+    scarce.device.emulated, scarce.device.fails = True, ("workspace",)
+    with pytest.raises(MemoryError, match="workspace"):
+        scarce.call(whole((64, 64), 1), whole((64, 64), 2), None, (), None, None)
+
+
+def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(scarce, caplog):
+    a, b = whole((64, 64), 1), whole((64, 64), 2)
+    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: pair(scarce, "ij,jk", a, b, None, None)):
+        assert call()[0, 0] == 55
+    for plan in scarce.plans.values():
+        launcher = plan if hasattr(plan, "workspace") else plan.launch.__self__
+        launcher.launch = lambda *_: 1 // 0  # NumpyDevice.refusals
+    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: pair(scarce, "ij,jk", a, b, None, None)):
+        np.testing.assert_array_equal(call(), a @ b)
+    assert caplog.text.count("the launch was refused") == 2
+    assert {plan.tier for plan in scarce.plans.values()} == {4}
+
+
+# ---- races
+
+
+class Faulty(RacingDevice):
+    """The first kernel that is bound, the `culprit`, fails as `failure` says at its start number `at` in a race."""
+
+    faults = (Lost,)
+
+    def __init__(self, failure, at=1, **keywords):
+        super().__init__(**keywords)
+        self.failing, self.at, self.starts, self.lost, self.culprit = failure, at, 0, False, None
+
+    def synchronize(self):
+        if self.lost:
+            raise Lost("an illegal memory access was encountered")
+
+    def product(self, a, b, precision=None, out=None):
+        self.synchronize()
+        return super().product(a, b, precision, out)
+
+    def load(self, code, launches):
+        self.culprit = self.culprit or code.digest
+
+        def launch(arguments, arrays, steps, workspace):
+            self.synchronize()
+            if code.digest == self.culprit:
+                self.starts += 1
+                if self.starts == self.at:
+                    self.lost = isinstance(self.failing, Lost)
+                    raise self.failing
+            arrays[0][...] = 55
+
+        return launch
+
+    def sampled(self, calls):
+        for call in calls:  # as sampling does: twice alone, then in turns
+            call()
+            call()
+        for _ in range(3):
+            for call in calls:
+                call()
+        return super().sampled(calls)
+
+
+def raced(failure, at=1, count=2):
+    """A Runtime with kernels of which the best one fails."""
+    found = dict(sorted(kernels(workload(64, 64, 64)).items())[:count])
+    return Runtime(Faulty(failure, at), library.Library(library.Contents(found)))
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("refused"), MemoryError("no workspace"), RuntimeError("odd")])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_kernel_that_fails_in_a_race_leaves_it_and_the_others_go_on(failure, at, monkeypatch, tmp_path):
+    monkeypatch.setattr(race, "contenders", lambda request, shelf: list(shelf.contents.kernels.values()))
+    made = raced(failure, at)
+    assert products(made, 3) == [0, 55, 55] and made.device.races == [1]
+    with Store.open(tmp_path / "user.db") as store:
+        assert not list(store.rows(Verification))
+
+
+@pytest.mark.parametrize(("at", "blamed"), [(1, 1), (2, 1), (4, 2)])
+def test_a_kernel_that_ruins_the_device_in_a_race_never_runs_again(at, blamed, monkeypatch, tmp_path, caplog):
+    """In turns nobody can tell which of them it was."""
+    monkeypatch.setattr(race, "contenders", lambda request, shelf: list(shelf.contents.kernels.values()))
+    made = raced(Lost("an illegal memory access was encountered"), at)
+    assert products(made, 1) == [0]
+    with pytest.raises(Lost):  # the library's own error: nothing can run in this process
+        products(made, 1)
+    assert "cannot be used any more in this process" in caplog.text
+    with Store.open(tmp_path / "user.db") as store:
+        rows = list(store.rows(Verification))
+    assert {(row.method, row.outcome) for row in rows} == {("device", "failed")} and len(rows) == blamed
+    assert next(iter(made.library.contents.kernels)) in {row.kernel_digest for row in rows}
+
+
+def test_a_library_that_fails_calls_the_race_off(monkeypatch):
+    made = raced(RuntimeError("never"), at=10**9)
+    products(made, 1)
+    calls = []
+
+    def fail(a, b, precision=None, out=None):
+        calls.append(1)
+        if len(calls) < 3:
+            raise RuntimeError("the library's own trouble")
+        return np.matmul(a, b, out=out)
+
+    monkeypatch.setattr(made.device, "product", fail)
+    with pytest.raises(RuntimeError, match="own trouble"):  # the call's own, not the race's
+        products(made, 1)
+    assert products(made, 3) == [0, 0, 0] and not made.device.races
+
+
+def test_a_plan_that_cannot_be_made_after_a_race_leaves_the_one_there_is(monkeypatch, caplog):
+    made = raced(RuntimeError("never"), at=10**9)
+    products(made, 1)
+
+    def refuse(*_, **__):
+        raise BuildError("gone meanwhile")
+
+    monkeypatch.setattr(plans_make, "plan_of", refuse)
+    assert products(made, 4) == [0] * 4
+    assert "after a race: gone meanwhile" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:what is measured and tuned is kept for this process only")
+def test_rows_that_nobody_can_store_do_not_reach_the_call(monkeypatch):
+    made = raced(RuntimeError("never"), at=10**9)
+    monkeypatch.setenv("GENSOR_DB", "~nobody-of-this-name/user.db")
+    assert products(made, 3) == [0, 55, 55]
+
+
+def test_a_broken_tuner_does_not_reach_the_call(monkeypatch, caplog):
+    monkeypatch.delenv("GENSOR_BACKGROUND")
+    made = raced(RuntimeError("never"), at=10**9)
+    monkeypatch.setattr(made.background, "_is_good", lambda workload: 1 // 0)
+    assert products(made, plans_trial.HOT_RUN + 1)[-1] == 55
+    assert "tuning in the background failed" in caplog.text
+
+
+# ---- Ctrl-C
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+PLACES = {
+    "planning": (plans_make, "plan_of"),
+    "loading": (RacingDevice, "load"),
+    "launching": (RacingDevice, "launch"),
+    "racing": (RacingDevice, "sampled"),
+    "after the race": (library.Library, "note"),
+    "storing": (Store, "add"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("run", [0, 1, 2])
+def test_ctrl_c_ends_one_call_and_harms_no_other(place, run, monkeypatch, tmp_path):
+    made = Runtime(RacingDevice(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    products(made, run)
+    owner, name = PLACES[place]
+    with monkeypatch.context() as only:
+        only.setattr(owner, name, lambda *_, **__: interrupt())
+        with suppress(KeyboardInterrupt):
+            products(made, 1)
+    found = products(made, 5)
+    assert set(found) <= {0.0, 55.0}
+    made.notes.flush(5.0)
+    assert not made.notes._waiting and made.lock.acquire(timeout=1) is True
+    for trial in made.plans.values():
+        assert not isinstance(trial, plans_trial.Trial) or not trial._turn.locked()
+    others = threading.Thread(target=lambda: found.extend(products(made, 3, out=True)))
+    made.lock.release()
+    others.start()
+    others.join(20)
+    assert len(found) == 8
+    if (tmp_path / "user.db").exists():
+        with Store.open(tmp_path / "user.db") as store:
+            assert store.connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_ctrl_c_at_any_time_of_many_calls(monkeypatch):
+    """A real signal, at moments nobody chose; where Python cannot raise it, as in a weak reference's callback, that is
+    reported and the program goes on."""
+    swallowed = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: swallowed.append(report.exc_type))
+    made = Runtime(RacingDevice(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    interrupted = 0
+    for delay in range(40):
+        made.plans.clear()
+        made.raced.clear()
+        previous = signal.signal(signal.SIGALRM, lambda *_: interrupt())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + delay * 0.0007)
+            for _ in range(200):
+                assert set(products(made, 1)) <= {0.0, 55.0}
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        assert set(products(made, 3)) <= {0.0, 55.0}
+    assert interrupted and set(swallowed) <= {KeyboardInterrupt}

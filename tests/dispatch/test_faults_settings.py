@@ -1,0 +1,208 @@
+"""Homes that are absent or read-only, settings that are nonsense, streams that are closed, clocks that jump."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from gensor_database import Record, Store, StoreWarning
+from gensor_kernels import config
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.dispatch.selection import load as selection_load
+from gensor_kernels.dispatch.tuning import background
+from gensor_kernels.errors import ConfigError
+from tests.doubles.child_runtime import products, runtime
+from tests.doubles.numpy_device import ARCH, workload
+
+ROOT = Path(__file__).resolve().parents[2]
+CALLS = """
+from tests.doubles.child_runtime import *
+from gensor_kernels.dispatch import stored
+from tests.doubles.numpy_device import ARCH
+made = runtime()
+made.library = stored.library(ARCH)
+made.library._take(runtime().library.contents)
+found = products(made, 3)
+import os
+os.write({fd}, repr(found).encode())
+"""
+
+
+def child(code=CALLS, fd=1, environment=None, closed=(), **keywords):
+    """A finished child with another environment: names that are None are absent from it."""
+    variables = {**os.environ, "GENSOR_TUNE": "auto", **(environment or {})}
+    variables = {name: value for name, value in variables.items() if value is not None}
+    shut = "".join(f" {number}>&-" for number in closed)
+    command = ["sh", "-c", f'exec "$0" -c "$1"{shut}', sys.executable, textwrap.dedent(code.format(fd=fd))]
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, **keywords)
+
+
+RIGHT = "[0.0, 55.0, 55.0]"
+NONSENSE = {
+    "GENSOR_TUNE": "sideways",
+    "GENSOR_BACKGROUND": "perhaps",
+    "GENSOR_RACE": "later",
+    "GENSOR_DETERMINISTIC": "off\t",
+    "GENSOR_DISABLE": "-1",
+    "GENSOR_LOG": "\udcff",
+    "GENSOR_SITE_DB": "/dev/null/\udcfe",
+    "GENSOR_DB": "~nobody-of-this-name/x.db",
+    "GENSOR_RECORD": "/proc/no/such/file.csv",
+    "GENSOR_CACHE_DIR": "\n",
+}
+
+
+def test_nonsense_in_every_variable_at_once():
+    done = child(environment=NONSENSE)
+    assert (done.stdout, done.returncode) == (RIGHT, 0), done.stderr
+    for name in ("GENSOR_TUNE=", "GENSOR_DISABLE=", "GENSOR_LOG=", "file.csv: "):
+        assert done.stderr.count(name) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_in_one_variable(name, monkeypatch):
+    monkeypatch.setenv(name, NONSENSE[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        made = runtime()
+        made.library = library.Library(read=lambda: selection_load.read(ARCH))
+        assert set(products(made, 3)) <= {0.0, 55.0}
+
+
+def test_flags_say_what_they_do_not_understand(monkeypatch):
+    monkeypatch.setattr(config, "_warned", set())
+    for value, on in [("1", True), (" YES", True), ("off", False), ("0", False), ("", False)]:
+        monkeypatch.setenv("GENSOR_DETERMINISTIC", value)
+        assert config.deterministic() is on
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "yess")
+    with pytest.warns(RuntimeWarning, match="GENSOR_DETERMINISTIC='yess' is none of 1, true"):
+        assert config.deterministic() is False
+
+
+def test_no_home_at_all():
+    done = child(environment={"HOME": None, "XDG_CACHE_HOME": None, "GENSOR_DB": None, "GENSOR_CACHE_DIR": None})
+    assert (done.stdout, done.returncode) == (RIGHT, 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["GENSOR_DB", "GENSOR_SITE_DB"])
+def test_a_home_that_nobody_has_is_a_config_error(name, monkeypatch, caplog):
+    monkeypatch.setenv(name, "~nobody-of-this-name/x.db")
+    with pytest.raises(ConfigError, match=rf"^{name}=~nobody-of-this-name/x\.db cannot be used: "):
+        config.user_database() if name == "GENSOR_DB" else config.site_database()
+    monkeypatch.setattr(config, "_warned", set())
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert selection_load.read(ARCH).kernels  # the packaged one
+    said = caplog.text + "".join(str(each.message) for each in heard)
+    assert ("kept for this process only" if name == "GENSOR_DB" else "a database is left out") in said
+
+
+def test_a_working_folder_that_is_gone(tmp_path):
+    (tmp_path / "here").mkdir()
+    code = f"import os, sys; os.chdir({str(tmp_path / 'here')!r}); os.rmdir(os.getcwd())" + CALLS
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])
+    done = child(code, environment={"GENSOR_DB": "user.db", "GENSOR_SITE_DB": "site.db", "PYTHONPATH": path})
+    assert (done.stdout, done.returncode) == (RIGHT, 0), done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
+def test_a_read_only_home(monkeypatch):
+    for name in ("GENSOR_DB", "GENSOR_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    folder = Path("/proc/self")  # nobody writes there, root neither
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr(config, "_warned", set())
+    made = runtime()
+    made.library.reload()
+    with pytest.warns(RuntimeWarning, match="kept for this process only") as heard:
+        assert products(made, 3) == [0, 55, 55] and products(made, 3) == [55] * 3
+        assert not background.tune(workload(), ARCH)  # nowhere to store a kernel: no process is started
+    assert len(heard) == 1
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2), (0, 1, 2)])
+def test_closed_streams(closed, tmp_path):
+    """Python has None for them; what is printed or logged goes nowhere, and not into files that took their numbers."""
+    target = tmp_path / "found"
+    code = CALLS.replace("os.write({fd}, repr(found).encode())", f"open({str(target)!r}, 'w').write(repr(found))")
+    done = child(code, closed=closed, environment={"GENSOR_LOG": "debug", "GENSOR_TUNE": "maybe"})
+    assert done.returncode == 0 and target.read_text() == RIGHT, done.stderr
+
+
+def test_a_stderr_that_was_closed_by_the_program():
+    code = "import sys; sys.stderr.close()\n" + CALLS
+    done = child(code, environment={"GENSOR_LOG": "debug", "GENSOR_TUNE": "maybe", "GENSOR_RECORD": "/proc/x"})
+    assert (done.stdout, done.returncode) == (RIGHT, 0)
+
+
+def test_progress_goes_nowhere_without_a_stderr(monkeypatch):
+    class Gone:
+        def isatty(self):
+            return True
+
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+    for stream in (None, Gone()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        background._say("tuning")
+
+
+# ---- clocks
+
+
+def test_a_clock_that_jumps_loses_no_row_and_serves_the_newest(tmp_path, monkeypatch):
+    """A board without a battery starts in 1970: what it stores is older than everything, and is there."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    now = time.time()
+    rows = []
+    with Store.open(tmp_path / "user.db") as store:
+        for index, at in enumerate([now, now + 10**9, 0, now - 10**8, 1, now + 5]):
+            with monkeypatch.context() as only:
+                only.setattr(time, "time", lambda at=at: at)
+                row = Record("{}", "sm_87", "orin-nano-8gb", 1, None, float(index + 1), 1.0, "failed")
+            store.add(row)
+            rows.append(row)
+        found = store.records("{}", "sm_87")
+    assert {row.digest for row in found} == {row.digest for row in rows} and len(found) == 6
+    assert [row.created for row in found] == sorted((row.created for row in rows), reverse=True)
+
+
+def test_damaged_databases_and_errors_nobody_foresaw_leave_what_is_known(monkeypatch, caplog):
+    made = runtime()
+    known = made.library.contents
+    made.library._read = lambda: 1 // 0
+    made.library.reload()
+    assert made.library.contents.kernels == known.kernels and "the databases cannot be read" in caplog.text
+    assert products(made, 3) == [0, 55, 55]
+    assert library.Library(read=lambda: 1 // 0).contents == library.Contents()
+
+
+def test_warnings_as_errors_are_the_callers_wish(monkeypatch):
+    monkeypatch.setattr(config, "_warned", set())
+    monkeypatch.setenv("GENSOR_TUNE", "sideways")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StoreWarning)
+        with pytest.warns(RuntimeWarning, match="sideways"):
+            assert products(runtime(), 1) == [0]
+
+
+def test_a_database_that_stays_locked_is_left_out_after_a_while(monkeypatch, tmp_path):
+    """By a rollback journal's exclusive lock: in WAL mode readers wait for nobody."""
+    monkeypatch.setattr(selection_load, "PATIENCE", 0.1)
+    path = tmp_path / "kernels.db"
+    monkeypatch.setenv("GENSOR_DB", str(path))
+    with Store.open(path) as store:
+        store.connection.execute("PRAGMA journal_mode=delete")
+        store.connection.execute("BEGIN EXCLUSIVE")
+        with pytest.warns(StoreWarning, match="is locked by another process"):
+            selection_load.library(ARCH)

@@ -1,0 +1,253 @@
+"""The shortest way of a product: launches at addresses seen before, on real `cupy.ndarray`s over a fake driver."""
+
+import ctypes
+import struct
+import sys
+import threading
+from contextvars import ContextVar
+from functools import cache
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.plans.plan import NOWHERE
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.operators.types.workload import Workload
+
+cupy = pytest.importorskip("cupy")
+from tests.devices.test_cuda import device, kernels  # noqa: E402, F401 - a fixture
+from tests.doubles.fake_cuda import DeviceWithoutGpu, FakeFunction, Refused, address  # noqa: E402
+
+
+@cache
+def stored():
+    return kernels() | kernels(dtype="float16")
+
+
+@pytest.fixture
+def runtime(device, monkeypatch):  # noqa: F811
+    """The Runtime of public calls, as on a machine with one GPU."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
+    made = Runtime(device, library.Library(library.Contents(stored())))
+    monkeypatch.setattr(current, "only", made)
+    return made
+
+
+def matrices(count, shape=(64, 64), dtype=np.float32):
+    return [cupy.empty(shape, dtype) for _ in range(count)]
+
+
+def again(array):
+    """Another array that lies where this one does."""
+    return array[...]
+
+
+def launched():
+    """The addresses of a, b and out of the last launch."""
+    return struct.unpack_from("<3Q", FakeFunction.calls[-1][-1])
+
+
+def repeated(*arrays, times=4):
+    a, b, out = arrays
+    for _ in range(times):
+        assert gensor_kernels.matmul(again(a), again(b), out=out) is out
+        assert launched() == (a.data.ptr, b.data.ptr, out.data.ptr)
+
+
+def test_buffers_that_come_back_are_launched_from_the_same_params(runtime):
+    a, b, out = matrices(3)
+    repeated(a, b, out)
+    (plan,) = runtime.plans.values()
+    assert plan.placed[:3] == (a.data.ptr, b.data.ptr, out.data.ptr)
+    assert FakeFunction.addresses[-1] == FakeFunction.addresses[-2] == plan.placed[-1].buffer_info()[0]
+    first = FakeFunction.calls[-1]
+    repeated(b, a, out)  # the same Plan elsewhere, then there too
+    assert plan.placed[:3] == (b.data.ptr, a.data.ptr, out.data.ptr)
+    repeated(a, b, out)
+    assert FakeFunction.calls[-1] == first and len(runtime.plans) == 1
+
+
+def test_results_that_are_new_are_never_placed(runtime):
+    a, b = matrices(2)
+    for _ in range(4):
+        out = gensor_kernels.matmul(a, b)
+        assert launched() == (a.data.ptr, b.data.ptr, out.data.ptr)
+    (plan,) = runtime.plans.values()
+    assert plan.placed is NOWHERE and len(set(FakeFunction.addresses)) == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (2, 3, 64, 64)])
+def test_batches_are_placed_too(runtime, shape):
+    repeated(*matrices(3, shape))
+    (plan,) = runtime.plans.values()
+    assert plan.placed is not NOWHERE
+
+
+def test_what_lies_there_in_another_way_is_another_call(runtime, monkeypatch):
+    """Same addresses, other dtypes, shapes, strides or alignments: Plans of their own."""
+    a, b, out = matrices(3)
+    repeated(a, b, out)
+
+    def as_halves(array):
+        return cupy.ndarray((64, 64), np.float16, array.data)
+
+    halves = [as_halves(array) for array in (a, b, out)]
+    repeated(*halves)
+    repeated(a[:32], b, out[:32])
+    repeated(a[::2], b, out[:32])
+    assert len(runtime.plans) == 4
+    odd = cupy.ndarray((64, 64), np.float32, cupy.empty((65, 64), np.float32).data + 4)
+    monkeypatch.setattr(runtime.device, "product", lambda *_: "cupy")
+    assert gensor_kernels.matmul(odd, b, out=out) == gensor_kernels.matmul(a, b, out=odd) == "cupy"
+    assert len(runtime.plans) == 6
+    repeated(a, b, out)
+
+
+def test_results_that_overlap_their_operands_are_not_placed(runtime, monkeypatch):
+    monkeypatch.setattr(cupy.ndarray, "__setitem__", lambda *_: None, raising=False)
+    a, b = matrices(2)
+    for _ in range(3):
+        gensor_kernels.matmul(a, b, out=a)
+        assert launched()[:2] == (a.data.ptr, b.data.ptr) and launched()[2] not in (a.data.ptr, b.data.ptr)
+
+
+def test_a_kernel_that_is_swapped_is_not_launched_any_more(runtime):
+    a, b, out = matrices(3)
+    repeated(a, b, out)
+    (plan,) = runtime.plans.values()
+    runtime.renew(Workload.from_json(gensor_kernels.explain(gensor_kernels.matmul, a, b, out).workload))
+    repeated(a, b, out)
+    (other,) = runtime.plans.values()
+    assert other is not plan and FakeFunction.addresses[-1] != plan.placed[-1].buffer_info()[0]
+
+
+def test_a_placed_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
+    a, b, out = matrices(3)
+    repeated(a, b, out)
+
+    def refuse(self, *arguments):
+        raise Refused("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+
+    calls = []
+    monkeypatch.setattr(FakeFunction, "__call__", refuse)
+    monkeypatch.setattr(runtime.device, "product", lambda *arguments: calls.append(arguments) or out)
+    for _ in range(3):
+        assert gensor_kernels.matmul(a, b, out=out) is out
+    assert len(calls) == 3
+
+
+def test_recorded_calls_take_the_counted_way(runtime, tmp_path):
+    a, b, out = matrices(3)
+    repeated(a, b, out)
+    with gensor_kernels.record(tmp_path / "calls.csv"):
+        repeated(a, b, out, times=5)
+    assert ",5," in (tmp_path / "calls.csv").read_text() or ",5\n" in (tmp_path / "calls.csv").read_text()
+
+
+def test_threads_launch_what_they_were_given(runtime, monkeypatch):
+    """Threads share Plans and change places in the middle of launches: each launch has its own call's addresses."""
+    given, wrong = threading.local(), []
+    pause = threading.Event()
+
+    def launch(self, grid, block, arguments, shared=0):
+        (argument,) = arguments
+        place = address(argument)
+        pause.wait(0)  # other threads run, as while the driver is called
+        found = struct.unpack_from("<3Q", ctypes.string_at(place, 24))
+        if found != given.addresses:
+            wrong.append((found, given.addresses))
+
+    monkeypatch.setattr(FakeFunction, "__call__", launch)
+    sets = [matrices(3) for _ in range(4)]
+
+    def work(seed):
+        choose = np.random.default_rng(seed)
+        for index in choose.integers(0, len(sets), 300):
+            a, b, out = sets[index]
+            given.addresses = a.data.ptr, b.data.ptr, out.data.ptr
+            for _ in range(choose.integers(1, 4)):
+                gensor_kernels.matmul(again(a), again(b), out=out)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    (plan,) = runtime.plans.values()
+    assert not wrong and plan.placed is not NOWHERE
+
+
+# ---- which Runtime a call uses
+
+
+class Counted(DeviceWithoutGpu):
+    """A device of a machine with `several` or one."""
+
+    several = False
+
+    def __init__(self, number):
+        super().__init__(several=self.several)
+        self.number = number
+
+
+@pytest.fixture
+def machine(device, monkeypatch):  # noqa: F811
+    """`ask(several)` opens a machine and counts how often it is asked for its current device."""
+    from gensor_kernels.devices import cuda
+
+    asked = []
+
+    def ask(several):
+        monkeypatch.setattr(Counted, "several", several)
+        monkeypatch.setattr(cuda, "CudaDevice", Counted)
+        monkeypatch.setattr(cuda, "current_device", lambda: lambda: asked.append(1) or 0)
+        return asked
+
+    for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
+        monkeypatch.setattr(current, name, value)
+    monkeypatch.setattr(current, "inside", ContextVar("nothing", default=None))
+    return ask
+
+
+def test_one_gpu_is_not_asked_for_again(machine):
+    asked = machine(several=False)
+    a, b, out = matrices(3)
+    for _ in range(3):
+        gensor_kernels.explain(gensor_kernels.matmul, a, b, out)
+    assert current.only is not None
+    before = len(asked)
+    current.only.device.product = lambda *_: "cupy"
+    for _ in range(3):
+        assert gensor_kernels.matmul(a, b, out=out) == "cupy"
+    assert len(asked) == before
+    gensor_kernels.refresh()
+    assert current.only is None
+    first = current.current_runtime()
+    assert len(asked) > before and current.only is first
+
+
+def test_several_gpus_are_asked_for_at_every_call(machine):
+    asked = machine(several=True)
+    current.current_runtime()
+    before = len(asked)
+    current.current_runtime()
+    assert current.only is None and len(asked) == before + 1
+
+
+def test_who_emulates_is_asked_at_every_call(machine):
+    machine(several=False)
+    first = current.current_runtime()
+    assert current.only is first
+    with gensor_kernels.emulated("sm_87"):
+        assert current.only is None and current.current_runtime() is not first
+    gensor_kernels.refresh()
+    assert current.current_runtime() is not first and current.only is None

@@ -1,0 +1,238 @@
+"""Plans: what a call does, on a device of NumPy arrays where launches are written down."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from gensor_kernels.dispatch.calls.arguments import Operation, resolve
+from gensor_kernels.dispatch.plans import make as plans_make
+from gensor_kernels.dispatch.plans import staging
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.errors import BuildError
+from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
+
+
+def runtime(contents=None):
+    return Runtime(NumpyDevice(), library.Library(contents))
+
+
+def test_a_call_without_kernels_is_the_librarys():
+    made = runtime()
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((3, 1, 4, 5)), rng.standard_normal((2, 5, 6))
+    np.testing.assert_array_equal(made.call(a, b, None, (), None, None), a @ b)
+    out = np.zeros((3, 2, 4, 6))
+    assert made.call(a, b, out, (), None, None) is out
+    np.testing.assert_array_equal(out, a @ b)
+    steps = (Operation("bias", np.ones(6)), Operation("relu"))
+    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 1, 0))
+    steps = (Operation("bias", np.full(6, 2.0)), Operation("relu"))  # the same key, another operand
+    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 2, 0))
+    assert len(made.plans) == 3 and not made.device.launched
+
+
+@pytest.mark.parametrize("stocked", [False, True], ids=["library", "kernels"])
+@pytest.mark.parametrize("strided", [False, True], ids=["as it lies", "converted"])
+def test_plans_keep_no_array_alive(stocked, strided, request):
+    made = request.getfixturevalue("stocked_runtime") if stocked else runtime()
+    arrays = [aligned((64, 64), np.float32) for _ in range(3)]
+    if strided:
+        arrays[1] = arrays[1].astype(np.int16)
+    alive = [weakref.ref(array) for array in arrays]
+    for _ in range(3):
+        made.call(arrays[0], arrays[1], None, (Operation("add", arrays[2]), Operation("relu")), None, None)
+    assert len(made.plans) >= 1
+    if stocked:
+        made.device.launched.clear()
+    arrays.clear()
+    gc.collect()
+    assert [each() for each in alive] == [None] * 3
+
+
+def test_empty_results_and_empty_sums():
+    made = runtime()
+    assert made.call(np.zeros((0, 3)), np.zeros((3, 4)), None, (), None, None).shape == (0, 4)
+    bias = (Operation("bias", np.arange(4.0)),)
+    np.testing.assert_array_equal(
+        made.call(np.zeros((2, 0)), np.zeros((0, 4)), None, bias, None, None), [[0, 1, 2, 3]] * 2
+    )
+
+
+def test_foreign_arguments_are_type_errors():
+    made = runtime()
+    a = np.zeros((2, 2))
+    for bad, name in (([[1.0]], "list"), (3, "int"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"b must be a numpy array, not {name}$"):
+            made.call(a, bad, None, (), None, None)
+    with pytest.raises(TypeError, match="bias must be a numpy array"):
+        made.call(a, a, None, (Operation("bias", 1.0),), None, None)
+    with pytest.raises(TypeError, match="out must be"):
+        made.call(a, a, "c", (), None, None)
+    with pytest.raises(ValueError, match="precision"):
+        made.call(a, a, None, (), None, "fp8")
+
+
+@pytest.fixture
+def stocked_runtime(monkeypatch):
+    """A runtime whose kernels serve every float32 call of one class, and write 55 everywhere."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    wanted = workload()
+    return runtime(library.Contents({k.digest: k for k in starters(wanted)}, {}, {}))
+
+
+def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
+    a, b, out, x = aligned((64, 64)), aligned((64, 64)), aligned((64, 64)), aligned((64,))
+    for scalar in (2.0, 3.0):
+        steps = (Operation("scale", None, scalar), Operation("bias", x))
+        assert stocked_runtime.call(a, b, out, steps, None, None) is out
+    assert len(stocked_runtime.plans) == 1 and out[0, 0] == 55
+    (first, _), (second, _) = stocked_runtime.device.launched
+    words = np.frombuffer(second, np.uint64)
+    assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
+    assert np.frombuffer(first[312:320], np.float64) == 2 and np.frombuffer(second[312:320], np.float64) == 3
+    assert np.frombuffer(second[328:336], np.uint64) == x.ctypes.data
+    assert np.frombuffer(second[200:212], np.int32).tolist() == [64, 64, 64]
+
+
+def test_overlapping_results_go_through_a_temporary(stocked_runtime):
+    memory = aligned((3, 64, 64))
+    a, b = memory[0], memory[1]
+    seen = stocked_runtime.device.launched
+    for out in (a, b, memory.reshape(-1)[64 * 32 : 64 * 96].reshape(64, 64)):
+        seen.clear()
+        stocked_runtime.call(a, b, out, (), None, None)
+        assert seen[-1][1][0] is not out and out[0, 0] == 55
+        out[...] = 0
+    seen.clear()
+    stocked_runtime.call(a, b, memory[2], (), None, None)
+    assert seen[-1][1][0] is memory[2] or seen[-1][1][0].ctypes.data == memory[2].ctypes.data
+    out = aligned((64, 64))
+    stocked_runtime.call(a, b, out, (Operation("add", out),), None, None)
+    assert seen[-1][1][0] is not out and out[0, 0] == 55
+
+
+def test_operands_are_converted_before_a_launch(stocked_runtime):
+    a, b = aligned((64, 64), np.float16), aligned((64, 64))
+    result = stocked_runtime.call(a, b, None, (), None, None)
+    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][1][1].dtype == np.float32
+    out = aligned((64, 64), np.float64)
+    assert stocked_runtime.call(b, b, out, (), None, None) is out and out[0, 0] == 55
+    five = np.zeros((2, 3, 2, 3, 64, 64), np.float32)[:, ::2, :, ::2]
+    assert stocked_runtime.call(five, b[None], None, (), None, None).shape == (2, 2, 2, 2, 64, 64)
+    narrow = np.broadcast_to(aligned((64, 1)), (64, 64))
+    launches = len(stocked_runtime.device.launched)
+    stocked_runtime.call(b, b, narrow.copy()[:1].repeat(64, 0), (), None, None)
+    assert len(stocked_runtime.device.launched) == launches + 1
+
+
+def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, monkeypatch):
+    monkeypatch.delenv("GENSOR_TUNE")
+    device = stocked_runtime.device
+    a = aligned((64, 64))
+
+    def call(rows=64, capturing=False):
+        device.is_capturing = capturing
+        stocked_runtime.call(aligned((rows, 64)), a, aligned((rows, 64)), (), None, None)
+
+    call(capturing=True)
+    assert not device.loaded and not device.launched and not stocked_runtime.plans  # nothing was kept either
+    call()
+    assert not device.loaded  # one call of CuPy's, and nothing paid for a shape that may never come back
+    call(capturing=True)
+    assert not device.loaded and not device.launched
+    call()
+    assert len(device.loaded) == 1 and not device.launched  # it came back: a kernel stands by
+    call(capturing=True)
+    assert len(device.launched) == 1
+    call()
+    assert len(device.launched) == 1
+    call(rows=48, capturing=True)  # shapes never seen before, whose kernel is loaded already
+    assert len(device.launched) == 2
+    call(rows=32)
+    call(rows=32, capturing=True)
+    assert len(device.launched) == 3 and len(set(device.loaded)) == 1
+
+
+def test_tf32_kernels_serve_only_while_the_switch_is_on(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    made = runtime(library.Contents({k.digest: k for k in starters(workload(math="tf32"))}))
+    device, a = made.device, aligned((64, 64))
+    device.allows_tf32 = True
+    assert made.call(a, a, None, (), None, None)[0, 0] == 55
+    device.allows_tf32 = False  # no IEEE kernel is stored
+    assert made.call(a, a, None, (), None, None)[0, 0] == 0 and len(device.launched) == 1
+    device.allows_tf32 = True
+    assert made.call(a, a, None, (), None, None)[0, 0] == 55
+    assert made.call(a, a, None, (), None, "tf32")[0, 0] == 55
+    assert made.call(a, a, None, (), None, "ieee")[0, 0] == 0
+
+
+def test_what_the_device_refuses_goes_to_the_library(stocked_runtime, caplog):
+    a = aligned((64, 64))
+    stocked_runtime.device.failure = BuildError("no image for this device")
+    np.testing.assert_array_equal(stocked_runtime.call(a, a, None, (), None, None), a @ a)
+    assert "no image for this device" in caplog.text
+    stocked_runtime.device.failure = None
+    stocked_runtime.device.launch = lambda *_: 1 // 0
+    b = aligned((128, 64))
+    np.testing.assert_array_equal(stocked_runtime.call(b, a, None, (), None, None), b @ a)
+    assert "refused" in caplog.text
+
+
+def test_disabled(stocked_runtime, monkeypatch):
+    monkeypatch.setenv("GENSOR_DISABLE", "1")
+    a = aligned((64, 64))
+    stocked_runtime.call(a, a, None, (), None, None)
+    assert not stocked_runtime.device.launched
+
+
+def test_threads_make_one_plan(stocked_runtime, monkeypatch):
+    a, made, results = aligned((64, 64)), [], []
+    plain = plans_make.plan
+
+    def counting(*arguments):
+        made.append(1)
+        return plain(*arguments)
+
+    monkeypatch.setattr(plans_make, "plan", counting)
+    barrier = threading.Barrier(16)
+
+    def work():
+        barrier.wait()
+        results.append(stocked_runtime.call(a, a, None, (), None, None)[0, 0])
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1 and results == [55] * 16
+
+
+def test_byte_ranges_and_repeats():
+    x = np.zeros((4, 6))
+    assert staging.byte_range(x) == (0, 192)
+    assert staging.byte_range(x[::-1]) == (-144, 48)
+    assert staging.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
+    assert not staging.repeats_itself(x.T[::2]) and staging.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
+    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
+    assert staging.repeats_itself(windows)
+
+
+def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
+    one = np.zeros(1, np.float32)
+    long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
+    call = resolve(long, one[None], None, ())
+    choice, problem, _ = plans_make.choose(stocked_runtime, call, long, one[None], None, False)
+    assert choice.tier == 4 and "2^31" in choice.reason and problem is None
+    wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
+    call = resolve(wide, one[None].repeat(64, 0), None, ())
+    assert plans_make.choose(stocked_runtime, call, wide, one[None].repeat(64, 0), None, False)[1].geometry.sizes == (
+        2**30,
+        1,
+        64,
+    )

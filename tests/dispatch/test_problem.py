@@ -1,0 +1,119 @@
+"""The strides of Params reproduce the product, whatever the arrays look like in memory."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.plans import problem
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+
+
+def evaluate(found, arrays, steps):
+    """The contraction `found` read straight from the memory of its arrays, with the strides kernels would use."""
+    a, b, c = (arrays[1], arrays[0], arrays[2]) if found.swapped else arrays[:3]
+    m, n, k = found.geometry.sizes
+
+    def at(array, where, shape):
+        size = array.itemsize
+        strides = [s * size for s in (*where.batch, where.row, where.column)]
+        return np.lib.stride_tricks.as_strided(array, (*found.geometry.batch, *shape), strides)
+
+    value = np.einsum("xyzij,xyzjk->xyzik", at(a, found.geometry.a, (m, k)), at(b, found.geometry.b, (k, n)))
+    for step, where, operand in zip(steps, found.operands, arrays[3:], strict=True):
+        x = None if where is None else at(operand, where, (m, n))
+        value = OPERATIONS[step.name].function(value, x, step.scalar)
+    at(c, found.geometry.c, (m, n))[...] = value
+
+
+@st.composite
+def strided(draw, shape):
+    """An array of `shape` with axes permuted, stepped, reversed or broadcast in memory."""
+    order = draw(st.permutations(range(len(shape))))
+    steps = [draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in shape]
+    zero = [draw(st.integers(0, 9)) == 0 for _ in shape]
+    base = np.zeros([1 if zero[axis] else shape[axis] * abs(steps[axis]) for axis in order])
+    base[...] = np.random.default_rng(draw(st.integers(0, 99))).integers(-4, 5, base.shape)
+    view = base.transpose(np.argsort(order)) if shape else base
+    view = view[tuple(slice(None, None, 1 if z else step) for step, z in zip(steps, zero, strict=True))]
+    return np.broadcast_to(view, shape)
+
+
+@st.composite
+def calls(draw):
+    sizes = st.sampled_from([1, 1, 2, 3, 5])
+    m, n, k = draw(sizes), draw(sizes), draw(sizes)
+    lead = draw(st.lists(sizes, max_size=4))
+    cut = st.integers(0, len(lead))
+    thin = st.booleans()
+
+    def batch():
+        return [1 if draw(thin) and draw(thin) else extent for extent in lead[draw(cut) :]]
+
+    a = draw(strided(draw(st.sampled_from([(k,), (*batch(), m, k)]))))
+    b = draw(strided(draw(st.sampled_from([(k,), (*batch(), k, n)]))))
+    shape = np.matmul(a, b).shape
+    steps = []
+    for name in draw(st.lists(st.sampled_from(["bias", "mul", "scale", "mask"]), max_size=3)):
+        if name == "scale":
+            steps.append(Operation(name, None, 3.0))
+            continue
+        operand = tuple(1 if draw(thin) else extent for extent in shape)
+        steps.append(Operation(name, draw(strided(operand[draw(st.integers(0, len(operand))) :])), -2.0))
+    order = draw(st.permutations(range(len(shape))))
+    out = np.zeros([shape[axis] for axis in order]).transpose(np.argsort(order)) if shape else np.zeros(())
+    return a, b, out, tuple(steps)
+
+
+@given(calls())
+def test_strides_reproduce_the_product(call):
+    a, b, out, steps = call
+
+    def view(array):
+        return problem.view_of(array, array.ctypes.data)
+
+    operands = [None if s.operand is None else view(s.operand) for s in steps]
+    try:
+        found = problem.make(view(a), view(b), view(out), operands, steps, "ieee")
+    except problem.TooManyAxesError:
+        assert out.ndim - (a.ndim > 1) - (b.ndim > 1) > problem.BATCH_AXES
+        return
+    w = found.workload
+    assert (w.size["m"], w.size["n"], w.size["k"]) == found.geometry.sizes
+    assert w.size["batch"] == np.prod(found.geometry.batch)
+    evaluate(found, [a, b, out, *(s.operand for s in steps)], steps)
+    expected = np.matmul(a, b)
+    for step in steps:
+        expected = OPERATIONS[step.name].function(expected, step.operand, step.scalar)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_batches_become_rows_or_columns():
+    def sizes(a, b):
+        a, b = np.zeros(a), np.zeros(b)
+        c = np.zeros(np.matmul(a, b).shape)
+        views = [problem.view_of(x, x.ctypes.data) for x in (a, b, c)]
+        found = problem.make(*views, [], (), "ieee")
+        return found.geometry.sizes, found.geometry.batch
+
+    assert sizes((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1))
+    assert sizes((2, 3), (8, 3, 1)) == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
+    assert sizes((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8))
+    assert sizes((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8))
+
+
+def test_a_column_major_result_is_computed_transposed():
+    a, b, c = np.zeros((32, 16)), np.zeros((16, 48)), np.zeros((32, 48), order="F")
+    found = problem.make(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
+    assert found.swapped and found.geometry.sizes == (48, 32, 16)
+    assert found.workload.layouts == {"a": "m", "b": "k", "c": "n"}
+
+
+def test_huge_extents_are_refused():
+    row = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), (2**31, 1), (0, 0))
+    view = problem.View((2**31, 1), (0, 0), "int8", 16)
+    assert problem.view_of(row, 16) == view
+    c = problem.View((2**31, 1), (1, 1), "int32", 16)
+    with pytest.raises(problem.UnsupportedError, match=r"2\^31"):
+        problem.make(view, problem.View((1, 1), (1, 1), "int8", 16), c, [], (), "ieee")

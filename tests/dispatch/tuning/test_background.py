@@ -1,0 +1,352 @@
+"""GENSOR_TUNE=now: the worker process, whatever it does, and what comes of its answer."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import Record, Store, Timing, Verification
+from gensor_kernels import config
+from gensor_kernels.dispatch.plans import problem
+from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library, tiers
+from gensor_kernels.dispatch.selection import load as stored
+from gensor_kernels.dispatch.selection.tiers import Choice
+from gensor_kernels.dispatch.tuning import background as tierup
+from gensor_kernels.dispatch.tuning.background import Background
+from gensor_kernels.dispatch.tuning.worker import Worker
+from gensor_kernels.operators.types.geometry import Geometry
+from tests.doubles.emulated_store import isolate
+from tests.doubles.emulated_store import stock as emulated_stock
+from tests.doubles.numpy_device import ARCH, starters, workload
+from tests.doubles.placeholder_kernels import stock
+from tests.doubles.racing import CONDITIONS, RacingDevice, kernels, products
+
+
+@pytest.fixture(autouse=True)
+def tuning(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+    monkeypatch.setenv("GENSOR_TUNE", "now")
+    monkeypatch.delenv("GENSOR_BACKGROUND")
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    yield
+    gensor_kernels.refresh()
+
+
+def worker(monkeypatch, code, patience=20.0):
+    """A worker that runs `code`."""
+    made = Worker((sys.executable, "-c", code), patience)
+    monkeypatch.setattr(tierup, "WORKER", made)
+    return made
+
+
+def request(**keywords):
+    made = problem.Problem(workload(), False, Geometry((1, 1, 1)), ())
+    return tiers.Request(made, ARCH, **{"emulated": True, "one_call": True, **keywords})
+
+
+ANSWERS = {
+    "exits": "raise SystemExit(3)",
+    "dies": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "garbage": "print('not json')",
+    "nothing": "",
+    "half a line": "import sys; sys.stdout.write('{\"status\": ')",
+    "a list": "print('[]')",
+    "a number for a kernel": "print('{\"trying\": 3}')",
+    "megabytes without a line's end": "print('x' * 3_000_000, end='')",
+    "bytes that are no text": "import sys; sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')",
+    "talks without end": "while True: print('not json', flush=True)",
+    "closes its output": "import os, time; os.close(1); time.sleep(60)",
+    "closes its input": "import os, time; os.close(0); time.sleep(60)",
+    "answers before it dies": 'import os; print(\'{"status": "failed"}\', flush=True); os._exit(9)',
+    "hangs": "import time; time.sleep(60)",
+    "fails": 'print(\'{"status": "failed", "kernel": null, "error": "no kernel verified"}\')',
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
+    worker(monkeypatch, ANSWERS[name], patience=1.0)
+    choice, tried = Choice(4, "nothing"), set()
+    shelf = library.Library()
+    assert tierup.improve(request(), choice, shelf, tried) is choice
+    assert "tuning" in caplog.text and tried == {workload().key()}
+    worker(monkeypatch, "raise SystemExit('asked twice')")
+    caplog.clear()
+    assert tierup.improve(request(), choice, shelf, tried) is choice and not caplog.records
+
+
+def test_where_nothing_can_be_stored_nobody_waits_for_a_walk(monkeypatch, tmp_path, caplog):
+    worker(monkeypatch, "raise SystemExit('started')")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
+    assert not tierup.tune(workload(), ARCH) and not tierup.tune(workload(64), ARCH)
+    assert tierup.WORKER._process is None
+    assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == ["WARNING"]
+    assert "nothing is tuned" in caplog.text
+
+
+DIES = """
+import json, os, sys, sqlite3
+for line in sys.stdin:
+    done = {folder!r} + "/once"
+    if not os.path.exists(done):
+        open(done, "w").close()
+        print(json.dumps({{"trying": "d" * 64}}), flush=True)
+        {end}
+    print(json.dumps({{"trying": None}}))
+    print(json.dumps({{"status": "ok"}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "import time; time.sleep(60)"])
+def test_a_kernel_that_kills_or_hangs_the_worker_is_marked_and_the_rest_is_tuned(end, monkeypatch, tmp_path, caplog):
+    made = worker(monkeypatch, DIES.format(folder=str(tmp_path), end=end), patience=3.0)
+    assert tierup.tune(workload(), ARCH)
+    with Store.open(tmp_path / "user.db") as store:
+        (row,) = store.rows(Verification)
+    assert (row.kernel_digest, row.method, row.outcome) == ("d" * 64, "device", "failed") and "process" in row.error
+    assert "did not finish" in caplog.text
+    made.close()
+
+
+def test_one_process_serves_many_requests_and_ends_when_told(monkeypatch):
+    made = worker(
+        monkeypatch,
+        "import os, sys, json\nfor line in sys.stdin: print(json.dumps("
+        "{'status': 'ok', 'kernel': str(os.getpid())}), flush=True)",
+    )
+    pids = {made.ask({})["kernel"] for _ in range(3)}
+    assert len(pids) == 1
+    made.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids.pop()), 0)
+    assert made.ask({})["status"] == "ok"  # another one is started
+    made.close()
+
+
+def test_the_worker_does_not_outlive_a_parent_that_is_killed(tmp_path):
+    code = """
+import os, signal, sys, time
+from gensor_kernels.dispatch import worker
+made = worker.Worker()
+made._send({})
+made._message(time.monotonic() + 60)
+print(made._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    pid, deadline = int(done.stdout), time.monotonic() + 10
+    while time.monotonic() < deadline and alive(pid):
+        time.sleep(0.1)
+    assert not alive(pid)
+
+
+def alive(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_path):
+    """What the worker stores is raced, and serves, without anybody asking for it."""
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    found = kernels(workload(64, 64, 64))
+    stored = [library.Contents(), library.Contents(found)]
+    runtime = Runtime(RacingDevice(), library.Library(read=lambda: stored[0]))
+    asked = []
+
+    def tune(wanted, arch, notes, device, background):
+        asked.append(wanted)
+        stored.pop(0)
+        return True
+
+    monkeypatch.setattr(tierup, "tune", tune)
+    assert (
+        products(runtime, plans_trial.HOT_RUN) == [0] * plans_trial.HOT_RUN
+    )  # one more could meet the new kernel already
+    runtime.background.join(10)
+    assert len(asked) == 1 and products(runtime, 3) == [0, 55, 55]
+    assert products(runtime, plans_trial.HOT_RUN) and len(asked) == 1  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("ours", "settings", "expected"),
+    [
+        (5.0, {}, [0, 55, 55]),
+        (20.0, {}, [0, 0, 0]),
+        (5.0, {"GENSOR_RACE": "0"}, [0, 0, 0]),
+        (5.0, {"GENSOR_DETERMINISTIC": "1"}, [0, 0, 0]),
+        (5.0, {"GENSOR_TUNE": "off"}, [0, 0, 0]),
+    ],
+)
+def test_a_kernel_tuned_in_the_background_serves_after_a_race_only(ours, settings, expected, monkeypatch, tmp_path):
+    """The worker's times say that the kernel wins, but the program used the GPU meanwhile: one race decides."""
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    runtime, wanted = background_tuned(tmp_path / "user.db", RacingDevice(ours), '{"background":true,"rounds":15}')
+    assert products(runtime, 3) == expected and len(runtime.device.races) == (not settings)
+    assert not settings or not runtime.library.timings(wanted)
+    if not settings:  # one race confirmed it, or did not: another process has no need of one
+        again = Runtime(RacingDevice(ours), stored.library(ARCH))
+        assert products(again, 3) == [expected[-1]] * 3 and not again.device.races
+
+
+def test_times_of_a_tuning_that_blocks_count_at_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    runtime, _ = background_tuned(tmp_path / "user.db", RacingDevice(), '{"rounds":15}')
+    assert products(runtime, 3) == [55, 55, 55] and not runtime.device.races
+
+
+def background_tuned(path, device, samples):
+    """A Runtime over a database that tuning left, and the Workload of `products`."""
+    (wanted,) = stock(path, [(64, 64, 64)], kernels=1)
+    with Store.open(path) as store:
+        (digest,) = {row.kernel_digest for row in store.rows(Record)}
+        place = (wanted.key(), ARCH.name, ARCH.part)
+        store.add(
+            Timing(*place, digest, None, 5.0, samples, CONDITIONS),
+            Timing(*place, None, "cupy.matmul", 50.0, samples, CONDITIONS),
+        )
+    return Runtime(device, stored.library(ARCH)), wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "integrated", "tuned"),
+    [
+        ({}, False, True),
+        ({}, True, False),
+        ({"GENSOR_BACKGROUND": "1"}, True, True),
+        ({"GENSOR_BACKGROUND": "0"}, False, False),
+        ({"GENSOR_TUNE": "off"}, False, False),
+        ({"GENSOR_DETERMINISTIC": "1"}, False, False),
+    ],
+)
+def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    asked = []
+    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    runtime = Runtime(RacingDevice(), library.Library())
+    runtime.device.integrated = integrated
+    runtime.background.consider(workload())
+    runtime.background.join(10)
+    assert bool(asked) == tuned
+    good = library.Library(library.Contents(kernels(workload()), {workload().key(): next(iter(kernels(workload())))}))
+    Background(Runtime(RacingDevice(), good)).consider(workload())
+    assert len(asked) == tuned  # a record is there
+
+
+def test_a_machine_that_cannot_tune_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    asked = []
+    monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
+    runtime = Runtime(RacingDevice(), library.Library())
+    for size in range(8, 80, 8):
+        runtime.background.consider(workload(size))
+        runtime.background.join(10)
+    assert len(asked) == tierup.MOST_FAILURES
+
+
+def test_the_worker_gets_the_request_and_its_kernel_is_used(monkeypatch, tmp_path):
+    code = f"""
+import json, os, sys
+request = json.loads(sys.stdin.readline())
+json.dump([request, os.environ["GENSOR_TUNE"]], open({str(tmp_path / "request.json")!r}, "w"))
+print("a library's chatter")
+print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
+"""
+    worker(monkeypatch, code)
+    kernels = {kernel.digest: kernel for kernel in starters(workload())}
+    first = min(kernels)
+    stored = [library.Contents(kernels, {workload().key(): first}, {}), library.Contents()]
+    shelf = library.Library(read=stored.pop)
+    choice = tierup.improve(request(), Choice(4, "nothing"), shelf, set())
+    assert choice.tier == 2 and choice.kernel.digest == first
+    asked, mode = json.loads((tmp_path / "request.json").read_text())
+    assert asked["workload"] == json.loads(workload().key()) and asked["arch"] == "orin-nano-8gb"
+    assert asked["db"] == str(tmp_path / "user.db") and mode == "off"
+
+
+def test_when_nothing_is_tuned(monkeypatch):
+    worker(monkeypatch, "raise SystemExit('started')")
+    monkeypatch.setattr(tierup, "tune", lambda *_: pytest.fail("tuned"))
+    choice = Choice(4, "nothing")
+    assert tierup.improve(request(captured=True), choice, library.Library(), set()) is choice
+    known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
+    assert tierup.improve(request(), choice, known, set()) is choice
+    settings = [("GENSOR_DETERMINISTIC", "1"), *(("GENSOR_TUNE", mode) for mode in config.TUNE_MODES if mode != "now")]
+    for name, value in settings:
+        with monkeypatch.context() as only:
+            only.setenv(name, value)
+            tried = set()
+            assert tierup.improve(request(), choice, library.Library(), tried) is choice and not tried
+
+
+def test_tuning_an_emulated_call(tmp_path):
+    """The whole way: a call, the real worker, its database, and the kernel it stored."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in [(48, 32), (32, 40)])
+    with gensor_kernels.emulated("sm_87"):
+        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).tier == 3  # explaining tunes nothing
+        found = gensor_kernels.matmul(a, b)
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+    gensor_kernels.refresh()
+    np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+    assert why.tier == 2, why
+    with sqlite3.connect(tmp_path / "user.db") as database:
+        assert [why.kernel] == [row[0] for row in database.execute("SELECT kernel_digest FROM record")]
+
+
+def test_damaged_databases_are_warnings(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    (tmp_path / "user.db").write_bytes(b"no database at all" * 100)
+    a = np.eye(4, dtype=np.float32)
+    with pytest.warns(RuntimeWarning, match=r"user\.db"), gensor_kernels.emulated("sm_87"):
+        np.testing.assert_array_equal(gensor_kernels.matmul(a, a), a)
+    gensor_kernels.refresh()
+    emulated_stock(
+        tmp_path / "good.db", {"sm_87": {("float32", "float32", "ieee"): [("sss", False, "contraction_simt", False)]}}
+    )
+    data = bytearray((tmp_path / "good.db").read_bytes())
+    place = data.index(b'"block_m":') + len(b'"block_m":')
+    data[place] ^= 1
+    (tmp_path / "flipped.db").write_bytes(data)
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "flipped.db"))
+    with pytest.warns(RuntimeWarning, match="digest"), gensor_kernels.emulated("sm_87"):
+        assert "default Programs" in gensor_kernels.explain(gensor_kernels.matmul, a, a).reason
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    with open({path!r}, "a") as file:
+        asked = json.loads(line)
+        print(asked["device"], asked.get("background", False), file=file)
+    print(json.dumps({{"status": "failed", "error": "an echo"}}), flush=True)
+"""
+
+
+def test_each_device_asks_for_itself(monkeypatch, tmp_path):
+    """Two devices share a process: `now` and the background name the one whose call it is, and which of both asks."""
+    path = tmp_path / "asked"
+    worker(monkeypatch, ECHO.format(path=str(path)))
+    for number in (0, 1):
+        device = RacingDevice()
+        device.number = number
+        made = Runtime(device, library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+        products(made, 1)
+        made.background._tune(workload(32, 32, 32 + number))
+    assert path.read_text().splitlines() == ["0 False", "0 True", "1 False", "1 True"]

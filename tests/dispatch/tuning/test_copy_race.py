@@ -1,0 +1,214 @@
+"""Calls whose arrays are copied first race as a whole: copies and kernel against the library's call."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.dispatch.plans.copy_trial import CopyTrial
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN
+from gensor_kernels.dispatch.selection import library
+from gensor_kernels.operators.types.workload import Workload
+from tests.doubles.numpy_device import aligned, workload
+from tests.doubles.racing import RacingDevice, kernels
+
+
+class Ticking(RacingDevice):
+    """A device whose clock moves by what is done: launches, copies and calls of the library have prices in us."""
+
+    def __init__(self, launch=10.0, copy=10.0, call=30.0):
+        super().__init__()
+        self.now, self.prices = 0.0, SimpleNamespace(launch=launch, copy=copy, call=call)
+        self.xp, self.timed = Priced(self), []
+
+    def load(self, code, launches):
+        inner = super().load(code, launches)
+
+        def launch(*arguments):
+            self.now += self.prices.launch
+            inner(*arguments)
+
+        return launch
+
+    def product(self, a, b, precision=None, out=None):
+        self.now += self.prices.call
+        return np.matmul(a, b, out=out)
+
+    def sampled(self, calls):
+        def time(call):
+            began = self.now
+            call()
+            return self.now - began
+
+        self.timed.append([time(call) for call in calls])
+        return [[each, each, each] for each in self.timed[-1]]
+
+
+class Priced:
+    """NumPy, whose copies and functions take their time."""
+
+    def __init__(self, device):
+        self.device, self.__name__ = device, "numpy"
+
+    def __getattr__(self, name):
+        found = getattr(np, name)
+        if name in ("array", "ascontiguousarray", "sum"):
+            return self.paid(found, "copy")
+        return self.paid(found, "call") if name in ("tensordot", "einsum") else found
+
+    def paid(self, function, what):
+        def call(*arguments, **keywords):
+            self.device.now += getattr(self.device.prices, what)
+            return function(*arguments, **keywords)
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+
+
+def made(monkeypatch, device, wanted=None, **keywords):
+    wanted = wanted or workload(64, 64, 64, **keywords)
+    found = Runtime(device, library.Library(library.Contents(kernels(wanted))))
+    monkeypatch.setattr(current, "only", found)
+    return found
+
+
+def odd(shape):
+    """Elements off their natural alignment: kernels take a copy."""
+    raw = np.zeros(int(np.prod(shape)) * 4 + 1, np.uint8)
+    return np.ndarray(shape, np.float32, raw.data, 1)
+
+
+def served(results):
+    """Who computed: 55 is a kernel's mark, 0 the library's."""
+    return [float(each.flat[0]) for each in results]
+
+
+@pytest.mark.parametrize("copy, kernel", [(10.0, True), (15.0, True), (20.0, False), (40.0, False)])
+def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypatch, copy, kernel):
+    """The kernel takes 10 us and the library 30, copies of two operands twice `copy`: the kernel alone would win."""
+    device = Ticking(copy=copy / 2)
+    runtime = made(monkeypatch, device)
+    a, b = odd((64, 64)), odd((64, 64))
+    results = [gensor_kernels.matmul(a, b) for _ in range(5)]
+    assert served(results) == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
+    why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+    assert why.staged and (why.tier == 1) == kernel
+    if not kernel:
+        assert f"timed with its copies: {10 + copy:.1f} us, the library 30.0 us" in why.reason
+    assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
+    assert all(time < 30.0 for time in device.timed[0][1:])  # the race of the kernels on the copies alone
+
+
+def test_each_way_to_lie_has_a_timing_of_its_own(monkeypatch):
+    device = Ticking()
+    runtime = made(monkeypatch, device)
+    b = aligned((64, 64))
+    wide = odd((64, 128))
+    for a in (odd((64, 64)), wide[:, ::2], wide[:, :64]):
+        for _ in range(4):
+            gensor_kernels.matmul(a, b)
+    assert len(runtime.wholes) == 3 and len({kind[0] for kind in runtime.wholes}) == 1
+
+
+def test_untimed_the_library_serves_what_it_does_in_one_call(monkeypatch):
+    """Even where the kernel on the copies is known to win: the copies are not in its time."""
+    device = Ticking()
+    runtime = made(monkeypatch, device)
+    plain, odd_one = aligned((64, 64)), odd((64, 64))
+    for _ in range(3):
+        assert served([gensor_kernels.matmul(plain, plain)])
+    assert served([gensor_kernels.matmul(plain, plain)]) == [55.0]
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    gensor_kernels.dispatch.api.current.only.plans.clear()
+    assert served([gensor_kernels.matmul(odd_one, plain) for _ in range(4)]) == [0.0] * 4
+    why = gensor_kernels.explain(gensor_kernels.matmul, odd_one, plain)
+    assert why.tier == 4 and "no timing with the copies" in why.reason and not runtime.wholes
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    runtime.plans.clear()
+    assert served([gensor_kernels.matmul(odd_one, plain)]) == [55.0]
+
+
+@pytest.mark.parametrize("copy, kernel", [(10.0, True), (25.0, False)])
+def test_contractions_of_sums(monkeypatch, copy, kernel):
+    """One operand is summed first: the library's einsum, 30 us, against a sum and a product."""
+    device = Ticking(copy=copy)
+    runtime = made(monkeypatch, device)
+    a, b = np.zeros((64, 3, 64), np.float32), aligned((64, 64))
+    arguments = "ijk,kl->il", a, b
+    results = served([gensor_kernels.einsum(*arguments) for _ in range(5)])
+    assert results == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
+    assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
+    why = gensor_kernels.explain(gensor_kernels.einsum, *arguments)
+    assert why.staged == "the first operand is summed over j" and (why.tier == 1) == kernel
+    assert kernel or "timed with its copies" in why.reason
+
+
+@pytest.mark.parametrize("launch, kernel", [(100.0, True), (1110.0, False)])
+def test_other_functions(monkeypatch, launch, kernel):
+    """An image that is converted: a copy and a launch against the library's nine products, one per tap, and copies.
+
+    The library needs several calls: until the timing what is predicted to be faster serves.
+    """
+    device, arguments = Ticking(launch, copy=50.0), (aligned((1, 8, 8, 64)), aligned((64, 3, 3, 64), np.float64))
+    conv2d = partial(gensor_kernels.conv2d, layout="NHWC", padding=1)
+    monkeypatch.setattr(current, "only", Runtime(device, library.Library()))
+    why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
+    made(monkeypatch, device, wanted=Workload.from_json(why.workload))
+    results = served([conv2d(*arguments) for _ in range(5)])
+    assert results == [55.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
+    alone, whole = device.timed
+    assert set(alone[1:]) == {launch} and alone[0] == 1170.0 and whole == [1170.0, launch + 50.0]
+    why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
+    assert why.staged == "operands are copied" and (why.tier == 1) == kernel
+    assert kernel or "timed with its copies: 1160.0 us, the library 1170.0 us" in why.reason
+
+
+def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
+    device = Ticking()
+    runtime = made(monkeypatch, device, dtype="float16")
+    before = counters.races.value()
+    for _ in range(HOT_RUN + 2):
+        gensor_kernels.matmul(odd((64, 64)), aligned((64, 64)))
+    assert counters.races.value() == before and not device.timed
+    assert not any(isinstance(plan, CopyTrial) for plan in runtime.plans.values())
+
+
+def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
+    device = Ticking()
+    runtime = made(monkeypatch, device)
+    a = odd((64, 64))
+    for _ in range(4):
+        gensor_kernels.matmul(a, aligned((64, 64)), out=a)
+    assert not runtime.wholes
+
+
+def test_a_timing_that_fails_leaves_the_library(monkeypatch):
+    device = Ticking()
+    runtime = made(monkeypatch, device)
+    plain = aligned((64, 64))
+    for _ in range(3):
+        gensor_kernels.matmul(plain, plain)
+    monkeypatch.setattr(device, "sampled", lambda calls: 1 // 0)
+    a = odd((64, 64))
+    assert served([gensor_kernels.matmul(a, plain) for _ in range(4)]) == [0.0] * 4
+    assert not runtime.wholes
+
+
+def test_after_tuning_it_is_timed_again(monkeypatch):
+    device = Ticking(copy=40.0)
+    runtime = made(monkeypatch, device)
+    a, b = odd((64, 64)), aligned((64, 64))
+    for _ in range(4):
+        gensor_kernels.matmul(a, b)
+    (kind,) = runtime.wholes
+    runtime.renew(gensor_kernels.operators.types.workload.Workload.from_json(kind[0]))
+    assert not runtime.wholes

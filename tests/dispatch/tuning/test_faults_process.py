@@ -1,0 +1,344 @@
+"""Forks, and the ends of programs: no lock is waited for that nobody holds, no process is left, no row is doubled."""
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gensor_database import Store, Timing, Verification
+from gensor_kernels.build import nvrtc
+from gensor_kernels.dispatch.api import accelerate, current
+from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.selection.library import Kernel
+from gensor_kernels.dispatch.tuning import background
+from gensor_kernels.dispatch.tuning.worker import Worker
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.core.program import Program
+from tests.doubles.child_runtime import products, runtime
+
+from .test_faults_worker import gone
+
+build, run = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("build", "run"))
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 60.0
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are a POSIX matter")
+
+
+def program(code, seconds=SECONDS, **keywords):
+    """A finished child that ran `code` from the repository's root."""
+    command = [sys.executable, "-c", "from tests.doubles.child_runtime import *\n" + textwrap.dedent(code)]
+    environment = {**os.environ, "GENSOR_TUNE": "auto", **keywords.pop("environment", {})}
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, env=environment, **keywords
+    )
+
+
+def in_child(action):
+    """What a forked child makes of `action`: its exit code, 0 where that returned; at most a minute."""
+    pid = os.fork()
+    if not pid:
+        signal.alarm(int(SECONDS))
+        try:
+            action()
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+# ---- forks
+
+
+def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    made, shared = runtime(), Worker(("false",))
+    products(made, 3)
+    locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
+    locks += [shared._lock, current._lock, accelerate._lock, observe_record._lock, nvrtc._lock, build._object_lock]
+    locks += [run._loading]
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        for lock in locks:
+            lock.acquire()
+        held.set()
+        over.wait()
+        for lock in locks:
+            lock.release()
+
+    def use():
+        products(made, 3, out=True)  # another kind of call: planned, raced and noted
+        made.renew(made.library_workload)
+        made.background.drop()
+        shared.close()
+        for module, name in [(current, "_lock"), (accelerate, "_lock"), (observe_record, "_lock"), (nvrtc, "_lock")]:
+            with getattr(module, name):
+                pass
+        with build._object_lock, run._loading:
+            pass
+
+    from tests.doubles.numpy_device import workload
+
+    made.library_workload = workload(64, 64, 64)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    code = in_child(use)
+    over.set()
+    holder.join()
+    assert code == 0
+
+
+def module_locks():
+    """Locks of the package's modules by module and name."""
+    kinds = type(threading.Lock()), type(threading.RLock())
+    loaded = {name: module for name, module in sys.modules.items() if name.startswith("gensor_")}
+    return {
+        (name, own): value for name in loaded for own, value in vars(loaded[name]).items() if isinstance(value, kinds)
+    }
+
+
+def holding(locks, use):
+    """Exit code of a child that was forked while another thread held the locks, and used them."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        return in_child(use)
+    finally:
+        over.set()
+        holder.join()
+
+
+def test_every_lock_of_a_module_is_free_in_a_child():
+    from gensor_kernels.build import resources  # noqa: F401 - its lock counts, too
+
+    before = module_locks()
+    assert len(before) >= 7
+
+    def use():
+        taken = {place: lock.acquire(timeout=0.1) for place, lock in module_locks().items()}
+        assert all(taken.values()) and taken.keys() == before.keys(), taken
+
+    assert holding(before.values(), use) == 0
+
+
+def test_what_another_thread_computes_once_is_computed_by_a_child_itself(monkeypatch):
+    """A kernel's code, say, which is read from a database or compiled."""
+    program, workload = Program("gemv", {}), matmul.workload(8, 8, 8)
+    reading, over = threading.Event(), threading.Event()
+    slow = Kernel("slow", program, workload, lambda: (reading.set(), over.wait())[1])
+    quick = Kernel("quick", program, workload, lambda: 7)
+    reader = threading.Thread(target=lambda: slow.code)
+    reader.start()
+    reading.wait()
+    monkeypatch.setattr(sys.modules[__name__], "SECONDS", 5.0)  # long enough for a child that waits for nothing
+    try:
+        assert in_child(lambda: check(quick.code == 7 and quick.code == 7)) == 0
+    finally:
+        over.set()
+        reader.join()
+    assert slow.code is True and quick.__dict__.get("code") is None
+
+
+def test_a_race_of_another_thread_is_no_concern_of_a_child():
+    made = runtime()
+    products(made, 1)
+    (trial,) = made.plans.values()
+    with trial._turn:  # as if it raced
+        assert in_child(lambda: check(products(made, 3) == [0, 55, 55])) == 0
+
+
+def check(holds):
+    assert holds
+
+
+def test_rows_that_wait_are_written_by_the_parent_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    made = runtime()
+    with Store.open(tmp_path / "user.db") as store:
+        store.connection.execute("BEGIN IMMEDIATE")
+        products(made, 3)
+        assert made.notes._waiting
+        assert in_child(lambda: check(not made.notes._waiting)) == 0
+        store.connection.execute("ROLLBACK")
+        made.notes.flush(5.0)
+        assert len(list(store.rows(Timing))) == made.device.races[0] + 1
+
+
+def test_the_tuning_process_stays_the_parents(monkeypatch):
+    code = 'import os, sys\nfor line in sys.stdin: os.write(1, b\'{"status": "%d"}\\n\' % os.getpid())'
+    made = Worker((sys.executable, "-S", "-c", code), 30.0)
+    first = made.ask({})["status"]
+
+    def use():
+        assert made.ask({})["status"] != first  # one of its own
+        made.close()
+
+    assert in_child(use) == 0 and in_child(made.close) == 0 and in_child(made.stop) == 0
+    assert made.ask({})["status"] == first
+    made.close()
+
+
+def test_a_child_keeps_no_pipe_to_the_parents_tuning_process_open():
+    """Else that process would not see the end of its input."""
+    done = program("""
+        import os, time
+        made, pid = tuning("import sys; sys.stdin.read()")
+        child = os.fork()
+        if not child:
+            for each in range(3): os.close(each)
+            time.sleep(60)
+            os._exit(0)
+        print(pid, child, flush=True)
+        os.kill(os.getpid(), 9)
+    """)
+    worker, child = map(int, done.stdout.split())
+    try:
+        assert gone(worker)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_that_ends_like_a_program_does_not_wait():
+    """`sys.exit` in a forked child runs what its parent has registered for its end."""
+    done = program("""
+        import os, sys, time
+        made, pid = tuning()
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.kill(pid, 0)
+        print(code)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
+
+
+def test_multiprocessing_children_call_as_ever():
+    done = program("""
+        import multiprocessing
+        made = runtime()
+        products(made, 3)
+        def work(found): found.put(products(made, 3))
+        found = multiprocessing.get_context("fork").SimpleQueue()
+        child = multiprocessing.get_context("fork").Process(target=work, args=(found,))
+        child.start()
+        print(found.get())
+        child.join()
+        print(child.exitcode)
+    """)
+    assert done.stdout.splitlines() == ["[55.0, 55.0, 55.0]", "0"], done.stderr
+
+
+def test_background_tuning_starts_anew_in_a_child(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+    monkeypatch.delenv("GENSOR_BACKGROUND")
+    made, over, asked = runtime(), threading.Event(), []
+    monkeypatch.setattr(background, "tune", lambda *request: over.wait() and False)
+    from tests.doubles.numpy_device import workload
+
+    made.background.consider(workload(64, 64, 64))
+    assert made.background._thread is not None
+
+    def use():
+        background.tune = lambda *request: asked.append(1) or False
+        made.background.consider(workload(32, 32, 32))
+        made.background.join(30)
+        assert asked
+
+    assert in_child(use) == 0
+    over.set()
+    made.background.join(30)
+
+
+# ---- ends of programs
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "1 / 0", "import signal; signal.raise_signal(2)"])
+def test_a_program_that_ends_while_it_tunes_does_not_wait(end):
+    began = time.monotonic()
+    done = program(f"""
+        made, pid = tuning()
+        print(pid, flush=True)
+        {end}
+    """)
+    assert time.monotonic() - began < SECONDS
+    assert gone(int(done.stdout))
+    tracebacks = done.stderr.count("Traceback")
+    assert tracebacks == (1 if end.startswith(("1 /", "import")) else 0), done.stderr
+    assert "gensor" not in done.stderr.lower() and "Fatal" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_a_signal_that_ends_the_program_ends_its_tuning(number):
+    done = program(f"""
+        import os, signal
+        if {int(number)} != signal.SIGKILL:  # nohup, say, may have had it ignored
+            signal.signal({int(number)}, signal.SIG_DFL)
+        made, pid = tuning("import sys; sys.stdin.read()")
+        print(pid, flush=True)
+        os.kill(os.getpid(), {int(number)})
+    """)
+    assert done.returncode == -number and gone(int(done.stdout))
+
+
+def test_the_kernel_that_was_tried_at_the_end_is_not_to_blame(tmp_path):
+    done = program(
+        """
+        import time
+        made, pid = tuning("import json, time; print(json.dumps({'trying': 'd' * 64}), flush=True); time.sleep(600)")
+        time.sleep(0.5)
+        """,
+        environment={"GENSOR_DB": str(tmp_path / "user.db")},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with Store.open(tmp_path / "user.db") as store:
+        assert not list(store.rows(Verification))
+
+
+def test_calls_at_the_very_end_are_served(tmp_path):
+    """Threads cannot be started any more."""
+    done = program("""
+        import atexit
+        from gensor_kernels.dispatch import trials
+        made = runtime()
+        made.device.ours = 50.0
+        atexit.register(lambda: print(products(made, trials.HOT_RUN + 2)[-1]))
+    """)
+    assert done.stdout.splitlines() == ["0.0"] and done.returncode == 0 and not done.stderr
+
+
+def test_no_thread_can_be_started(monkeypatch, caplog):
+    monkeypatch.setenv("GENSOR_TUNE", "auto")
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    from gensor_kernels.dispatch.plans import trial as plans_trial
+
+    made = runtime()
+    made.device.ours = 50.0
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert products(made, plans_trial.HOT_RUN + 2) == [0.0] * (plans_trial.HOT_RUN + 2)
+    assert made.background._thread is None

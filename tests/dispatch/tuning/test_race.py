@@ -1,0 +1,277 @@
+"""Races: who enters, who wins, when none is held, and what is remembered of it."""
+
+import threading
+import time
+from contextvars import ContextVar
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database import Store, Timing
+from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.contractions.pairs import pair
+from gensor_kernels.dispatch.contractions.plans import LibraryPlan
+from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans.problem import Problem
+from gensor_kernels.dispatch.plans.runtime import Runtime
+from gensor_kernels.dispatch.selection import library, predict
+from gensor_kernels.dispatch.tuning import power_mode, race
+from gensor_kernels.errors import BuildError
+from gensor_kernels.operators.types.geometry import Geometry
+from tests.doubles.numpy_device import aligned, workload
+from tests.doubles.racing import CONDITIONS, RacingDevice, kernels, products
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
+    monkeypatch.delenv("GENSOR_TUNE", raising=False)
+
+
+def racer(wanted=None, times=(), **keywords):
+    wanted = wanted or workload(64, 64, 64)
+    contents = library.Contents(kernels(wanted), {}, {wanted.key(): list(times)} if times else {})
+    return Runtime(RacingDevice(**keywords), library.Library(contents))
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_the_second_call_of_a_kind_races_and_the_winner_serves(out, tmp_path):
+    runtime = racer()
+    assert products(runtime, 3, out) == [0, 55, 55] and len(runtime.device.races) == 1
+    with Store.open(tmp_path / "user.db") as store:
+        rows = list(store.rows(Timing))
+    assert len(rows) == runtime.device.races[0] + 1 and {row.device for row in rows} == {CONDITIONS}
+    assert {row.vendor for row in rows if row.kernel_digest is None} == {"numpy.matmul"}
+    again = racer(times=rows)  # another process: nothing races, the winner serves from the first call on
+    assert products(again, 3) == [55, 55, 55] and not again.device.races
+
+
+@pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])
+def test_a_kernel_that_does_not_win_never_serves(ours):
+    runtime = racer(ours=ours)
+    assert products(runtime, 100) == [0] * 100 and len(runtime.device.races) == 1
+    (plan,) = runtime.plans.values()
+    assert not isinstance(plan, plans_trial.Trial)  # it has stepped aside
+
+
+def test_a_call_of_several_library_calls_races_too():
+    """Predictions serve it from the first run on; a time decides from the second on."""
+    a, b = aligned((64, 64)), aligned((64, 64))
+    for ours, expected in [(5.0, [55, 55, 55]), (20.0, [55, 0, 0])]:
+        runtime = racer(ours=ours)
+        found = [runtime.call(a, b, None, (Operation("relu"),), None, None)[0, 0] for _ in range(3)]
+        assert found == expected
+
+
+def test_no_race_without_leave(monkeypatch):
+    for name, value in [("GENSOR_TUNE", "off"), ("GENSOR_DETERMINISTIC", "1"), ("GENSOR_RACE", "0")]:
+        with monkeypatch.context() as only:
+            only.setenv(name, value)
+            runtime = racer()
+            assert products(runtime, 4) == [0] * 4 and not runtime.device.races
+
+
+class Waiting(RacingDevice):
+    """The stream waits for a collective whose other half this thread sends later: whoever waits for it hangs."""
+
+    def sampled(self, calls):
+        pytest.fail("the program hangs")
+
+    synchronize = sampled
+
+
+def test_without_races_nothing_waits_for_the_stream(monkeypatch):
+    """Products, fused products and calls with copies serve on a stream that must not be waited for."""
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    runtime = Runtime(Waiting(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    a, wide = aligned((64, 64)), aligned((64, 64), np.float64).astype(np.float32)[::-1].astype(np.float16)
+    for _ in range(plans_trial.HOT_RUN + 2):
+        runtime.call(a, a, None, (), None, None)
+        runtime.call(a, a, None, (Operation("relu"),), None, None)
+        runtime.call(a, wide, None, (), None, None)
+        pair(runtime, "ij,jk", a, wide, None, None)
+    assert not any(isinstance(plan, plans_trial.Trial) for plan in runtime.plans.values())
+
+
+def test_no_race_inside_graph_capture():
+    runtime = racer()
+    assert products(runtime, 1) == [0]
+    runtime.device.is_capturing = True
+    products(runtime, 3)
+    assert not runtime.device.races
+    runtime.device.is_capturing = False
+    assert products(runtime, 2) == [55, 55] and len(runtime.device.races) == 1
+
+
+def test_an_output_that_is_read_too_is_not_raced():
+    runtime, a = racer(), aligned((64, 64))
+    for _ in range(4):
+        runtime.call(a, aligned((64, 64)), a, (), None, None)
+    assert not runtime.device.races
+    assert plans_trial.overlaps(runtime, a[:32], [aligned((4, 4)), a[31:]]) and not plans_trial.overlaps(
+        runtime, a[:32], [a[32:], None]
+    )
+
+
+def test_only_kernels_with_binaries_race():
+    wanted = workload(64, 64, 64)
+    runtime = Runtime(RacingDevice(), library.Library(library.Contents(kernels(wanted, cubin=b""))))
+    assert products(runtime, 4) == [0] * 4 and not runtime.device.races
+
+
+def test_a_race_that_fails_is_called_off_once(caplog):
+    runtime = racer()
+    runtime.device.sampled = lambda calls: (_ for _ in ()).throw(MemoryError("no memory"))
+    with caplog.at_level("INFO", "gensor_kernels"):
+        assert products(runtime, 4) == [0] * 4
+    assert caplog.text.count("a race was called off") == 1
+
+
+def test_a_kernel_the_device_refuses_does_not_race(caplog):
+    runtime = racer()
+    runtime.device.failure = BuildError("the driver refused it")
+    with caplog.at_level("INFO", "gensor_kernels"):
+        assert products(runtime, 3) == [0] * 3
+    assert "does not race" in caplog.text and not runtime.device.races
+
+
+def test_other_conditions_are_another_race():
+    """A new driver: what was measured serves until the race that may demote it."""
+    first = racer()
+    products(first, 3)
+    rows = [row for rows in first.library.contents.timings.values() for row in rows]
+    later = racer(times=rows, ours=30.0)
+    later.device.under = later.library.conditions = '{"driver":2}'
+    assert products(later, 3) == [55, 0, 0] and len(later.device.races) == 1
+    assert not later.library.reload() and products(later, 1) == [0]
+
+
+def test_a_time_without_the_librarys_beside_it_is_another_race():
+    first = racer()
+    products(first, 3)
+    rows = [row for rows in first.library.contents.timings.values() for row in rows if row.kernel_digest]
+    later = racer(times=rows)
+    assert products(later, 3) == [0, 55, 55] and len(later.device.races) == 1
+
+
+def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
+    """The kernel wins in one mode and loses in the other; a program that calls on and on is served by what wins."""
+    runtime = racer()
+    device = runtime.device
+    device.under = '{"power_mode":"0"}'
+    runtime.adapt(device.under)
+    assert products(runtime, 3) == [0, 55, 55]
+    thread = power_mode.watch(runtime, seconds=0.01)
+    device.ours, device.under = 30.0, '{"power_mode":"1"}'
+    assert wait_for(lambda: not runtime.plans)
+    assert products(runtime, 3) == [55, 0, 0] and len(device.races) == 2
+    device.under = '{"power_mode":"0"}'
+    assert wait_for(lambda: not runtime.plans)
+    assert products(runtime, 3) == [55] * 3 and len(device.races) == 2
+    device.conditions = lambda: 1 // 0
+    thread.join(5)
+    assert not thread.is_alive() and products(runtime, 1) == [55]
+
+
+def test_where_there_are_no_power_modes_nobody_looks():
+    assert power_mode.watch(racer()) is None
+
+
+def wait_for(truth):
+    deadline = time.monotonic() + 10
+    while not truth() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return truth()
+
+
+def test_threads_hold_one_race():
+    runtime = racer()
+    products(runtime, 1)
+    found, start = [], threading.Barrier(8)
+
+    def work():
+        start.wait()
+        found.extend(products(runtime, 20))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(runtime.device.races) == 1 and len(found) == 160 and set(found) <= {0.0, 55.0} and found[-1] == 55
+
+
+def test_what_cannot_be_stored_still_decides(monkeypatch, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
+    runtime = racer()
+    assert products(runtime, 3) == [0, 55, 55]
+    assert products(runtime, 3) == [55] * 3
+    assert caplog.text.count("kept for this process only") == 1
+
+
+def test_a_locked_database_gets_its_rows_later(monkeypatch, tmp_path):
+    runtime = racer()
+    with Store.open(tmp_path / "user.db") as store:
+        store.connection.execute("BEGIN IMMEDIATE")
+        assert products(runtime, 3) == [0, 55, 55]
+        store.connection.execute("ROLLBACK")
+        runtime.notes.flush(1.0)
+        assert len(list(store.rows(Timing))) == runtime.device.races[0] + 1
+
+
+def test_favourites_race_and_no_more_than_a_few():
+    wanted = workload(64, 64, 64)
+    runtime = racer(wanted)
+    request = plans_trial.Request(library_problem(wanted), runtime.device.arch, False, True)
+    entered = race.contenders(request, runtime.library)
+    seconds = dict(zip(runtime.library.contents.kernels, predicted(runtime, wanted), strict=True))
+    assert 1 <= len(entered) <= race.CONTENDERS
+    assert seconds[entered[0].digest] == min(seconds.values())
+    assert all(seconds[each.digest] <= race.NEAR * min(seconds.values()) for each in entered)
+    slowest = max(seconds, key=seconds.get)
+    recorded = library.Library(replace(runtime.library.contents, records={wanted.key(): slowest}))
+    assert race.contenders(request, recorded)[0].digest == slowest  # what tuning chose always runs
+    huge = workload(32768, 32768, 32768)
+    assert (
+        len(race.contenders(plans_trial.Request(library_problem(huge), runtime.device.arch, False, True), recorded))
+        == 1
+    )
+
+
+def library_problem(wanted):
+    return Problem(wanted, False, Geometry((1, 1, 1)), ())
+
+
+def predicted(runtime, wanted):
+    return predict.predict(list(runtime.library.contents.kernels.values()), wanted, runtime.device.arch)
+
+
+def test_contractions_race_on_the_callers_arrays():
+    runtime = racer()
+    a, b = aligned((64, 64)), aligned((64, 64))
+    found = [float(pair(runtime, "ij,jk", a, b, None, None)[0, 0]) for _ in range(3)]
+    assert found == [0, 55, 55] and len(runtime.device.races) == 1
+    slow = racer(ours=50.0)
+    assert [float(pair(slow, "ij,jk", a, b, None, None)[0, 0]) for _ in range(70)] == [0] * 70
+    assert [type(plan) for plan in slow.plans.values()] == [LibraryPlan]
+
+
+def test_functions_race_too(monkeypatch):
+    x = aligned((64, 256))
+    probe = racer()
+    monkeypatch.setattr(current, "inside", ContextVar("test", default=probe))
+    gensor_kernels.sum(x, axis=-1)
+    (plan,) = probe.plans.values()
+    wanted = plan.request.problem.workload
+    for ours, expected in [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])]:
+        runtime = racer(wanted, ours=ours)
+        monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
+        assert [float(gensor_kernels.sum(x, axis=-1)[0]) for _ in range(3)] == expected
+        assert len(runtime.device.races) == 1
+        for _ in range(plans_trial.HOT_RUN):
+            gensor_kernels.sum(x, axis=-1)
+        assert not isinstance(next(iter(runtime.plans.values())), plans_trial.Trial)

@@ -1,0 +1,125 @@
+"""A board of a fleet: every product of a site database called through the public function, with next to nothing there.
+
+No NVRTC and no tuner can be imported, and the runtime's database is the one that GENSOR_SITE_DB names. The GPU is a
+fake: real CuPy arrays over addresses of nothing, a module that takes cubins, launches that are written down. Prints
+what happened as one JSON object.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+BLOCKED = ("cuda.bindings", "cuda.core", "cuda.nvrtc", "gensor_tuner", "typer", "tqdm", "sqlite_utils")
+
+
+class Blocker(importlib.abc.MetaPathFinder):
+    """Makes packages as absent as they are on a board."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def find_spec(self, name, path=None, target=None):
+        if any(name == each or name.startswith(f"{each}.") for each in self.names):
+            raise ModuleNotFoundError(f"{name} is not on this board", name=name)
+
+
+def allocator(cupy):
+    """Addresses that nothing lies at, 512 bytes apart at least."""
+    following = [0x7F0000000000]
+
+    def allocate(size):
+        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
+        following[0] += -(-max(size, 1) // 512) * 512
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    return allocate
+
+
+def operand(cupy, dtype, shape, axes, unit):
+    """An array of the axes `axes` whose elements along `unit` are neighbours; without a batch of one."""
+    if unit == "s":  # every second element along the last axis
+        return operand(cupy, dtype, [*shape[:-1], 2 * shape[-1]], axes, axes[-1])[..., ::2]
+    if dtype.startswith("float8"):  # CuPy has bytes only
+        dtype = "uint8"
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        dtype = ml_dtypes.bfloat16
+    last = axes.index(unit)
+    turned = [*(i for i in range(len(shape)) if i != last), last]
+    array = cupy.empty([shape[i] for i in turned], dtype).transpose([turned.index(i) for i in range(len(shape))])
+    return array[0] if axes[0] == "batch" and shape[0] == 1 else array
+
+
+def arguments(cupy, key):
+    """(a, b), and the keywords, of the call that a record's key stands for."""
+    sizes, dtypes, layout = key["sizes"], key["dtypes"], key["layout"]
+    arrays = {}
+    for name, axes in dict(a=("batch", "m", "k"), b=("batch", "k", "n"), c=("batch", "m", "n")).items():
+        arrays[name] = operand(cupy, dtypes[name], [sizes[axis] for axis in axes], axes, layout[name])
+    c, steps = arrays["c"], []
+    for name in key["epilogue"]:
+        if name in ("bias", "mul", "add"):
+            shape = c.shape[-1:] if name == "bias" else c.shape
+            steps.append((name, cupy.empty(shape, c.dtype)))
+        else:
+            steps.append({"scale": ("scale", 0.5), "mask": ("mask", cupy.empty(c.shape, bool), 0.0)}.get(name, name))
+    keywords = {"epilogue": steps} if steps else {}
+    keywords |= {f"dtype_{name}": dtypes[name] for name in "ab" if dtypes[name].startswith("float8")}
+    if dtypes["c"] != dtypes["a"]:
+        keywords["dtype"] = c.dtype
+    return (arrays["a"], arrays["b"]), {**keywords, "precision": key["math"] if key["math"] == "tf32" else None}
+
+
+def main():
+    """Call what the records of the site database stand for, at most as many as the argument says."""
+    sys.meta_path.insert(0, Blocker(*BLOCKED))
+    import cupy
+
+    import gensor_kernels
+    from gensor_database import Record, Store, layers
+    from gensor_kernels.build import nvrtc
+    from gensor_kernels.dispatch.api import current
+    from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.selection import load as selection_load
+
+    from . import fake_cuda
+
+    layers.PRETUNED = Path(os.devnull) / "nothing ships here"
+    cupy.cuda.function.Module = fake_cuda.FakeModule
+    cupy.cuda.set_allocator(allocator(cupy))
+    with Store.open(os.environ["GENSOR_SITE_DB"], readonly=True) as store:
+        every = {row.key for row in store.rows(Record, arch="sm_87")}
+    # Conjugated operands are those of other functions.
+    keys = [key for key in sorted(every) if json.loads(key)["operator"] == "matmul" and "*" not in key]
+    keys = keys[: int(sys.argv[1])]
+    found = {"asked": len(keys), "tiers": {}, "missed": [], "library": []}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        device = fake_cuda.DeviceWithoutGpu("orin-nano-8gb")
+        runtime = Runtime(device, selection_load.library(device.arch))
+        current.lookup = lambda: runtime
+        for key in keys:
+            given, keywords = arguments(cupy, json.loads(key))
+            said = gensor_kernels.explain(gensor_kernels.matmul, *given, **keywords)
+            before = len(fake_cuda.FakeFunction.calls)
+            try:
+                gensor_kernels.matmul(*given, **keywords)
+            except (ImportError, cupy.cuda.runtime.CUDARuntimeError) as error:  # the library's call, without a library
+                found["library"].append(f"{type(error).__name__}: {error}"[:200])
+            found["tiers"][str(said.tier)] = found["tiers"].get(str(said.tier), 0) + 1
+            if len(fake_cuda.FakeFunction.calls) == before:
+                found["missed"].append([key, said.reason])
+    found["warnings"] = [str(each.message) for each in caught]
+    found |= {"loads": fake_cuda.FakeModule.loads, "compiled": nvrtc.compile_count(), "python": sys.version_info[:2]}
+    found["modules"] = [name for name in sys.modules if name.startswith(BLOCKED)]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Rows for tests of the store: small, complete, and different for every number."""
+
+from __future__ import annotations
+
+from gensor_database import Binary, Kernel, Portfolio, Record, Residual, Row, Source, Timing, Verification, canonical
+from gensor_kernels.machine import residual as machine
+from gensor_kernels.programs.registry import FAMILIES
+
+ABI = FAMILIES["contraction_mma"].abi
+
+ARCH, PART = "sm_87", "orin-nano-8gb"
+SOURCE = Source.of("// a family's flattened text\nint x;\n")
+
+
+def class_key(number: int = 0) -> str:
+    return canonical({"dtypes": {"a": "float16"}, "operator": "matmul", "variant": number})
+
+
+def key(number: int) -> str:
+    return canonical({"operator": "matmul", "sizes": {"m": number + 1}})
+
+
+def kernel_rows(number: int, cubin: bytes = b"\x7fELF cubin ") -> tuple[Binary, Kernel, Verification]:
+    constants = canonical({"BLOCK_M": 16 * number, "IN_TYPE": "half_t"})
+    binary = Binary(
+        SOURCE.digest,
+        constants,
+        ARCH,
+        cubin + str(number).encode(),
+        96 + number,
+        0,
+        0,
+        0,
+        "{}",
+        "nvrtc 12.9.86",
+    )
+    program = canonical({"family": "contraction_mma", "values": {"block_m": 16 * number}})
+    kernel = Kernel("contraction_mma", ABI, class_key(), program, ARCH, binary.digest)
+    return binary, kernel, Verification(kernel.digest, "emulator", "ok", worst=0.25)
+
+
+def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
+    """Everything tuning one workload stores, and two timings."""
+    binary, kernel, verification = kernel_rows(number)
+    return [
+        SOURCE,
+        binary,
+        kernel,
+        verification,
+        Record(key(number), ARCH, PART, ABI, kernel.digest, 12.5, 10.0, "ok", created=created),
+        Timing(key(number), ARCH, PART, kernel.digest, None, 20.0 + number, created=created),
+        Timing(key(number), ARCH, PART, None, "cublas", 25.0 + number, created=created),
+    ]
+
+
+def portfolio(numbers: list[int]) -> list[Portfolio]:
+    digests = [kernel_rows(number)[1].digest for number in numbers]
+    return [Portfolio(ARCH, PART, class_key(), rank, digest) for rank, digest in enumerate(digests)]
+
+
+def residual(arch: str = "", created: int = 1_700_000_000, value: float = 0.25) -> Residual:
+    """A residual that says the same of everything."""
+    model = machine.Residual(machine.FEATURES, ([value],), {}, 0.25)
+    return Residual(arch, model.to_json().encode(), canonical({"timings": 9}), created)

@@ -1,0 +1,243 @@
+"""The potential: never faster than the hardware, and moved by what it claims to model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gensor_kernels.machine import roofline
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.contraction.mma.operands import unswizzled_degree
+from gensor_kernels.programs.contraction.simt.operands import fragment_clocks, transposing_clocks
+from gensor_kernels.programs.core.banks import wavefronts
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.shapes.shapes import read_shapes
+from tests.programs.lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def seconds(lattice, *programs):
+    return lattice.potential(np.array([lattice.point(program) for program in programs]))
+
+
+def base(problem, arch="sm_80", family=MMA):
+    """A lattice and its first starter: a large block tile."""
+    lattice = FamilySpace(family, problem, lookup(arch))
+    return lattice, family.starters(problem, lookup(arch))[0]
+
+
+# ---- the bound
+
+
+def test_bound_is_the_largest_of_three():
+    a100 = lookup("a100-40gb")
+    assert roofline.bound_us(workload(8192, 8192, 8192), a100) == pytest.approx(2 * 8192**3 / 311.87e6, rel=1e-3)
+    copied = 2 * (4096 * 4096 + 4096 + 4096)
+    assert roofline.bound_us(workload(1, 4096, 4096), a100) == pytest.approx(copied / 1555e3, rel=1e-3)
+    assert roofline.bound_us(workload(8, 8, 8), a100) == a100.launch_us
+
+
+def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
+    a100 = lookup("a100-40gb")
+    long, short = workload(4096, 4096, 384, dtype="float32"), workload(4096, 4096, 383, dtype="float32")
+    assert roofline.arithmetic_peak(long, a100) == pytest.approx(312e12 / 6, rel=0.03)
+    assert roofline.arithmetic_peak(short, a100) == pytest.approx(19.5e12, rel=0.01)
+    depthwise = operator("depthwise_conv2d")
+    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
+    assert any(row.workload and operator(row.workload.operator) is depthwise for row in rows)
+    for row in rows:  # no tensor core slides windows, or reduces rows
+        if (
+            row.workload
+            and row.workload.kind == "float32"
+            and operator(row.workload.operator).product(row.workload) is None
+        ):
+            assert roofline.arithmetic_peak(row.workload, a100) == a100.peak("float32")
+
+
+@every_space
+def test_no_program_beats_the_hardware(index):
+    lattice = space(index)
+    predicted = lattice.potential(random_legal(lattice, 2_000, seed=3)) * 1e6
+    assert np.isfinite(predicted).all()
+    assert predicted.min() >= roofline.bound_us(lattice.workload, lattice.arch)
+
+
+@every_space
+def test_the_potential_does_not_depend_on_the_batch(index):
+    lattice = space(index)
+    points = random_legal(lattice, 300, seed=4)
+    together = lattice.potential(points)
+    assert (together == np.concatenate([lattice.potential(points[:7]), lattice.potential(points[7:])])).all()
+    assert (lattice.potential(points[::-1]) == together[::-1]).all()
+    assert lattice.explain(points[5])["seconds"] == together[5]
+
+
+# ---- residency
+
+
+@pytest.mark.parametrize(
+    ("arch", "warps", "registers", "shared", "expected"),
+    [
+        ("sm_80", 8, 128, 0, 2),  # 65,536 / (128 x 256)
+        ("sm_80", 8, 129, 0, 1),  # allocated as 136
+        ("sm_80", 4, 32, 0, 16),  # 2,048 threads
+        ("sm_80", 1, 32, 0, 32),  # the block limit
+        ("sm_80", 4, 64, 48 * 1024, 3),  # 164 KB / (48 + 1)
+        ("sm_86", 4, 64, 49 * 1024, 2),  # 100 KB / (49 + 1): exactly
+        ("sm_86", 4, 64, 49 * 1024 + 1, 1),
+        ("sm_75", 4, 64, 32 * 1024, 2),  # no driver's share before sm_80
+        ("sm_80", 5, 96, 0, 4),  # five schedulers' worth of warps per quarter: 20 warps fit
+        ("sm_89", 32, 64, 0, 1),
+    ],
+)
+def test_residency(arch, warps, registers, shared, expected):
+    values = (np.array([value], dtype=np.float32) for value in (warps, registers, shared))
+    assert roofline.residency(*values, lookup(arch))[0] == expected
+
+
+# ---- wavefronts
+
+
+def test_wavefronts_of_known_patterns():
+    lanes = np.arange(32)
+    assert wavefronts(lanes * 4, 4) == 1
+    assert wavefronts(lanes * 8, 4) == 2
+    assert wavefronts(lanes * 128, 4) == 32
+    assert wavefronts(lanes * 0, 4) == 1, "a broadcast"
+    assert wavefronts(lanes * 16, 16) == 4
+    assert wavefronts(lanes * 32, 16) == 8
+    assert wavefronts(lanes * 8, 8) == 2
+    assert wavefronts([-1] * 32, 4) == 0
+
+
+def test_ldmatrix_conflicts_without_a_swizzle():
+    assert [unswizzled_degree(length) for length in (16, 32, 48, 64, 80, 128, 144, 256)] == [1, 2, 1, 4, 1, 8, 1, 8]
+
+
+def test_fragment_reads():
+    assert fragment_clocks("n", 4, 8, 4) == 4, "eight lanes, 16 bytes each, repeated four times"
+    assert fragment_clocks("n", 8, 8, 4) == 16, "32 bytes apart: two-way, two reads"
+    assert fragment_clocks("m", 1, 32, 4) == 1
+
+
+def test_transposing_stores():
+    assert transposing_clocks(8, 1, 512, 32, 4) == 1, "swizzled"
+    assert transposing_clocks(8, 1, 512 % 128, 1, 4) == 8, "neither swizzled nor padded"
+    assert transposing_clocks(2, 4, (128 + 4) * 4 % 128, 1, 4) == 1, "padded rows"
+
+
+# ---- what moves it
+
+
+def test_conflicts_and_narrow_copies_cost_time():
+    lattice, good = base(workload(4096, 4096, 4096))
+    worse = [
+        good.replace(swizzle=0),
+        good.replace(vector_a=4),
+        good.replace(vector_c=4),
+        good.replace(epilogue_staged=0),
+    ]
+    times = seconds(lattice, good, *worse)
+    assert (times[1:] > times[0]).all()
+
+
+def test_edge_waste_multiplies_compute_only():
+    lattice, good = base(workload(4096, 4096, 4096))
+    ragged, _ = base(workload(4097, 4096, 4096))
+    full, edge = lattice.explain(lattice.point(good)), ragged.explain(ragged.point(good))
+    assert edge["blocks"] > full["blocks"]
+    assert edge["math"] == full["math"]
+    assert edge["dram_bytes"] == pytest.approx(full["dram_bytes"], rel=0.05)
+    assert edge["blocks"] * edge["l2_bytes"] < full["blocks"] * full["l2_bytes"] * 1.02
+
+
+def test_raster_groups_save_dram_traffic():
+    lattice, good = base(workload(16384, 16384, 4096))
+    plain, grouped = (lattice.explain(lattice.point(good.replace(raster=raster))) for raster in (1, 8))
+    assert grouped["dram_bytes"] < 0.7 * plain["dram_bytes"]
+
+
+def test_a_split_fills_the_device_when_the_grid_is_small():
+    lattice, good = base(workload(64, 64, 65536))
+    small = good.replace(block_m=64, block_n=64, warp_m=32, warp_n=32)
+    times = seconds(lattice, small, small.replace(split_k=32))
+    assert times[1] < times[0] / 4
+    large, good = base(workload(8192, 8192, 1024))
+    times = seconds(large, good, good.replace(split_k=8))
+    assert times[1] > times[0]
+
+
+def test_stages_hide_latency():
+    lattice, good = base(workload(16, 2048, 8192))
+    skinny = good.replace(block_m=16, block_n=32, warp_m=16, warp_n=16, block_k=32)
+    two, five = seconds(lattice, skinny.replace(stages=2), skinny.replace(stages=5))
+    assert five < 0.7 * two
+
+
+def test_a_tail_round_costs_a_round():
+    one_round = FamilySpace(MMA, workload(128 * 108, 128, 4096), lookup("sm_80"))
+    program = MMA.starters(one_round.workload, one_round.arch)[0].replace(stages=2, block_k=64, min_blocks=0)
+    residents = one_round.explain(one_round.point(program))["residents"]
+    full = int(108 * residents)
+    times = []
+    for tiles in (full, full + 1):
+        lattice = FamilySpace(MMA, workload(128 * tiles, 128, 4096), lookup("sm_80"))
+        times.append(seconds(lattice, program)[0])
+    assert times[1] > 1.2 * times[0]
+
+
+def test_blocks_that_walk_tiles_hide_how_these_begin_and_end():
+    problem = workload(128 * 132 * 8, 128, 512, dtype="bfloat16", trans_b=True)
+    lattice, program = base(problem, "h200", WGMMA)
+    shared = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 2, "split_k": 1}
+    alone, walking = seconds(lattice, *(program.replace(**shared, persistent=each) for each in (0, 1)))
+    assert walking < alone
+    rounds = np.array([3.0], np.float32)
+    terms = lattice.terms(lattice.point(program.replace(**shared, persistent=2))[None])
+    pieces = tuple(np.array([[each], [each]], np.float32) for each in (10.0, 100.0, 70.0))
+    none = np.zeros(1, np.float32)
+    for behind, wanted in ((0.0, 10 + 3 * 170), (1.0, 10 + 3 * 100 + 70), (0.5, 10 + 3 * 120 + 50)):
+        terms.ahead, terms.behind = np.ones(1, np.float32), np.float32(behind)
+        assert roofline._total(terms, rounds, none, pieces)[0] == wanted
+    terms.ahead = 0.0
+    assert roofline._total(terms, rounds, none, pieces)[0] == 3 * 180
+
+
+def test_spills_are_penalised_not_forbidden():
+    lattice = FamilySpace(FAMILIES["contraction_simt"], workload(2048, 2048, 2048, dtype="float32"), lookup("sm_80"))
+    program = SIMT.starters(lattice.workload, lattice.arch)[0]
+    assert (program["thread_m"], program["thread_n"]) == (8, 8)
+    squeezed = program.replace(min_blocks=4)
+    assert lattice.legal(lattice.point(squeezed)[None])[0]
+    assert seconds(lattice, squeezed)[0] > 1.5 * seconds(lattice, program)[0]
+
+
+# ---- compiler facts
+
+
+def test_facts_of_a_binary_replace_the_estimates():
+    lattice, program = base(workload(4096, 4096, 4096))
+    before = lattice.explain(lattice.point(program))
+    multiplies = before["multiplies"]
+    unrolled = {"HMMA": 2 * multiplies, "LDSM": 1000 - 2 * multiplies}  # two iterations of 500 instructions
+    lattice.add_feedback(program, registers=255, spill_bytes=400, hot_loop=unrolled)
+    for twin in (program, program.replace(raster=8)):
+        after = lattice.explain(lattice.point(twin))
+        assert after["registers"] == 255
+        assert after["issue"] == pytest.approx(500 - before["multiplies"])
+        assert after["wavefronts"] == pytest.approx(before["wavefronts"] + 100 * before["warps"])
+    split = lattice.explain(lattice.point(program.replace(split_k=2)))
+    assert split["registers"] == before["registers"], "another source: facts do not carry over"
+    assert seconds(lattice, program)[0] > before["seconds"]
+
+
+def test_facts_correct_the_register_estimate_of_others():
+    lattice, program = base(workload(4096, 4096, 4096))
+    other = program.replace(stages=2)
+    before = lattice.explain(lattice.point(other))["registers"]
+    lattice.add_feedback(program, registers=int(before) + 16, spill_bytes=0)
+    assert lattice.explain(lattice.point(other))["registers"] == pytest.approx(before + 16, abs=1.0)

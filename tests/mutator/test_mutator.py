@@ -1,0 +1,157 @@
+"""The mutator's own parts, and its barriers and waits on one Program per family and generation of hardware.
+
+The whole sweep, guards included, is `python -m tests.mutator`.
+"""
+
+import pytest
+
+from gensor_kernels.build.source import flatten
+from gensor_kernels.programs.registry import FAMILIES
+from tests import mutator
+
+from . import mutations
+from .programs import Configuration, configurations
+from .survivors import EQUIVALENT, is_equivalent
+
+TEXT = """#line 7 "a.cu"
+DEVICE bool inside(int i) { return within(i * (2, 3), bound<int>(4)); } // within(1, 2)
+    copy_async_wait<STAGES - 2>();
+#line 1 "intrinsics.cuh"
+void barrier();
+#line 3 "b.cuh"
+    barrier(), f(minimum(params.k, f(1, 2)), minimum(1, 2));
+    barrier();
+"""
+
+
+ALL, FLAGS, DEPENDENT = set(mutations.ORDERING), set(mutations.FLAGS), set(mutations.DEPENDENT)
+
+
+def test_sites_are_calls_in_kernels_with_file_and_line():
+    found = mutations.sites(TEXT)
+    assert [(site.line, site.name) for site in found] == [
+        (7, "a.cu within(i * (2, 3), bound<int>(4))"),
+        (8, "a.cu copy_async_wait<STAGES - 2>()"),
+        (3, "b.cuh barrier()"),
+        (3, "b.cuh minimum(params.k, f(1, 2))"),
+        (4, "b.cuh barrier() #2"),
+    ]
+    assert all(TEXT[site.begin : site.end] == site.code for site in found)
+
+
+def test_mutants_change_exactly_their_site():
+    guard, wait, barrier, bound, _ = mutations.sites(TEXT)
+    assert [mutant.code for mutant in mutations.mutants(guard)] == [
+        "true",
+        "within(i * (2, 3), (bound<int>(4)) + 1)",
+        "within(i * (2, 3), (bound<int>(4)) - 1)",
+    ]
+    assert [mutant.code for mutant in mutations.mutants(wait)] == ["(void)0", "copy_async_wait<(STAGES - 2) + 1>()"]
+    assert mutations.mutants(barrier)[0].apply(TEXT) == TEXT.replace("barrier(),", "(void)0,")
+    assert len(mutations.mutants(bound)) == 4
+
+
+def test_the_kernels_have_the_sites_the_mutator_knows():
+    known = {
+        "contraction_simt.cu": {"barrier"} | FLAGS,
+        "contraction_mma.cu": ALL | FLAGS,
+        "attention.cu": ALL,
+        "rows.cu": {"barrier"},
+    }
+    known["gemv.cu"] = known["contraction_phased.cu"] = {"barrier"}
+    known["contraction_phased_mma.cu"] = ALL
+    known["contraction_wgmma.cu"] = {"barrier", "warp_barrier", *mutations.HOPPER, *mutations.PLACES} | FLAGS
+    for name in ("aligned", "packed_wgmma", "floats_wgmma"):
+        known[f"contraction_{name}.cu"] = known["contraction_wgmma.cu"]
+    known["winograd.cu"] = ALL - {"warp_barrier"}
+    known["contraction_packed.cu"] = ALL | FLAGS
+    known["contraction_sliced.cu"] = ALL
+    known["contraction_patch.cu"] = ALL | FLAGS
+    known["contraction_strip.cu"] = ALL - {"warp_barrier"}
+    for family, orderings in known.items():
+        orderings = orderings | DEPENDENT  # of what finishes a split, at least
+        found = mutations.sites(flatten(family))
+        assert {site.function for site in found if not site.is_guard} == orderings
+        assert {site.function for site in found if site.is_guard} == set(mutations.BOUNDS)
+
+
+def test_every_proof_belongs_to_a_mutant():
+    every = [site for family in FAMILIES.values() for site in mutations.sites(flatten(family.source))]
+    names = {mutant.name for site in every for mutant in mutations.mutants(site)}
+    groups = {configuration.group for configuration in configurations()}
+    for proven in EQUIVALENT:
+        group, _, mutant = proven.partition(": ")
+        assert mutant in names and group in groups if group in groups else proven in names
+
+
+def named(group: str, name: str) -> Configuration:
+    return next(each for each in configurations() if (each.group, each.name) == (group, name))
+
+
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ("simt", ("one buffer, split", "staged, wide", "norm, whole rows", "staged, stream")),
+        ("mma cp.async", ("narrow", "wide", "norm, whole rows", "floats", "stream")),
+        ("mma registers", ("wide", "norm, whole rows", "floats", "stream")),
+        ("packed", ("packed stream",)),
+        ("phased", ("phased phases, filters last",)),
+        ("phased_mma", ("phased_mma phases, filters last", "phased_mma phases, floats")),
+        ("patch", ("patch stream", "patch known taps")),
+        ("strip", ("strip last", "strip first, single outputs")),
+        ("rows", ("sum, one row", "columns, two passes")),
+        ("gemv", ("rows, wide", "columns, rounds")),
+        (
+            "wgmma",
+            (
+                *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
+                *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
+            ),
+        ),
+        ("attention cp.async", ("narrow", "split", "boolean mask")),
+        ("attention registers", ("wide", "boolean mask")),
+        ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
+        ("winograd", ("channels last", "filters last, split")),
+    ],
+)
+def test_every_missing_barrier_and_wait_is_caught(group, names):
+    dead, work = mutator.plan([named(group, name) for name in names])
+    # What a split does not finish with waits for nothing: test_dependent has a mutant of every wait.
+    missed = [site for site in dead[group] if not site.is_guard and site.function not in DEPENDENT]
+    unreached = [(site.function, site.code) for site in missed]
+    if "registers" in group:
+        assert {function for function, _ in unreached} == {"copy_async_commit", "copy_async_wait"}
+    elif group == "packed":  # no norm, no parts of floats: their barriers are reached in other groups
+        assert {function for function, _ in unreached} == {"barrier"} and len(unreached) == 3
+    elif group == "phased":  # outputs pass through no shared memory: the barrier of slabs is reached in other groups
+        assert unreached == [("barrier", "barrier()")]
+    elif group == "wgmma":  # streams of whole blocks: warps pass their own sums on
+        assert {function for function, _ in unreached} == {"barrier", *mutations.FLAGS} and len(unreached) == 4
+    else:
+        assert unreached == []
+    orderings = [each for each in work if not each[1].site.is_guard]
+    survivors = [each for each in mutator.run(orderings, jobs=2) if not each.caught_by]
+    assert all(is_equivalent(each.group, each.mutant) for each in survivors)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("conv last", "within((u32)(h[e] + down), (u32)window.extent[0])"),
+        ("conv transposed first", "within(column, (u32)window.extent[1])"),
+    ],
+)
+def test_guards_of_windows_are_caught(name, code):
+    _, work = mutator.plan([named("simt", name)])
+    chosen = [each for each in work if each[1].site.code == code]
+    assert len(chosen) == 3
+    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+
+
+def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
+    configuration = named("simt", "one buffer, split")
+    _, work = mutator.plan([configuration])
+    chosen = [each for each in work if each[1].site.code == "within(at, k_end)"]
+    assert len(chosen) == 3
+    assert all(result.caught_by for result in mutator.run(chosen, jobs=2))
+    assert configuration.verify(lambda text: text + "\n").outcome == "ok"

@@ -1,0 +1,154 @@
+"""Attention as a declaration: its reference against PyTorch, its Workloads, what kernels are told."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.attention.attention import View, contiguous, workload, workload_from_views
+from gensor_kernels.operators.attention.geometry import SCALE_OFFSET
+from gensor_kernels.operators.types.dtypes import decode
+from gensor_kernels.operators.types.workload import Workload
+from tests.programs.attention_cases import operands, pytorch
+
+AXES = tuple(attention.MASK_AXES)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    mask = draw(st.sampled_from(["", "bool", "float16", "bfloat16", "float32"]))
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return workload(
+        draw(st.integers(1, 9)), draw(st.integers(1, 12)), batch=draw(st.integers(1, 2)), heads=kv_heads * group,
+        kv_heads=kv_heads, head=draw(st.integers(1, 20)), dtype=draw(st.sampled_from(["float16", "bfloat16"])),
+        causal=draw(st.sampled_from([False, True, "upper_left"])), mask=mask,
+        mask_axes=draw(st.sets(st.sampled_from(AXES))),
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(workloads())
+def test_reference_and_declaration_agree_with_pytorch(w):
+    pytest.importorskip("torch")
+    declared = operator(w.operator)
+    arrays = operands(w, seed=len(w.key()))
+    expected = declared.expect(w, arrays)
+    plain = {name: decode(w.dtype[name], array) for name, array in arrays.items()}
+    theirs = pytorch(w, arrays)
+    assert np.allclose(expected.values, theirs, rtol=1e-11, atol=1e-12)
+    assert np.allclose(declared.reference(plain, w.size), theirs, rtol=1e-11, atol=1e-12)
+    assert (expected.bound > 0).all() and np.isfinite(expected.bound).all()
+
+
+def test_upper_left_is_what_pytorch_calls_causal():
+    torch = pytest.importorskip("torch")
+    w = workload(5, 8, heads=2, head=16, causal="upper_left")
+    arrays = operands(w)
+    q, k, v = (torch.tensor(arrays[x].astype(np.float64)) for x in "abd")
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
+    assert np.allclose(operator("attention").expect(w, arrays).values, theirs, atol=1e-12)
+
+
+def test_the_last_of_fewer_queries_sees_every_key():
+    last = workload(1, 8, head=16, causal=True)
+    arrays = operands(last)
+    without = workload(1, 8, head=16)
+    causal, plain = (operator("attention").expect(w, arrays).values for w in (last, without))
+    assert np.array_equal(causal, plain)
+
+
+def test_rows_that_see_nothing_are_zero():
+    w = workload(9, 4, head=16, causal=True)
+    values = operator("attention").expect(w, operands(w)).values[0, 0]
+    assert (values[:5] == 0).all() and (values[5:] != 0).all()
+
+
+@pytest.mark.parametrize("causal", [False, True, "upper_left"])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (7, 3), (5, 5), (1, 9), (9, 1)])
+def test_flops_count_the_pairs_that_see_each_other(queries, keys, causal):
+    w = workload(queries, keys, batch=2, heads=4, kv_heads=2, head=16, causal=causal)
+    seen = np.arange(keys) < np.arange(queries)[:, None] + attention.diagonal(w.size)
+    assert w.flops() == 4 * 2 * 4 * 16 * int(seen.sum())
+
+
+def test_bytes_count_shared_heads_and_broadcast_masks_once():
+    w = workload(3, 5, batch=2, heads=4, kv_heads=2, head=8, mask="float32", mask_axes=("batch", "keys"))
+    assert w.bytes_moved() == 2 * (2 * (2 * 4 * 3 * 8) + 2 * (2 * 2 * 5 * 8)) + 4 * 2 * 5
+
+
+def test_workloads_of_arrays_as_they_lie():
+    rows = View((2, 6, 10, 64), (10 * 6 * 64, 64, 6 * 64, 1), "float16")  # (batch, queries, heads, head) turned around
+    keys = View((2, 2, 20, 64), (20 * 2 * 64, 64, 2 * 64, 1), "float16", 4)
+    stepped = View((2, 2, 20, 64), (20 * 2 * 128, 128, 4 * 64, 2), "float16")
+    mask = View((2, 6, 10, 20), (20, 0, 0, 1), "bool")
+    w = workload_from_views(rows, keys, stepped, contiguous((2, 6, 10, 64), "float32"), mask=mask, causal=True)
+    assert w.operator == "attention_masked" and w.dtype["e"] == "int8" and w.dtype["c"] == "float32"
+    assert dict(w.layout) == {"a": "head", "b": "head", "d": "s", "c": "head", "e": "keys"}
+    assert dict(w.alignment) == {"a": 16, "b": 4, "d": 2, "c": 16, "e": 4}
+    assert w.size["mask_axes"] == 8 + 1 and w.size["causal"] == 1 and w.size["kv_heads"] == 2
+    assert Workload.from_json(w.key()) == w
+
+
+def test_geometry_tells_kernels_of_groups_masks_and_scale():
+    w = workload(3, 5, batch=2, heads=4, kv_heads=2, head=8, mask="float16", mask_axes=("heads", "keys"), causal=True)
+    names = {each.name: each.strides() for each in operator(w.operator).operands(w)}
+    found = operator(w.operator).geometry(w, names)
+    assert found.sizes == (3, 8, 5) and found.batch == (2, 2, 2)
+    assert (found.a.batch, found.a.row, found.a.column) == ((96, 48, 24), 8, 1)
+    assert (found.b.batch, found.b.row, found.b.column) == ((80, 40, 0), 1, 8)
+    assert (found.d.batch, found.d.row, found.d.column) == ((80, 40, 0), 8, 1)
+    told = struct.unpack("<Q 5q f i", found.tail)
+    assert told[:6] == (0, 0, 10, 5, 0, 1) and told[7] == 3
+    assert told[6] == np.float32(8**-0.5)
+    assert struct.unpack_from("<f", operator(w.operator).geometry(w, names, scale=0.5).tail, SCALE_OFFSET) == (0.5,)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e39, 1e-46])
+def test_scales_no_kernel_takes_are_refused(scale):
+    w = workload(3, head=8)
+    with pytest.raises(UnsupportedError, match="scale"):
+        operator("attention").geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, scale=scale)
+
+
+def test_too_many_keys_are_refused():
+    w = workload(1, 2**31 - 200, head=8)
+    with pytest.raises(UnsupportedError, match="2\\^31"):
+        operator("attention").geometry(w, {x: (24, 24, 8, 1) for x in "abdc"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3, "kv_heads": 2}, "multiple"),
+        ({"causal": "diagonal"}, "causal is"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        workload(4, **{"heads": 2, **change})
+
+
+def test_shapes_and_types_that_do_not_fit_are_refused():
+    q, k = contiguous((1, 2, 4, 8), "float16"), contiguous((1, 2, 6, 8), "float16")
+    with pytest.raises(ValueError, match="do not fit"):
+        workload_from_views(q, k, contiguous((1, 2, 5, 8), "float16"), q)
+    with pytest.raises(ValueError, match="operands, not"):
+        workload_from_views(contiguous((4, 8), "float16"), k, k, q)
+    with pytest.raises(ValueError, match="mask is broadcast"):
+        workload_from_views(q, k, k, q, mask=contiguous((1, 1, 4, 6), "bool"))
+    with pytest.raises(UnsupportedError, match="one floating-point type"):
+        workload_from_views(q, k, contiguous((1, 2, 6, 8), "bfloat16"), q)
+
+
+def test_the_class_of_a_workload_keeps_no_sizes():
+    first, second = workload(4, heads=8, kv_heads=2, head=64, causal=True), workload(9, 70, head=128)
+    assert first.class_key() == second.class_key()
+    for usual in operator("attention").usual(first):
+        assert usual.class_key() == first.class_key() and usual.flops() > 0
+    grown = operator("attention").sized(first, {"batch": 1, "m": 4096, "n": 4096, "k": 4096})
+    assert (grown.size["queries"], grown.size["keys"], grown.size["head"]) == (4096, 4096, 256)

@@ -1,0 +1,258 @@
+"""Convolutions, pooling and einsum: declarations, and the matrix multiplication the kernels see in them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gensor_kernels.operators.expression.contraction import contraction, einsum
+from gensor_kernels.operators.expression.evaluate import evaluate
+from gensor_kernels.operators.expression.expression import (
+    MAX,
+    SUM,
+    Axis,
+    Expression,
+    axes,
+    conjugate,
+    exp,
+    result,
+    sqrt,
+    tensor,
+)
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.epilogue import Step
+
+RNG = np.random.default_rng(0)
+m, n, k = axes("m n k")
+
+
+def close(actual, expected, tolerance=1e-12):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+# -- windows -------------------------------------------------------------------------------------------
+
+
+def window(name, size, taps, stride, padding, dilation):
+    """Output axis of a sliding window: floor((size + pads - dilation (taps - 1) - 1) / stride) + 1."""
+    return Axis(name, (size + sum(padding) - dilation * (taps - 1) - 1) // stride + 1)
+
+
+def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1)):
+    """NHWC, grouped: x (n, h, w, g, c), f (g, k, r, s, c) -> y (n, oh, ow, g, k)."""
+    n, h, w, g, c, k, r, s = axes("n h w g c k r s")
+    oh = window("oh", h, r, stride[0], padding[0], dilation[0])
+    ow = window("ow", w, s, stride[1], padding[1], dilation[1])
+    image, f = tensor("x", n, h, w, g, c).pad(), tensor("f", g, k, r, s, c)
+    row = oh * stride[0] + r * dilation[0] - padding[0][0]
+    column = ow * stride[1] + s * dilation[1] - padding[1][0]
+    return Expression("y", (n, oh, ow, g, k), image[n, row, column, g, c] * f[g, k, r, s, c], SUM)
+
+
+def naive_conv2d(image, f, stride, padding, dilation):
+    padded = np.pad(image, ((0, 0), padding[0], padding[1], (0, 0), (0, 0)))
+    r, s = f.shape[2:4]
+    oh = (padded.shape[1] - dilation[0] * (r - 1) - 1) // stride[0] + 1
+    ow = (padded.shape[2] - dilation[1] * (s - 1) - 1) // stride[1] + 1
+    out = np.zeros((image.shape[0], oh, ow, f.shape[0], f.shape[1]))
+    for p in range(oh):
+        for q in range(ow):
+            rows = slice(p * stride[0], p * stride[0] + dilation[0] * (r - 1) + 1, dilation[0])
+            columns = slice(q * stride[1], q * stride[1] + dilation[1] * (s - 1) + 1, dilation[1])
+            out[:, p, q] = np.einsum("nrsgc,gkrsc->ngk", padded[:, rows, columns], f)
+    return out
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(*[st.tuples(st.integers(0, 2), st.integers(0, 2))] * 2),
+    st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_conv2d(stride, padding, dilation, groups):
+    image = RNG.standard_normal((2, 9, 8, groups, 3))
+    f = RNG.standard_normal((groups, 4, 3, 2, 3))
+    actual = evaluate(conv2d(stride, padding, dilation), {"x": image, "f": f}, block_points=5000)
+    close(actual, naive_conv2d(image, f, stride, padding, dilation))
+
+
+def test_conv2d_as_a_contraction():
+    """The addresses of the view, with its guards, give the convolution by plain matrix multiplication."""
+    stride, padding, dilation = (2, 1), ((1, 0), (2, 1)), (1, 2)
+    declaration = conv2d(stride, padding, dilation)
+    image, f = RNG.standard_normal((2, 9, 8, 2, 3)), RNG.standard_normal((2, 4, 3, 2, 3))
+    sizes = declaration.infer_sizes({"x": image.shape, "f": f.shape})
+    view = contraction(declaration)
+    names = {group: [axis.name for axis in getattr(view, group)] for group in ("batch", "m", "n", "k")}
+    assert names == {"batch": ["g"], "m": ["n", "oh", "ow"], "n": ["k"], "k": ["r", "s", "c"]}
+    assert view.extents(sizes) == {"batch": 2, "m": 2 * 4 * 9, "n": 4, "k": 3 * 2 * 3}
+    strides = tuple(s // 8 for s in image.strides)
+    assert view.strides("a", strides) == {
+        "batch": (strides[3],),
+        "m": (strides[0], 2 * strides[1], strides[2]),
+        "n": (0,),
+        "k": (strides[1], 2 * strides[2], 1),
+    }
+    assert view.a.offset(strides) == -strides[1] - 2 * strides[2]
+    assert [guard.extent for guard in view.a.guards(image.shape, sizes)] == [9, 8]
+    assert view.b.guards(f.shape, sizes) == ()
+    close(by_address(view, {"a": image, "b": f}, sizes), naive_conv2d(image, f, stride, padding, dilation))
+
+
+def by_address(view, arrays, sizes):
+    """C from the view alone: flat addresses, guards, np.matmul over (batch, M, K) and (batch, K, N)."""
+    gathered = {}
+    for operand, groups in {"a": ("batch", "m", "k"), "b": ("batch", "k", "n")}.items():
+        array, access = arrays[operand], getattr(view, operand)
+        strides = tuple(s // array.itemsize for s in array.strides)
+        grid = [axis for group in groups for axis in getattr(view, group)]
+        places = dict(zip([a.name for a in grid], np.indices([a.size(sizes) for a in grid]), strict=True))
+        address = access.offset(strides)
+        for group in groups:
+            for axis, step in zip(getattr(view, group), view.strides(operand, strides)[group], strict=True):
+                address = address + places[axis.name] * step
+        inside = np.ones(np.shape(address), bool)
+        for guard in access.guards(array.shape, sizes):
+            inside &= (guard.index.value(places) >= 0) & (guard.index.value(places) < guard.extent)
+        address, inside = np.broadcast_arrays(address, inside)
+        values = np.where(inside, array.ravel()[np.where(inside, address, 0)], 0)
+        values = np.conj(values) if access.conjugated else values
+        extents = view.extents(sizes)
+        gathered[operand] = values.reshape([extents[group] for group in groups])
+    product = gathered["a"] @ gathered["b"]
+    order = [*view.batch, *view.m, *view.n]
+    out = product.reshape([axis.size(sizes) for axis in order])
+    output = [index.axes[0] for index in view.c.indices]
+    return out.transpose([order.index(axis) for axis in output])
+
+
+def pool(combiner, fill, stride, padding, finish=None):
+    n, h, w, c, r, s = axes("n h w c r s")
+    oh, ow = window("oh", h, r, stride, padding, 1), window("ow", w, s, stride, padding, 1)
+    image = tensor("x", n, h, w, c).pad(fill)
+    read = image[n, oh * stride + r - padding[0], ow * stride + s - padding[0], c]
+    return Expression("y", (n, oh, ow, c), read, combiner, map=finish)
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(1, (0, 0)), (2, (1, 0)), (2, (1, 1)), (3, (1, 2))])
+def test_pooling(stride, padding):
+    image = RNG.standard_normal((2, 11, 10, 3))
+    taps = {"r": 3, "s": 2}
+    pads = ((0, 0), padding, padding, (0, 0))
+    for combiner, fill, reduce in ((MAX, -np.inf, np.max), (SUM, 0.0, np.mean)):
+        padded = np.pad(image, pads, constant_values=fill)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), axis=(1, 2))[:, ::stride, ::stride]
+        finish = result() / 6 if combiner is SUM else None
+        declaration = pool(combiner, fill, stride, padding, finish)
+        close(evaluate(declaration, {"x": image}, sizes=taps), reduce(windows, axis=(-2, -1)))
+    # Without the padding in the count: the average of the positions that exist.
+    count = pool(SUM, 0.0, stride, padding)
+    inside = evaluate(count, {"x": np.ones_like(image)}, sizes=taps)
+    total = evaluate(count, {"x": image}, sizes=taps)
+    padded = np.pad(image, pads, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), axis=(1, 2))[:, ::stride, ::stride]
+    close(total / inside, np.nanmean(windows, axis=(-2, -1)))
+
+
+def test_transposed_convolution_divides_its_index():
+    stride, pad = 2, 1
+    n, h, c, k, r = axes("n h c k r")
+    oh = Axis("oh", stride * (h - 1) + r - 2 * pad)
+    image, f = tensor("x", n, h, c).pad(), tensor("f", c, k, r)
+    read = image[n, (oh + pad - r).exactly(stride), c]
+    declaration = Expression("y", (n, oh, k), read * f[c, k, r], SUM)
+    image_values, f_values = RNG.standard_normal((2, 6, 3)), RNG.standard_normal((3, 4, 3))
+    full = np.zeros((2, 2 * 5 + 3, 4))
+    for p in range(6):
+        full[:, 2 * p : 2 * p + 3] += np.einsum("nc,ckr->nrk", image_values[:, p], f_values)
+    close(evaluate(declaration, {"x": image_values, "f": f_values}), full[:, pad:-pad])
+    assert contraction(declaration) is None
+
+
+# -- contractions --------------------------------------------------------------------------------------
+
+TEXTS = [
+    ("ij,jk->ik", "ij,jk->ik", [(4, 5), (5, 6)]),
+    ("b h i d, b h j d -> b h i j", "bhid,bhjd->bhij", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+    ("abc,cbd->da", "abc,cbd->da", [(3, 4, 5), (5, 4, 6)]),
+    ("ii,ij->ij", "ii,ij->ij", [(4, 4), (4, 5)]),
+    ("ij,k->ik", "ij,k->ik", [(4, 5), (6,)]),
+    ("i,j", "i,j", [(4,), (5,)]),
+    ("ij,ij", "ij,ij", [(4, 5), (4, 5)]),
+    ("zij,jk", "zij,jk", [(2, 4, 5), (5, 6)]),
+    ("abij,abkj->abik", "abij,abkj->abik", [(2, 1, 4, 5), (2, 1, 6, 5)]),
+]
+
+
+@pytest.mark.parametrize(("text", "numpy_text", "shapes"), TEXTS)
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_einsum(text, numpy_text, shapes, kind):
+    arrays = dict(zip("ab", (RNG.standard_normal(shape) for shape in shapes), strict=True))
+    if kind == "complex":
+        arrays = {name: array + 1j * RNG.standard_normal(array.shape) for name, array in arrays.items()}
+    declaration = einsum(text)
+    expected = np.einsum(numpy_text, *arrays.values())
+    close(evaluate(declaration, arrays), expected)
+    view = contraction(declaration)
+    if declaration.combiner is not None:
+        sizes = declaration.infer_sizes({name: array.shape for name, array in arrays.items()})
+        close(by_address(view, arrays, sizes), expected)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_einsum_of_two_operands(data):
+    """Letters shared, summed, repeated and alone, in any order: declaration, view and NumPy agree."""
+    letters = st.text("ijklm", max_size=4)
+    left, right = data.draw(letters), data.draw(letters.filter(bool))
+    known = sorted(set(left + right))
+    out = "".join(data.draw(st.permutations(known))[: data.draw(st.integers(0, len(known) - 1))])
+    sizes = {letter: data.draw(st.integers(1, 4)) for letter in known}
+    arrays = {name: RNG.standard_normal([sizes[c] for c in part]) for name, part in (("a", left), ("b", right))}
+    declaration = einsum(f"{left},{right}->{out}")
+    expected = np.einsum(f"{left},{right}->{out}", *arrays.values())
+    close(evaluate(declaration, arrays, block_points=data.draw(st.sampled_from([7, 1 << 17]))), expected)
+    close(by_address(contraction(declaration), arrays, sizes), expected)
+
+
+def test_einsum_of_three_operands_and_conjugation():
+    arrays = {name: RNG.standard_normal(s) for name, s in (("a", (3, 4)), ("b", (4, 5)), ("c", (5, 2)))}
+    close(evaluate(einsum("ij,jk,kl->il"), arrays), arrays["a"] @ arrays["b"] @ arrays["c"])
+    assert contraction(einsum("ij,jk,kl->il")) is None
+    z, y = tensor("z", k, m), tensor("y", k, n)
+    declaration = Expression("c", (m, n), conjugate(z[k, m]) * y[k, n], SUM)
+    values = {name: RNG.standard_normal((5, 4)) + 1j * RNG.standard_normal((5, 4)) for name in "zy"}
+    expected = values["z"].conj().T @ values["y"]
+    close(evaluate(declaration, values), expected)
+    view = contraction(declaration)
+    close(by_address(view, {"a": values["z"], "b": values["y"]}, {"m": 4, "n": 4, "k": 5}), expected)
+
+
+def test_batched_matmul_view_is_what_the_kernels_take():
+    view = contraction(matmul.declare())
+    sizes = {"batch": 3, "m": 4, "n": 5, "k": 6}
+    assert view.extents(sizes) == sizes
+    assert view.strides("a", (24, 1, 4)) == {"batch": (24,), "m": (1,), "n": (0,), "k": (4,)}
+    assert view.strides("b", (0, 5, 1)) == {"batch": (0,), "m": (0,), "n": (1,), "k": (5,)}
+    assert view.strides("c", (20, 5, 1)) == {"batch": (20,), "m": (5,), "n": (1,), "k": (0,)}
+    a, c = RNG.standard_normal((3, 4, 6)), RNG.standard_normal((3, 6, 5))
+    close(by_address(view, {"a": a, "b": c}, sizes), a @ c)
+
+
+def test_what_is_no_contraction():
+    a, c = tensor("a", m, k), tensor("b", k, n)
+    assert contraction(Expression("c", (m, n), a[m, k] + c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a[m, k] * c[k, n], MAX)) is None
+    assert contraction(Expression("c", (m, n), exp(a[m, k]) * c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a.pad(1.0)[m, k] * c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a[m, k] * c[k, n], SUM, map=sqrt(result()))) is None
+
+
+def test_matmul_reference_agrees_with_its_declaration():
+    a, c = RNG.standard_normal((3, 17, 40)), RNG.standard_normal((3, 40, 11))
+    steps = [Step("scale", scalar=0.5), Step("bias", RNG.standard_normal(11)), Step("gelu")]
+    declared = matmul.OPERATOR.reference({"a": a, "b": c}, steps=steps)
+    close(declared, matmul.reference(a, c, steps))
+    w = matmul.workload(17, 11, 40, batch=3)
+    assert matmul.OPERATOR.stages(w.size)[0].operations(w.size) == w.flops() == 2 * 3 * 17 * 11 * 40

@@ -1,0 +1,207 @@
+"""Depthwise convolution and pooling mean what torch and SciPy compute."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.workload import View
+from gensor_kernels.operators.windows import depthwise, pooling
+from gensor_kernels.programs.core import params
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+RNG = np.random.default_rng(5)
+
+
+def channels_first(x):
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+
+
+def channels_last(y):
+    return y.permute(0, 2, 3, 1).numpy()
+
+
+@st.composite
+def windows(draw):
+    """(r, s, strides, pads that torch takes, dilations) and an image that has an output."""
+    r, s = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    strides = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    pads = draw(st.integers(0, r // 2)), draw(st.integers(0, s // 2))
+    dilations = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    h = draw(st.integers(max(dilations[0] * (r - 1) + 1 - 2 * pads[0], 1), 17))
+    w = draw(st.integers(max(dilations[1] * (s - 1) + 1 - 2 * pads[1], 1), 17))
+    return (draw(st.integers(1, 3)), h, w, draw(st.integers(1, 5))), (r, s), strides, pads, dilations
+
+
+def parameters(strides, pads, dilations=None):
+    found = {"stride_h": strides[0], "stride_w": strides[1]}
+    found |= {"pad_top": pads[0], "pad_bottom": pads[0], "pad_left": pads[1], "pad_right": pads[1]}
+    return found | ({"dilation_h": dilations[0], "dilation_w": dilations[1]} if dilations else {})
+
+
+def sizes(shape, window):
+    return dict(zip("nhwcrs", (*shape, *window), strict=True))
+
+
+@given(windows(), st.booleans())
+def test_maxima_are_those_of_torch(case, ceil):
+    shape, window, strides, pads, dilations = case
+    x = RNG.standard_normal(shape)
+    x[RNG.random(shape) < 0.05] = np.nan
+    more = parameters(strides, pads, dilations)
+    workload = pooling.workload("max_pool2d", **sizes(shape, window), **more, ceil_mode=int(ceil), dtype="float64")
+    wanted = functional.max_pool2d(channels_first(x), window, strides, pads, dilations, ceil_mode=ceil)
+    expected = operator("max_pool2d").expect(workload, {"x": x})
+    assert (expected.bound == 0).all()
+    np.testing.assert_array_equal(expected.values, channels_last(wanted))
+
+
+@given(windows(), st.booleans(), st.booleans())
+def test_averages_are_those_of_torch(case, ceil, include):
+    shape, window, strides, pads, _ = case
+    if shape[1] + 2 * pads[0] < window[0] or shape[2] + 2 * pads[1] < window[1]:
+        return
+    x = RNG.standard_normal(shape)
+    flags = {"ceil_mode": int(ceil), "count_include_pad": int(include)}
+    workload = pooling.workload(
+        "avg_pool2d", **sizes(shape, window), **parameters(strides, pads), **flags, dtype="float64"
+    )
+    wanted = functional.avg_pool2d(channels_first(x), window, strides, pads, ceil_mode=ceil, count_include_pad=include)
+    expected = operator("avg_pool2d").expect(workload, {"x": x})
+    assert tolerance_base.check(channels_last(wanted), expected).ok
+
+
+@given(windows())
+def test_depthwise_convolutions_are_those_of_torch(case):
+    shape, window, strides, pads, dilations = case
+    x, w = RNG.standard_normal(shape), RNG.standard_normal((*window, shape[3]))
+    workload = depthwise.workload(
+        **sizes(shape, window), **parameters(strides, pads, dilations), dtype="float64", layout="nchw"
+    )
+    filters = torch.from_numpy(np.ascontiguousarray(w.transpose(2, 0, 1)[:, None]))
+    wanted = functional.conv2d(channels_first(x), filters, None, strides, pads, dilations, groups=shape[3])
+    expected = operator("depthwise_conv2d").expect(workload, {"x": x, "w": w})
+    assert tolerance_base.check(channels_last(wanted), expected).ok
+
+
+def test_unequal_padding_is_that_of_a_padded_image():
+    x, w = RNG.standard_normal((2, 9, 8, 3)), RNG.standard_normal((3, 2, 3))
+    pads = {"pad_top": 0, "pad_bottom": 3, "pad_left": 2, "pad_right": 1}
+    workload = depthwise.workload(n=2, h=9, w=8, c=3, r=3, s=2, stride_h=2, dtype="float64", **pads)
+    signal = pytest.importorskip("scipy.signal")
+    image = np.pad(x, ((0, 0), (0, 3), (2, 1), (0, 0)))
+    wanted = np.stack(
+        [
+            np.stack([signal.correlate2d(image[n, :, :, c], w[:, :, c], "valid") for c in range(3)], axis=-1)
+            for n in range(2)
+        ]
+    )[:, ::2]
+    expected = operator("depthwise_conv2d").expect(workload, {"x": x, "w": w})
+    assert tolerance_base.check(wanted, expected).ok
+
+
+def test_a_global_average_is_the_mean():
+    x = RNG.standard_normal((3, 5, 4, 6))
+    workload = pooling.workload("global_avg_pool2d", n=3, h=5, w=4, c=6, dtype="float64")
+    expected = operator("global_avg_pool2d").expect(workload, {"x": x})
+    assert expected.values.shape == (3, 1, 1, 6)
+    assert tolerance_base.check(x.mean(axis=(1, 2), keepdims=True), expected).ok
+
+
+def test_windows_in_the_padding_alone():
+    more = {"pad_left": 4, "stride_h": 1, "stride_w": 1}
+    x = np.full((1, 2, 2, 1), 7, np.int8)
+    found = operator("max_pool2d").expect(
+        pooling.workload("max_pool2d", n=1, h=2, w=2, c=1, r=1, s=2, dtype="int8", **more), {"x": x}
+    )
+    assert found.values[0, 0, :, 0].tolist() == [-128, -128, -128, 7, 7]
+    found = operator("avg_pool2d").expect(
+        pooling.workload("avg_pool2d", n=1, h=2, w=2, c=1, r=1, s=2, **more), {"x": x.astype(np.float32)}
+    )
+    assert found.values[0, 0, :, 0].tolist() == [0, 0, 0, 7, 7]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_short_accumulator_is_outside_the_bound(dtype):
+    workload = depthwise.workload(n=1, h=40, w=40, c=8, r=7, s=7, dtype=dtype, out="float32")
+    x, w = RNG.standard_normal((1, 40, 40, 8)), RNG.standard_normal((7, 7, 8))
+    from gensor_kernels.operators.types.dtypes import decode, encode, round_to
+
+    stored = {"x": encode(dtype, x), "w": encode(dtype, w)}
+    x, w = (decode(dtype, stored[name]) for name in "xw")
+    total = np.zeros((1, 34, 34, 8))
+    for r in range(7):
+        for s in range(7):
+            total = round_to(dtype, total + round_to(dtype, x[:, r : r + 34, s : s + 34] * w[r, s]))
+    assert not tolerance_base.check(total, operator("depthwise_conv2d").expect(workload, stored)).ok
+
+
+def test_work_and_traffic_follow_from_the_declaration():
+    workload = depthwise.workload(
+        n=2, h=8, w=8, c=16, r=3, s=3, pad_top=1, pad_bottom=1, dtype="float16", epilogue="bias_relu6"
+    )
+    outputs = 2 * 8 * 6 * 16
+    assert workload.flops() == outputs * 9 * 2
+    assert workload.bytes_moved() == (2 * 64 * 16 + 9 * 16 + outputs + 16) * 2
+    pooled = pooling.workload("max_pool2d", n=1, h=8, w=8, c=4, r=2, s=2)
+    assert pooled.flops() == 16 * 4 * 4
+    assert (pooled.size["stride_h"], pooled.size["stride_w"]) == (2, 2)
+
+
+def test_views_give_the_class_of_how_arrays_lie():
+    x = View((2, 8, 8, 16), (8 * 8 * 24, 8 * 24, 24, 1), "float16", 16)
+    y = View((2, 6, 6, 16), (6 * 6 * 16, 6 * 16, 16, 1), "float16", 8)
+    w = View((3, 3, 16), (48, 16, 1), "float16", 4)
+    workload = depthwise.workload_from_views(x, w, y, epilogue="bias")
+    assert dict(workload.alignment) == {"w": 4, "x": 16, "y": 8}
+    assert dict(workload.layout) == {"w": "rsc", "x": "nhwc", "y": "nhwc"}
+    planes = View((2, 8, 8, 16), (16 * 64, 8, 1, 64), "float32", 16)
+    out = View((2, 4, 4, 16), (16 * 16, 4, 1, 16), "float32", 16)
+    pooled = pooling.workload_from_views("max_pool2d", planes, out, layout="nchw", r=2, s=2)
+    assert dict(pooled.alignment) == {"x": 4, "y": 16}
+
+
+def test_geometry_is_what_kernels_are_told():
+    workload = depthwise.workload(n=2, h=8, w=7, c=16, r=3, s=2, pad_top=1, pad_left=1, dtype="float16")
+    declared = operator("depthwise_conv2d")
+    strides = {each.name: each.strides() for each in declared.operands(workload)}
+    geometry = declared.geometry(workload, strides)
+    assert geometry.sizes == (7, 16, 1)
+    assert geometry.batch == (1, 2, 7)
+    assert len(geometry.tail) == params.TAIL_BYTES
+    assert np.frombuffer(geometry.tail[:56], "<i8").tolist() == [8 * 7 * 16, 7 * 16, 16, 1, 32, 16, 1]
+    assert np.frombuffer(geometry.tail[56:], "<i4").tolist() == [
+        *(8, 7, 7, 7, 3, 2, 1, 1, 1, 1, 1, 1),
+        *(2, 16, 0, 0, 8, 7),
+    ]
+    large = workload.with_sizes(h=2**30)
+    with pytest.raises(UnsupportedError, match="too large"):
+        declared.geometry(large, strides)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: depthwise.workload(n=1, h=2, w=9, c=1, r=3, s=3), ValueError, "does not fit"),
+        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, groups=2), ValueError, "groups"),
+        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, stride_h=0), ValueError, "stride_h"),
+        (lambda: pooling.workload("max_pool2d", n=1, h=9, w=9, c=1), ValueError, "needs r and s"),
+        (lambda: pooling.workload("avg_pool2d", n=1, h=9, w=9, c=1, r=3, s=3, dilation_h=2), ValueError, "dilation"),
+        (lambda: pooling.workload("avg_pool2d", n=1, h=9, w=9, c=1, r=3, s=3, dtype="int8"), UnsupportedError, "int8"),
+        (lambda: pooling.workload("min_pool2d", n=1, h=9, w=9, c=1, r=3, s=3), UnsupportedError, "no pooling"),
+        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, dtype="int32"), UnsupportedError, "int32"),
+    ],
+)
+def test_what_is_refused_and_how(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_an_innermost_axis_without_unit_stride_is_refused():
+    view = View((1, 4, 4, 4), (64, 16, 4, 2), "float32", 16)
+    with pytest.raises(UnsupportedError, match="stride 2"):
+        pooling.workload_from_views("max_pool2d", view, View((1, 2, 2, 4), (16, 8, 4, 1), "float32"), r=2, s=2)

@@ -1,0 +1,76 @@
+"""Attention over NumPy arrays for the tests: random operands, PyTorch in float64, and a kernel written in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.types.dtypes import decode, encode, round_to
+from gensor_kernels.operators.types.workload import Workload
+
+
+def operands(w: Workload, seed: int = 0, spread: float = 1.0) -> dict[str, np.ndarray]:
+    """Normal inputs by operand name, stored as their dtypes are; boolean masks of 0 and 1."""
+    rng, found = np.random.default_rng(seed), {}
+    for each in operator(w.operator).operands(w)[:-1]:
+        values = rng.integers(0, 2, each.shape) if each.boolean else rng.standard_normal(each.shape) * spread
+        found[each.name] = encode(w.dtype[each.name], values.astype(np.float64))
+    return found
+
+
+def added_mask(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """What is added to the scores: the mask tensor and the diagonal, (batch, heads, queries, keys) or broadcastable."""
+    size = w.size
+    seen = np.arange(size["keys"]) < np.arange(size["queries"])[:, None] + attention.diagonal(size)
+    added = np.where(seen, 0.0, -np.inf)
+    if w.operator == "attention_masked":
+        added = added + np.where(arrays["e"] != 0, 0.0, -np.inf)
+    elif w.operator == "attention_biased":
+        added = added + decode(w.dtype["e"], arrays["e"])
+    return added
+
+
+def pytorch(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """scaled_dot_product_attention on the CPU in float64."""
+    import torch
+
+    q, k, v = (torch.tensor(decode(w.dtype[x], arrays[x])) for x in "abd")
+    mask = torch.tensor(added_mask(w, arrays))
+    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    return np.asarray(made.numpy())
+
+
+def tiled(
+    w: Workload, arrays: dict[str, np.ndarray], keys: int = 16, *, weights: str = "", sums: str = "float32",
+    rescale: bool = True, split: int = 1,
+) -> np.ndarray:  # fmt: skip
+    """An online softmax over tiles of ``keys`` keys, rounded as a kernel rounds; ``split`` parts are combined."""
+    q, k, v = (decode(w.dtype[x], arrays[x]) for x in "abd")
+    group = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    scores = round_to("float32", q @ np.swapaxes(k, -1, -2)) * q.shape[-1] ** -0.5
+    scores = round_to("float32", scores + added_mask(w, arrays))
+    tiles = np.arange(0, k.shape[2], keys)
+    parts = [_part(scores, v, tiles[i::split], keys, weights or w.dtype["a"], sums, rescale) for i in range(split)]
+    top = np.max([part[0] for part in parts], axis=0)
+    base = np.where(np.isinf(top), 0.0, top)
+    shares = [np.exp(part[0] - base) for part in parts]
+    total = sum(part[1] * share for part, share in zip(parts, shares, strict=True))
+    summed = sum(part[2] * share for part, share in zip(parts, shares, strict=True))
+    return np.where(total == 0, 0.0, summed / np.where(total == 0, 1.0, total))
+
+
+def _part(scores, v, starts, keys, weights, sums, rescale):
+    top = np.full((*scores.shape[:3], 1), -np.inf)
+    total, summed = np.zeros(top.shape), np.zeros((*scores.shape[:3], v.shape[3]))
+    for start in starts:
+        tile = scores[..., start : start + keys]
+        largest = np.maximum(top, tile.max(axis=-1, keepdims=True))
+        base = np.where(np.isinf(largest), 0.0, largest)
+        p = round_to("float32", np.exp(tile - base))
+        kept = round_to("float32", np.exp(top - base)) if rescale else 1.0
+        total = round_to("float32", total * kept + p.sum(axis=-1, keepdims=True))
+        summed = round_to(sums, summed * kept + round_to(weights, p) @ v[..., start : start + keys, :])
+        top = largest
+    return top, total, summed

@@ -1,0 +1,130 @@
+"""float64 on tensor cores: the instructions' model, where the family serves them, what they are predicted to win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.machine.arch import archs, lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.space import FamilySpace
+from tests.devices.emulated import execute
+from tests.programs.lattices import MMA, SIMT
+
+MULTIPLY = """
+template <int N>
+DEVICE void load(double (&r)[N], u64 address) {
+    UNROLL for (int i = 0; i < N; ++i)
+        r[i] = load_global<8>(gptr<double>(address) + (thread_index() * N + i), true).template get<double>(0);
+}
+template <int M, int A, int B, class Product>
+DEVICE void multiply(const Params &params, const Product &product) {
+    double d[M], a[A], b[B];
+    load(a, params.p[0]), load(b, params.p[1]), load(d, params.p[2]);
+    product(d, a, b);
+    UNROLL for (int i = 0; i < M; ++i) {
+        Vec<8> v;
+        v.set<double>(0, d[i]);
+        store_global<8>(gptr<double>(params.p[3]) + (thread_index() * M + i), v, true);
+    }
+}
+KERNEL(test, Params, 32, 0) {
+    if (params.mode == 0)
+        multiply<2, 1, 1>(params, [](auto &d, auto &a, auto &b) { mma_m8n8k4_f64(d, a, b); });
+    if (params.mode == 1)
+        multiply<4, 4, 2>(params, [](auto &d, auto &a, auto &b) { mma_m16n8k8_f64(d, a, b); });
+    if (params.mode == 2)
+        multiply<4, 8, 4>(params, [](auto &d, auto &a, auto &b) { mma_m16n8k16_f64(d, a, b); });
+}
+"""
+LANES = np.arange(32)
+GROUP, MEMBER = LANES // 4, LANES % 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An instruction; where element i of every lane lies is as the PTX ISA prints it (mma with .f64)."""
+
+    mode: int
+    m: int
+    k: int
+
+    def a(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.m == 8:
+            return GROUP, MEMBER
+        first = i * 2 + MEMBER if i % 2 == 0 else i * 2 - 2 + MEMBER
+        return GROUP + 8 * (i % 2), first
+
+    def b(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        return MEMBER + 4 * i, GROUP
+
+    def c(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        return GROUP + 8 * (i // 2), MEMBER * 2 + i % 2
+
+    def product(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        operands = [
+            np.stack([x[place(i)] for i in range(x.size // 32)], axis=1).copy()
+            for x, place in ((a, self.a), (b, self.b), (c, self.c))
+        ]
+        d = np.zeros_like(operands[2])
+        assert execute(MULTIPLY, [*operands, d], mode=self.mode)["matrix_multiplies"] == 1
+        result = np.full((self.m, 8), np.nan)
+        for i in range(d.shape[1]):
+            result[self.c(i)] = d[:, i]
+        return result
+
+
+SHAPES = [Shape(0, 8, 4), Shape(1, 16, 8), Shape(2, 16, 16)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fragments_lie_as_documented_and_sums_are_chains_of_multiply_adds(shape):
+    rng = np.random.default_rng(shape.mode)
+    a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, 8))
+    want = rng.standard_normal((shape.m, 8))
+    found = shape.product(a, b, want)
+    for k in range(shape.k):
+        for i, j in np.ndindex(want.shape):  # float() of a Fraction rounds once, to nearest
+            want[i, j] = float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(want[i, j]))
+    assert np.array_equal(found, want)
+
+
+def test_parts_without_fast_double_tensor_cores_are_refused():
+    problem = workload(64, 64, 64, dtype="float64")
+    served = {arch.part for arch in archs() if MMA.serves(problem, arch) is None}
+    assert served == {arch.part for arch in archs() if arch.name in ("sm_80", "sm_90")}
+    assert "faster" in str(MMA.serves(problem, lookup("rtx-4090")))
+    assert "float32" in str(MMA.serves(workload(64, 64, 64, dtype="float64", out="float32"), lookup("sm_80")))
+
+
+@pytest.mark.parametrize(("part", "least"), [("a100-40gb", 1.9), ("h200", 1.9)])
+def test_tensor_cores_are_predicted_to_double_the_rate(part, least):
+    """Starters of both families at 4096^3, and which instruction they take."""
+    problem, arch = workload(4096, 4096, 4096, dtype="float64"), lookup(part)
+    seconds = {}
+    for family in (MMA, SIMT):
+        space, starters = FamilySpace(family, problem, arch), family.starters(problem, arch)
+        seconds[family] = float(space.potential(np.array([space.point(program) for program in starters])).min())
+    assert seconds[SIMT] / seconds[MMA] >= least
+    assert 0.8 * arch.peak("float64") <= 2 * 4096**3 / seconds[MMA] <= arch.peak("float64")
+    codes = {program["instruction"] for program in MMA.starters(problem, arch)}
+    assert codes == ({8} if arch.name == "sm_80" else {7})
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
+def test_eps_of_a_norm_keeps_the_digits_of_a_double(norm, arch):
+    """Rows whose variance eps exceeds by far: 0.1 as a float32 is off by 1.5e-8 of itself."""
+    rng = np.random.default_rng(4)
+    a, b = 1e-3 * rng.standard_normal((9, 16)), rng.standard_normal((16, 24))
+    with gensor_kernels.emulated(arch):
+        found = gensor_kernels.matmul(a, b, epilogue=[(norm, 0.1)])
+        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, epilogue=[(norm, 0.1)])
+    assert why.family.startswith("contraction")
+    rows = a @ b
+    rows -= rows.mean(axis=1, keepdims=True) if norm == "layernorm" else 0
+    np.testing.assert_allclose(found, rows / np.sqrt((rows * rows).mean(axis=1, keepdims=True) + 0.1), rtol=1e-12)

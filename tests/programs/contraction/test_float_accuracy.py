@@ -1,0 +1,175 @@
+"""float32 of bfloat16 parts (contraction_mma's INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32
+multiply-adds.
+
+All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
+BLAS, which sums in an order of its own, stands beside them. An error is measured in 2^-24 of the sum of the terms'
+magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s
+tests/programs/contraction/test_float_accuracy.py` runs all lengths of k and prints the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
+from gensor_kernels.programs.registry import FAMILIES
+from tests.campaigns.size import FULL
+from tests.doubles.emulated_store import isolate, rows
+from tests.programs.contraction_harness import Case, Kernel, Problem, mma, simt
+
+ROWS, COLUMNS = 64, 64
+LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
+GROUP_LENGTHS = (LEAST_SUM, 1500, 2048, 4096) if FULL else (LEAST_SUM,)
+PARTS = mma("float32", INSTRUCTION=5, BLOCK_K=32, EPILOGUE_CODES=31)
+MULTIPLY_ADDS = simt("float32", EPILOGUE_CODES=31)
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def normal(rng: np.random.Generator, k: int, a: int = 0, b: int = 0) -> Pair:
+    """Standard normal times powers of two."""
+    return np.ldexp(rng.standard_normal((ROWS, k)), a), np.ldexp(rng.standard_normal((k, COLUMNS)), b)
+
+
+def wide(rng: np.random.Generator, k: int, a: tuple[int, int], b: tuple[int, int]) -> Pair:
+    """Exponents spread evenly over ranges."""
+    left, right = normal(rng, k)
+    return np.ldexp(left, rng.integers(*a, left.shape)), np.ldexp(right, rng.integers(*b, right.shape))
+
+
+def cancelling(rng: np.random.Generator, k: int, apart: int) -> Pair:
+    """Terms that have a neighbour `apart` along k of nearly the same magnitude and the other sign."""
+    a, b = (x.astype(np.float32).astype(np.float64) for x in normal(rng, k))
+    first = np.arange(k) // apart % 2 == 0
+    first[k // (2 * apart) * 2 * apart :] = False
+    second = np.flatnonzero(first) + apart
+    a[:, second] = a[:, first]
+    b[second] = -b[first] * (1 + 2.0**-18 * rng.standard_normal(b[first].shape))
+    return a, b
+
+
+HOSTILE: dict[str, Callable[[np.random.Generator, int], Pair]] = {
+    "normal": normal,
+    "one sign": lambda rng, k: tuple(np.abs(x) for x in normal(rng, k)),  # type: ignore[return-value]
+    "exponents within 2^20": lambda rng, k: wide(rng, k, (-10, 11), (-10, 11)),
+    "exponents within 2^60": lambda rng, k: wide(rng, k, (-30, 31), (-30, 31)),
+    "one sign, exponents within 2^12": lambda rng, k: tuple(np.abs(x) for x in wide(rng, k, (-6, 7), (-6, 7))),  # type: ignore[return-value]
+    "neighbours cancel": lambda rng, k: cancelling(rng, k, 1),
+    "fragments cancel": lambda rng, k: cancelling(rng, k, 16),
+    "halves cancel": lambda rng, k: cancelling(rng, k, k // 2),
+    "low parts underflow": lambda rng, k: wide(rng, k, (-126, -108), (60, 90)),
+    "subnormal inputs": lambda rng, k: wide(rng, k, (-146, -126), (60, 100)),
+    "both small": lambda rng, k: wide(rng, k, (-70, -50), (-70, -50)),
+    "large": lambda rng, k: normal(rng, k, 60, 60),
+}
+
+
+class Error(NamedTuple):
+    """Root mean square and largest error, in 2^-24 of the sum of magnitudes."""
+
+    typical: float
+    largest: float
+
+
+@cache
+def library(kernel: Kernel) -> Path:
+    return build(kernel.source())
+
+
+def product(kernel: Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a kernel stores for float32 operands."""
+    problem = Problem(kernel, Case(a.shape[0], b.shape[1], a.shape[1]))
+    for name, values in (("a", a), ("b", b)):
+        problem.arrays[name].view()[...] = values
+    problem.run(library(kernel), races=False)
+    return problem.arrays["c"].view()[0, 0, 0].copy()
+
+
+def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    # What one rounding to a subnormal costs is not the sum's doing.
+    scale = 2.0**-24 * (np.abs(x) @ np.abs(y)) + 2.0**-150
+    error = np.abs(found - x @ y) / scale
+    return Error(float(np.sqrt(np.mean(error**2))), float(error.max()))
+
+
+class InParts(NamedTuple):
+    """Products of bfloat16 parts, and the lengths of k they are measured at."""
+
+    product: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    lengths: tuple[int, ...]
+
+
+@pytest.fixture(params=["contraction_mma", "contraction_floats_wgmma"])
+def in_parts(request, tmp_path, monkeypatch):
+    """What stores products of bfloat16 parts: a kernel of warps, or a call that reaches one of warpgroups."""
+    if request.param == "contraction_mma":
+        yield InParts(lambda a, b: product(PARTS, a, b), LENGTHS)
+        return
+    isolate(monkeypatch, tmp_path)
+    family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 1024, dtype="float32")
+    program = next(each for each in family.starters(sample, arch) if each["block_m"] == each["block_n"] == ROWS)
+    with Store.open(tmp_path / "none.db") as store:
+        store.add(*rows(program.replace(split_k=1, persistent=0, cluster=0), sample, arch, flatten(family.source)))
+
+    def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == family.name
+        return gensor_kernels.matmul(a, b)
+
+    with gensor_kernels.emulated("sm_90"):
+        yield InParts(call, GROUP_LENGTHS)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_errors_are_no_larger_than_those_of_multiply_adds(name, in_parts):
+    for k in in_parts.lengths:
+        rng = np.random.default_rng([k, *name.encode()])
+        with np.errstate(under="ignore"):
+            a, b = (x.astype(np.float32) for x in HOSTILE[name](rng, k))
+        parts, plain = (measured(found, a, b) for found in (in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)))
+        blas = measured(a @ b, a, b)
+        print(f"{name:32} k {k:5} " + " ".join(f"{e.typical:7.3f} {e.largest:7.2f}" for e in (parts, plain, blas)))
+        assert parts.typical <= plain.typical, (k, parts, plain, blas)
+        assert parts.largest <= max(plain.largest, blas.largest), (k, parts, plain, blas)
+
+
+def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Operands with infinities, NaN, and sums that leave the range or nearly do."""
+    most = np.finfo(np.float32).max
+    for word, value in (("infinity", np.inf), ("NaN", np.nan), ("the largest float", most)):
+        a, b = (x.astype(np.float32) for x in normal(rng, k))
+        a[3, 5], b[k // 2, 9] = value, -value
+        yield word, a, b
+    a, b = (x.astype(np.float32) for x in normal(rng, k))
+    a[3, 5], b[5] = np.inf, 0
+    yield "infinity times zero", a, b
+    a, b = (x.astype(np.float32) for x in normal(rng, k, 62, 59))
+    yield "sums around the largest float", a, b
+    a, b = np.zeros((ROWS, k), np.float32), np.zeros((k, COLUMNS), np.float32)
+    a[:, 7], b[7] = most, 1.0
+    yield "one product, the largest float", a, b
+
+
+def test_what_is_not_finite_is_what_multiply_adds_make_of_it(in_parts):
+    rng = np.random.default_rng(8)
+    for word, a, b in special(rng, in_parts.lengths[0]):
+        found, plain = in_parts.product(a, b), product(MULTIPLY_ADDS, a, b)
+        assert np.array_equal(np.isnan(found), np.isnan(plain)), word
+        assert np.array_equal(np.isinf(found), np.isinf(plain)), word
+        assert np.array_equal(found[np.isinf(found)], plain[np.isinf(plain)]), word
+        finite = np.isfinite(plain)
+        assert finite.any() or word == "NaN", word
+        with np.errstate(all="ignore"):
+            near = (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))[finite]
+        assert (np.abs(found[finite].astype(np.float64) - plain[finite]) <= 2.0**-16 * near).all(), word

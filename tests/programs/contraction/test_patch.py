@@ -1,0 +1,121 @@
+"""The patch family: its Programs compile, compute what they should, and are what the terms say."""
+
+import numpy as np
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.programs.contraction.patch import shape as shapes
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.strategies.parallel import Request, search
+from gensor_tuner.verify.verify import verify
+from tests.programs.lattices import random_legal
+from tests.programs.packed import convolution
+from tests.programs.patch import FIRST, PATCH, SERVED, every_patch, patch_configurations, space
+from tests.programs.window import padded
+
+
+@every_patch
+def test_random_programs_compile(index):
+    lattice = space(index)
+    for point in random_legal(lattice, 1, seed=index):
+        program = lattice.program(point)
+        binary = compile_cubin(candidate(PATCH, program, lattice.workload).source(), lattice.arch.target)
+        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
+
+
+@every_patch
+def test_they_compute_what_they_should(index):
+    workload = space(index).workload
+    program = PATCH.starters(workload, space(index).arch)[0]
+    verdict = verify(candidate(PATCH, program, workload), workload)
+    assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
+
+
+@every_patch
+def test_launches_agree_with_the_terms(index):
+    lattice = space(index)
+    for point in random_legal(lattice, 20, seed=2):
+        program = lattice.program(point)
+        main, *rest = PATCH.launches(program, lattice.workload)
+        terms = lattice.explain(point)
+        assert (main.entry, main.grid, main.block) == ("contraction_patch", terms["blocks"], 32 * terms["warps"])
+        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
+        assert [each.entry for each in rest] == ["contraction_reduce"] * (program["split_k"] > 1)
+        size, zeroed = PATCH.workspace(program, lattice.workload)
+        assert (size > 0) == (program["split_k"] > 1 or program["stream"] > 0) and not zeroed
+        assert all(np.isfinite(value) for value in terms.values())
+
+
+@every_patch
+def test_verification_fits_shared_memory(index):
+    lattice = space(index)
+    for point in random_legal(lattice, 20, seed=3):
+        program = lattice.program(point)
+        for case in PATCH.cases(program, lattice.workload, ()):
+            main = PATCH.launches(program, case.workload)[0]
+            assert main.shared_bytes <= lattice.arch.smem_per_block, f"{case.name} of {program.to_json()}"
+
+
+def test_blocks_share_the_channels_of_all_tiles():
+    """Steps have all taps; what is left for others and how it is told is of stream_k.cuh. Nothing spills."""
+    [each] = [each for each in patch_configurations() if each.name == "patch stream"]
+    verdict = each.verify(str)
+    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["whole_tile"]
+    arch, workload = SERVED[0][0], SERVED[0][1]
+    program = PATCH.starters(workload, lookup(arch))[0].replace(stream=8, min_blocks=1, split_k=1)
+    binary = compile_cubin(candidate(PATCH, program, workload).source(), lookup(arch).target)
+    assert binary.error is None and binary.spill_bytes == 0
+    lattice = space(0)
+    terms = lattice.explain(lattice.point(program))
+    assert terms["blocks"] == 8 and terms["iterations"] % 9 == 0
+
+
+def test_tiles_are_rows_of_the_output_or_a_run_of_one():
+    assert shapes.tiles((14, 14), 64) == (4, 14, 4, 1)
+    assert shapes.tiles((14, 14), 128) == (7, 14, 2, 1)  # not 9 and 5 rows
+    assert shapes.tiles((38, 166), 64) == (1, 64, 38, 3)
+    call = shapes.call_of(convolution(28, 32, 32, **FIRST, dtype="int8", stride_w=2, **padded()))
+    assert shapes.shape(call, 64) == shapes.Shape(4, 14, 7, 1, 6 * 29)
+    thin = shapes.call_of(convolution(28, 32, 32, 1, **FIRST, dtype="int8", stride_h=2, stride_w=2))
+    assert shapes.shape(thin, 64).pixels == 4 * 14  # no pixels between those that outputs read
+
+
+def test_outputs_that_are_stored_together_belong_to_one_tile():
+    call = shapes.call_of(convolution(27, 32, 32, **FIRST, dtype="int8", **padded()))
+    assert not shapes.stored_whole(call, shapes.shape(call, 64), 4)  # 2 rows of 27 outputs
+    assert shapes.stored_whole(call, shapes.shape(call, 64), 2)
+    assert not shapes.stored_whole(call, shapes.shape(call, 16), 2)  # runs of 16 and 11 outputs
+    small = shapes.call_of(convolution(7, 32, 32, **FIRST, dtype="int8", **padded()))
+    assert shapes.stored_whole(small, shapes.shape(small, 64), 4)  # all in one
+
+
+def test_a_window_is_read_back_from_its_bytes():
+    window = Window((1, 2, 3), (4, 5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16), (17, 18), (19, 20), 21)
+    assert Window.unpack(window.pack()) == window
+
+
+def test_it_says_why_it_does_not_serve():
+    arch = lookup("sm_87")
+    assert "no convolution" in str(PATCH.serves(matmul(8, 8, 8), arch))
+    assert "innermost" in str(PATCH.serves(convolution(14, 64, 64, dtype="float16"), arch))
+    assert "float16, bfloat16 and int8" in str(PATCH.serves(convolution(14, 64, 64, **FIRST), arch))
+    assert "4 bytes" in str(PATCH.serves(convolution(14, 3, 64, **FIRST, dtype="int8"), arch))
+    assert "cp.async" in str(PATCH.serves(convolution(14, 64, 64, **FIRST, dtype="int8"), lookup("sm_75")))
+
+
+def test_taps_may_be_compiled_in():
+    arch = lookup("sm_87")
+    coordinates = PATCH.coordinates(convolution(14, 64, 64, 9, **FIRST, dtype="int8"), arch)
+    assert {c.name: c.values for c in coordinates}["taps"] == (0,)  # 81 would fill the registers
+    program = PATCH.starters(SERVED[3][1], arch)[0]
+    assert program["taps"] == 50
+    assert {each.workload.size["r"] for each in PATCH.cases(program, SERVED[3][1], ())} == {5}
+
+
+def test_the_walk_prefers_it_where_filters_are_many():
+    """By the potential: a filter of 2 MB is not rewritten for 196 outputs."""
+    workload = convolution(14, 512, 512, **FIRST, dtype="int8", **padded()).with_sizes(n=1)
+    found = search(Request(workload, lookup("sm_87"), 0, "full"))
+    assert found.best[0][0].family == "contraction_patch"

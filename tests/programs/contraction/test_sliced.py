@@ -1,0 +1,217 @@
+"""float64 by Ozaki's scheme (contraction_sliced) keeps the bound of double sums on hostile inputs.
+
+The bound is (k + 1) u of the sum of the terms' magnitudes, output by output. Where slices cannot promise it, a block
+sums by multiply-adds, which is asserted too. `GENSOR_CAMPAIGN=full pytest -s tests/programs/contraction/test_sliced.py`
+runs longer sums and prints the errors beside those of multiply-adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.devices.emulator import AddressSpace, Counters, build, run
+from gensor_kernels.machine.arch import SLICE_PRODUCTS, archs, lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.tolerance.sliced import LEAST_LEADING, SLICE_BITS, SLICES, loss
+from gensor_kernels.programs.contraction.rewrite import ozaki
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from tests.campaigns.size import FULL
+
+SLICED, SIMT = FAMILIES["contraction_sliced"], FAMILIES["contraction_simt"]
+ROWS, COLUMNS = 40, 72
+LENGTHS = (1, 17, 400, 4096) if FULL else (1, 260)
+Pair = tuple[np.ndarray, np.ndarray]
+ROUNDOFF, TINY = 2.0**-53, 2.0**-1074
+
+
+def normal(rng: np.random.Generator, k: int, a: Any = 0, b: Any = 0) -> Pair:
+    """Standard normal times powers of two."""
+    return np.ldexp(rng.standard_normal((ROWS, k)), a), np.ldexp(rng.standard_normal((k, COLUMNS)), b)
+
+
+def wide(rng: np.random.Generator, k: int, spread: int) -> Pair:
+    """Exponents spread evenly over 2^-spread to 2^spread."""
+    return normal(rng, k, rng.integers(-spread, spread + 1, (ROWS, k)), rng.integers(-spread, spread + 1, (k, COLUMNS)))
+
+
+def cancelling(rng: np.random.Generator, k: int) -> Pair:
+    """Halves of k that cancel but for their last bits."""
+    a, b = normal(rng, k)
+    half = k // 2
+    a[:, half : 2 * half] = a[:, :half]
+    b[half : 2 * half] = -b[:half] * (1 + 2.0**-50 * rng.standard_normal(b[:half].shape))
+    return a, b
+
+
+def apart(rng: np.random.Generator, k: int) -> Pair:
+    """Large elements of A meet small ones of B, and the other way round: only small products are left."""
+    first = np.arange(k) % 2 == 0
+    return normal(rng, k, np.where(first, 200, -200), np.where(first, -200, 200)[:, None])
+
+
+def scaled(rng: np.random.Generator, k: int) -> Pair:
+    """Rows and columns of very different size."""
+    return normal(rng, k, rng.integers(-400, 400, (ROWS, 1)), rng.integers(-400, 400, (1, COLUMNS)))
+
+
+def sparse(rng: np.random.Generator, k: int) -> Pair:
+    """Most elements, some rows and some columns are zero."""
+    a, b = normal(rng, k)
+    a[rng.random(a.shape) < 0.7] = 0
+    a[3], b[:, 5] = 0, 0
+    return a, b
+
+
+#: name -> (operands, whether blocks must sum by multiply-adds; None: either may be)
+HOSTILE: dict[str, tuple[Callable[[np.random.Generator, int], Pair], bool | None]] = {
+    "normal": (normal, False),
+    "one sign": (lambda rng, k: tuple(np.abs(x) for x in normal(rng, k)), False),  # type: ignore[return-value]
+    "exponents within 2^8": (lambda rng, k: wide(rng, k, 4), None),
+    "exponents within 2^40": (lambda rng, k: wide(rng, k, 20), None),
+    "exponents within 2^600": (lambda rng, k: wide(rng, k, 300), True),
+    "halves cancel": (cancelling, False),
+    "large meet small": (apart, True),
+    "rows and columns of all sizes": (scaled, False),
+    "zeros": (sparse, None),
+    "subnormal inputs": (lambda rng, k: normal(rng, k, -1060, 900), True),
+    "small inputs, subnormal results": (lambda rng, k: normal(rng, k, -530, -535), False),
+    "large": (lambda rng, k: normal(rng, k, 500, 500), False),
+}
+
+
+@cache
+def kernel(name: str) -> tuple[Any, Any]:
+    """The smallest starter of a family, and its library."""
+    family, served = FAMILIES[name], workload(512, 512, 512, dtype="float64", math="ozaki")
+    program = min(family.starters(served, lookup("rtx-4090")), key=lambda p: p["block_m"] * p["block_n"])
+    program = program.replace(split_k=1)
+    return program, build(bind(flatten(family.source), family.constants(program, served)))
+
+
+def product(name: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Counters]:
+    """What a family stores for two matrices of an even number of columns, and what it counted."""
+    (m, k), n = a.shape, b.shape[1]
+    family, (program, library) = FAMILIES[name], kernel(name)
+    wanted = workload(m, n, k, dtype="float64", math="ozaki")
+    pitch = -(-k // 2) * 2  # rows of A begin where their alignment class says
+    left = np.zeros((m, pitch))
+    left[:, :k] = a
+    arrays = [left, np.ascontiguousarray(b), np.full((m, n), np.nan)]
+    strides = {"a": (0, pitch, 1), "b": (0, n, 1), "c": (0, n, 1)}
+    geometry = operator("matmul").geometry(wanted, strides)
+    size, space = family.workspace(program, wanted)[0], AddressSpace()
+    workspace = np.full(size + 64, 0xFF, np.uint8)
+    at = [space.place(x.ctypes.data, x.nbytes, x is arrays[2]) for x in arrays]
+    base = space.place(-(-workspace.ctypes.data // 64) * 64, size, True) if size else 0
+    packed = params.pack(
+        geometry, family.tiling(program, geometry), pointers=params.pointers(geometry, at[:2], at[2], base)
+    )
+    counters = run(
+        library, family.launches(program, wanted), packed, [x for x in space.buffers if x.bytes], races=False
+    )
+    return arrays[2], counters
+
+
+def errors(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Errors in u of the sum of the terms' magnitudes, beyond k + 1 subnormal steps; exact in 64 bits or more."""
+    left, right = a.astype(np.longdouble), b.astype(np.longdouble)
+    slack = (a.shape[1] + 1) * np.longdouble(TINY)
+    error = np.maximum(np.abs(found - left @ right) - slack, 0)
+    total = np.abs(left) @ np.abs(right)
+    return np.asarray(np.where(error == 0, 0, error / np.where(total == 0, 1, total) / ROUNDOFF), np.float64)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="the reference needs long double of 64 bits or more")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_errors_keep_the_bound_of_double_sums(name):
+    draw, again = HOSTILE[name]
+    for k in LENGTHS:
+        rng = np.random.default_rng([k, *name.encode()])
+        with np.errstate(under="ignore"):
+            a, b = draw(rng, k)
+            found, counters = product("contraction_sliced", a, b)
+            own = errors(found, a, b)
+        assert own.max() <= k + 1, (k, own.max())
+        if again is not None and k > 17:
+            assert bool(counters.branches.get("again")) == again, dict(counters.branches)
+        if FULL:
+            plain = errors(product("contraction_simt", a, b)[0], a, b)
+            rms = [float(np.sqrt(np.mean(x**2))) for x in (own, plain)]
+            print(f"{name:32} k {k:5} slices {rms[0]:8.3f} {own.max():7.2f}  fma {rms[1]:8.3f} {plain.max():7.2f}")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_infinities_and_nan_come_out_as_numpys(value):
+    rng = np.random.default_rng(7)
+    a, b = normal(rng, 64)
+    a[3, 5], b[9, 11], a[:, 20] = value, value, 0
+    b[20, 30] = np.inf  # times zero
+    a[7] = 0
+    found, _ = product("contraction_sliced", a, b)
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    assert np.array_equal(np.isnan(found), np.isnan(wanted)) and np.isnan(wanted).any()
+    assert np.array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    finite = np.isfinite(wanted)
+    assert np.allclose(found[finite], wanted[finite], rtol=1e-12, atol=1e-12)
+
+
+def test_results_beyond_the_range_are_infinite_and_empty_sums_zero():
+    a, b = np.full((16, 8), 1e200), np.full((8, 16), 1e200)
+    b[:, 3] = -b[:, 3]
+    found, counters = product("contraction_sliced", a, b)
+    assert np.array_equal(found, np.where(np.arange(16) == 3, -np.inf, np.inf)[None, :].repeat(16, 0))
+    assert not counters.branches.get("again")
+    assert not product("contraction_sliced", np.zeros((16, 0)), np.zeros((0, 16)))[0].any()
+
+
+def test_the_kernel_has_the_constants_that_the_bound_was_derived_with():
+    text = flatten("contraction_sliced.cu")
+    assert f"constexpr int SLICES = {SLICES}," in text and f"SLICE_BITS = {SLICE_BITS}," in text
+    assert f"constexpr i32 LEAST_LEADING = {LEAST_LEADING};" in text
+    assert loss(LEAST_LEADING) <= 0.9 and SLICE_PRODUCTS == 1 + SLICES * (SLICES + 1) // 2
+    assert ozaki.MOST_K * SLICES * 64 * 64 < 2**31
+
+
+def test_parts_that_multiply_doubles_faster_are_refused():
+    wanted = workload(64, 64, 64, dtype="float64", math="ozaki")
+    served = {arch.part for arch in archs() if SLICED.serves(wanted, arch) is None}
+    slow = {"h20", "h800"}  # Hoppers of 1 TFLOP/s
+    assert served >= slow | {arch.part for arch in archs() if arch.name in ("sm_86", "sm_87", "sm_89")}
+    assert not served & {arch.part for arch in archs() if arch.name in ("sm_75", "sm_80", "sm_90", "sm_100")} - slow
+    assert "may be cut" in str(SLICED.serves(workload(64, 64, 64, dtype="float64"), lookup("rtx-4090")))
+    assert str(ozaki.MOST_K) in str(SLICED.serves(wanted.with_sizes(k=ozaki.MOST_K + 1), lookup("rtx-4090")))
+
+
+@pytest.mark.parametrize(("part", "least"), [("rtx-4090", 4.0), ("orin-nano-8gb", 4.0), ("rtx-3090", 4.0), ("l4", 2.5)])
+def test_slices_are_predicted_faster_at_4096(part, least):
+    """Starters of both families."""
+    problem, arch = workload(4096, 4096, 4096, dtype="float64", math="ozaki"), lookup(part)
+    seconds = []
+    for family in (SIMT, SLICED):
+        space, starters = FamilySpace(family, problem, arch), family.starters(problem, arch)
+        seconds.append(float(space.potential(np.array([space.point(program) for program in starters])).min()))
+    assert seconds[0] / seconds[1] >= least
+    assert 2 * 4096**3 / seconds[1] <= arch.fastest("float64", "ozaki")
+
+
+def test_a_call_has_to_ask_for_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own.db"))
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((40, 64)), rng.standard_normal((64, 48))
+    with gensor_kernels.emulated("rtx-4090"):
+        asked = gensor_kernels.explain(gensor_kernels.matmul, a, b, precision="ozaki")
+        plain = gensor_kernels.explain(gensor_kernels.matmul, a, b)
+    assert '"math":"ozaki"' in asked.workload and '"math":"ieee"' in plain.workload
+    with pytest.raises(ValueError, match="ozaki"), gensor_kernels.emulated("rtx-4090"):
+        gensor_kernels.matmul(a, b, precision="sliced")

@@ -1,0 +1,163 @@
+"""Hopper's products of operands that tensor copies cannot read: copied first, right under every order of events."""
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.programs.contraction.rewrite import align as rewrite_align
+from gensor_kernels.programs.contraction.rewrite import copy_launch
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.emulated_store import isolate, rows
+from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
+
+ARCH = lookup("sm_90")
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1,
+}  # fmt: skip
+ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 2, "min_blocks": 1}
+
+
+def made(workload, **values):
+    program = ALIGNED.starters(workload, ARCH)[0].replace(**PLAIN | ENDS | values)
+    return candidate(ALIGNED, program, workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "values"),
+    [
+        (matmul.workload(512, 511, 587), {"split_k": 2}),
+        (matmul.workload(512, 512, 588, dtype="bfloat16", trans_a=True, trans_b=True), {"persistent": 1}),
+        (matmul.workload(512, 516, 588, dtype="int8"), {"block_k": 128, "vector_c": 16}),
+        (matmul.workload(512, 516, 588, dtype="float32", math="tf32", trans_a=True), {"block_k": 32, "vector_c": 16}),
+        (
+            matmul.workload(512, 516, 588, dtype="float8_e4m3fn", dtype_b="float8_e5m2"),
+            {"block_k": 128, "vector_c": 16},
+        ),
+        (matmul.workload(512, 512, 528, dtype_b="int8", trans_b=True, epilogue=("mul",)), {"vector_c": 16}),
+        (matmul.workload(512, 513, 531, dtype="bfloat16", dtype_b="float8_e4m3fn"), {"split_k": 2}),
+        (matmul.workload(512, 512, 528, dtype="float8_e5m2", dtype_b="float16", trans_a=True), {"vector_c": 16}),
+    ],
+    ids=[
+        "both, split",
+        "one of two, walking",
+        "int8 turned",
+        "tf32 turned",
+        "8-bit floats",
+        *(f"widened {x}" for x in "abc"),
+    ],
+)
+def test_products_match_float64(workload, values):
+    verdict = verify(made(workload, **values), workload, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+
+
+def test_what_is_copied_and_how():
+    """Along the operand's own unit stride where products can be formed so, else along k."""
+
+    def told(*sizes, **keywords):
+        found = rewrite_align.copies(matmul.workload(*sizes, **keywords))
+        return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in found}
+
+    assert told(512, 512, 512) == {}
+    assert told(512, 512, 588) == {"a": ("k", 8, False)}
+    assert told(512, 511, 587) == {"a": ("k", 2, False), "b": ("n", 2, False)}
+    assert told(512, 512, 512, dtype="int8") == {"b": ("k", 1, True)}
+    assert told(510, 512, 512, dtype="float32", math="tf32", trans_a=True, trans_b=True) == {"a": ("k", 4, True)}
+    assert told(512, 511, 587, dtype="float32") == {}
+    # What is narrower than the other operand is widened, however it lies.
+    assert told(512, 512, 512, dtype_b="int8", trans_b=True) == {"b": ("k", 8, False)}
+    assert told(512, 512, 513, dtype="float8_e5m2", dtype_b="bfloat16") == {"a": ("k", 1, False)}
+    assert told(512, 512, 512, dtype="float32", dtype_b="int8") == {}
+
+
+def test_families_share_the_workloads():
+    """What tensor copies read is contraction_wgmma's, the rest of its types contraction_aligned's."""
+    for sizes, dtype in (((512, 512, 512), "float16"), ((512, 512, 516), "float16"), ((8, 8, 8), "int8")):
+        workload = matmul.workload(*sizes, dtype=dtype)
+        assert [family.serves(workload, ARCH) for family in (WGMMA, ALIGNED)].count(None) == 1
+    assert "no warpgroup products" in ALIGNED.serves(matmul.workload(512, 512, 516), lookup("sm_89"))
+    assert ALIGNED.serves(matmul.workload(512, 512, 516, dtype="float32"), ARCH)
+
+
+def test_large_products_repay_the_copies_and_small_ones_do_not():
+    def best(family, *sizes, **keywords):
+        space = FamilySpace(family, matmul.workload(*sizes, **keywords), ARCH)
+        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
+
+    assert best(ALIGNED, 4096, 4096, 4091) < 0.8 * best(MMA, 4096, 4096, 4091)
+    assert best(ALIGNED, 4096, 4096, 4096, dtype_b="int8") < 0.8 * best(MMA, 4096, 4096, 4096, dtype_b="int8")
+    assert best(ALIGNED, 256, 256, 251) > best(MMA, 256, 256, 251)
+
+
+@pytest.mark.parametrize("sizes", [(1000, 1001, 517), (512, 512, 516)])
+def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
+    workload = matmul.workload(*sizes, dtype="bfloat16", epilogue=("bias", "gelu"))
+    lattice = FamilySpace(ALIGNED, workload, ARCH)
+    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
+        program, terms = lattice.program(point), lattice.explain(point)
+        first, main, *rest = ALIGNED.launches(program, workload)
+        assert (first.entry, main.entry) == ("contraction_align", ALIGNED.name)
+        assert (main.grid, main.block, main.shared_bytes) == (
+            terms["blocks"],
+            32 * terms["warps"],
+            terms["shared_bytes"],
+        )
+        places, end = copy_launch.offsets(rewrite_align.copies(workload), program, workload)
+        assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
+        assert ALIGNED.workspace(program, workload) == (end, False)
+        if turn == 0:
+            bound = bind(flatten(ALIGNED.source), ALIGNED.constants(program, workload))
+            binary = compile_cubin(bound, ARCH.target)
+            assert binary.error is None and {ALIGNED.name, "contraction_align"} <= binary.entries.keys()
+            assert not binary.entries["contraction_align"].spill_stores
+
+
+def test_maps_of_copies_lie_in_the_workspace():
+    """Lines of whole 16 bytes, an entry only along axes of the batch that are not broadcast."""
+    strides = {"a": Strides((70_000, 0, 7_000), 99, 1), "b": Strides((1, 1, 1), 64, 1), "c": Strides((1, 1, 1), 64, 1)}
+    geometry = Geometry(sizes=(70, 64, 99), batch=(2, 3, 5), **strides)
+    packed = bytearray(
+        params.pack(geometry, params.tiling({"m": 64, "n": 64, "k": 64, "split": 1, "raster": 1}, geometry))
+    )
+    struct.pack_into("<Q", packed, params.WORKSPACE_OFFSET, 1 << 20)
+    wanted = TensorMap("a", False, 2, 64, copied_at=4096)
+    found, pitch = described(packed, wanted), 104 * 2
+    assert found.address == (1 << 20) + 4096 and found.extents == (99, 70, 5, 1, 2)
+    assert found.strides == (pitch, 70 * pitch, 16, 5 * 70 * pitch)
+    parts = described(packed, TensorMap("a", False, 2, 64, copied_at=4096, parts=3))  # each of whole rows of 128 bytes
+    assert parts.extents == (3 * 128, 70, 5, 1, 2) and parts.strides == (768, 70 * 768, 16, 5 * 70 * 768)
+    before = key(packed, True), key(packed, False)
+    struct.pack_into("<Q", packed, params.WORKSPACE_OFFSET, 1 << 21)
+    assert key(packed, True) != before[0] and key(packed, False) == before[1]
+
+
+def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+    """Steps of two, rows back to front, a batch that is broadcast, elements off whole accesses."""
+    isolate(monkeypatch, tmp_path)
+    workload = matmul.workload(512, 511, 587, batch=2)
+    strided = replace(workload, layout=(*workload.layout[:1], ("b", "s"), ("c", "n")))
+    with Store.open(tmp_path / "none.db") as store:
+        for each in (workload, strided):
+            store.add(*rows(made(each).program, each, ARCH, flatten(ALIGNED.source)))
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((3, 1, 70, 33)).astype(np.float16)
+    b = rng.standard_normal((4, 33, 90)).astype(np.float16)
+    with gensor_kernels.emulated("sm_90"):
+        for left, right in ((a, b[:, :, :45]), (a[:, :, ::-1], b[..., ::2]), (a[0, 0], b[0, :, 1:])):
+            assert gensor_kernels.explain(gensor_kernels.matmul, left, right).family == ALIGNED.name
+            wanted = left.astype(float) @ right.astype(float)
+            np.testing.assert_allclose(gensor_kernels.matmul(left, right), wanted, rtol=2e-3, atol=0.02)

@@ -1,0 +1,163 @@
+"""float32 on Hopper's bfloat16 warpgroup products: divided first, right under every order of events."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build import nvrtc
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products.gated import workload as gated
+from gensor_kernels.operators.windows.conv import workload as convolution
+from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.rewrite import copy_launch
+from gensor_kernels.programs.contraction.rewrite import split_float as rewrite_split_float
+from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.emulated_store import isolate, rows
+from tests.mutator.configuration import Changed
+from tests.programs.lattices import MMA, random_legal
+
+FAMILY, ARCH = FAMILIES["contraction_floats_wgmma"], lookup("sm_90")
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 4, "min_blocks": 1,
+}  # fmt: skip
+
+
+def workload(m=512, n=511, k=1003, **keywords):
+    return matmul.workload(m, n, k, dtype="float32", **keywords)
+
+
+def made(problem, **values):
+    return candidate(FAMILY, FAMILY.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "values"),
+    [
+        (workload(), {"split_k": 2}),
+        (workload(512, 516, 1004, trans_a=True, trans_b=True), {"persistent": 1, "vector_c": 16}),
+        (workload(512, 512, 1024, epilogue=("bias", "gelu")), {"block_m": 128, "consumers": 2, "epilogue_fixed": 1}),
+        (workload(batch=3), {"persistent": 2, "consumers": 2, "cluster": 2, "epilogue_staged": 0}),
+        (workload(512, 512, 1024, trans_b=True), {"block_n": 32, "cluster": 1, "stages": 4}),
+    ],
+    ids=["split", "walking", "epilogue", "in turns of pairs", "pairs along m"],
+)
+def test_products_match_float64(problem, values):
+    verdict = verify(made(problem, **values), problem, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+
+
+def test_long_products_of_float32_matrices_are_served():
+    assert FAMILY.serves(workload(), ARCH) is None
+    assert "no warpgroup products" in FAMILY.serves(workload(), lookup("sm_89"))
+    assert "no less exact than multiply-adds from" in FAMILY.serves(workload(k=LEAST_SUM - 1), ARCH)
+    refused = [
+        workload(math="tf32"),
+        matmul.workload(512, 512, 512),
+        matmul.workload(512, 512, 512, dtype="float64"),
+        gated("swiglu", 512, 512, 512, dtype="float32"),
+        convolution(n=8, h=28, w=28, c=64, k_out=64, r=3, s=3, dtype="float32"),
+    ]
+    assert all(FAMILY.serves(each, ARCH) for each in refused)
+
+
+def test_what_is_divided_and_how():
+    """Along k, however operands lie."""
+
+    def told(**keywords):
+        problem = workload(512, 510, 588, **keywords)
+        return {copy.operand: (copy.unit, copy.piece, copy.turned) for copy in rewrite_split_float.copies(problem)}
+
+    assert told() == {"a": ("k", 16, False), "b": ("k", 4, True)}
+    assert told(trans_a=True, trans_b=True) == {"a": ("k", 4, True), "b": ("k", 16, False)}
+    problem = workload(100, 200, 385)
+    assert (
+        rewrite_split_float.copies(problem)[0].bytes(extents(problem)) == 100 * 3 * 448 * 2
+    )  # three parts, each of whole steps
+
+
+def test_it_is_preferred_where_products_repay_the_parts():
+    def best(family, *sizes):
+        space = FamilySpace(family, workload(*sizes), ARCH)
+        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
+
+    assert best(FAMILY, 4096, 4096, 4096) < 0.8 * best(MMA, 4096, 4096, 4096)
+    assert best(FAMILY, 16, 4096, 1000) > best(MMA, 16, 4096, 1000)
+
+
+def launches_agree(program, terms, problem):
+    """The launches and the workspace of a Program, with what the potential has taken them for."""
+    first, main, *rest = FAMILY.launches(program, problem)
+    assert (first.entry, main.entry) == ("contraction_divide", FAMILY.name) and main.dependent
+    wanted = (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
+    assert (main.grid, main.block, main.shared_bytes) == wanted
+    places, end = copy_launch.offsets(rewrite_split_float.copies(problem), program, problem)
+    assert (program["split_k"] > 1) == bool(rest) == (min(places.values()) > 0)
+    assert FAMILY.workspace(program, problem) == (end, False)
+
+
+@pytest.mark.parametrize("sizes", [(1000, 1001, 1017), (512, 512, 1024)])
+def test_what_is_legal_compiles_and_its_launches_agree_with_the_terms(sizes):
+    problem = workload(*sizes, epilogue=("bias", "gelu"))
+    lattice = FamilySpace(FAMILY, problem, ARCH)
+    for turn, point in enumerate(random_legal(lattice, 12, seed=sizes[0])):
+        program, terms = lattice.program(point), lattice.explain(point)
+        launches_agree(program, terms, problem)
+        if turn < 3:
+            binary = nvrtc.compile_cubin(bind(flatten(FAMILY.source), FAMILY.constants(program, problem)), ARCH.target)
+            assert binary.error is None and not binary.spill_bytes
+            assert {FAMILY.name, "contraction_divide"} <= binary.entries.keys()
+
+
+# What a faulty kernel does wrong, and how that shows.
+FAULTS = {
+    "short sums nobody waits for": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),
+    "no fence before short sums": ("wgmma_fence();\n    begin();", "begin();"),
+    "parts too near": ("divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
+    "a part twice": ("OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}", "OF_A[SMALL_PRODUCTS] = {2, 0, 1, 0, 0}"),
+    "sums not lowered": (" * LOWER;", ";"),
+    "formed again a row further": ("(thread_index() >> 2 & 7), sums);", "(thread_index() >> 2 & 7) + 1, sums);"),
+    "low parts of rounded numbers": ("rest[i] = rest[i] - bit_cast<float>(pair << 16);", ";"),
+    "no wait for the parts": ("    grid_dependency_wait();\n    compute_tiles", "    compute_tiles"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found(name):
+    before, after = FAULTS[name]
+    each = made(problem := workload())
+
+    def edit(text):
+        assert text.count(before) == 1, name
+        return text.replace(before, after)
+
+    verdict = verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+    assert verdict.outcome in ("failed", "wrong"), verdict
+
+
+def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+    """Steps of two, rows back to front, a batch that is broadcast, elements off whole accesses."""
+    isolate(monkeypatch, tmp_path)
+    problem = workload(batch=2)
+    strided = replace(problem, layout=(*problem.layout[:1], ("b", "s"), ("c", "n")))
+    with Store.open(tmp_path / "none.db") as store:
+        for each in (problem, strided):
+            store.add(*rows(made(each).program, each, ARCH, flatten(FAMILY.source)))
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((3, 1, 70, 1001)).astype(np.float32)
+    b = rng.standard_normal((4, 1001, 90)).astype(np.float32)
+    with gensor_kernels.emulated("sm_90"):
+        for left, right in ((a, b[:, :, :45]), (a[:, :, ::-1], b[..., ::2]), (a[0, 0], b[0, :, 1:])):
+            assert gensor_kernels.explain(gensor_kernels.matmul, left, right).family == FAMILY.name
+            wanted = left.astype(float) @ right.astype(float)
+            found = gensor_kernels.matmul(left, right)
+            assert np.abs(found - wanted).max() < 5e-5

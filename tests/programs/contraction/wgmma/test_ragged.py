@@ -1,0 +1,133 @@
+"""Groups of different rows on Hopper's warpgroup products: every group's tiles from its own matrix, and no row of the
+next one, under every order of events, in every form that walks tiles."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import ragged
+from gensor_kernels.programs.core.params import ragged_tiles
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.emulated_store import isolate, rows
+from tests.mutator.configuration import Changed
+from tests.programs.lattices import MMA, WGMMA, random_legal
+
+ARCH = lookup("sm_90")
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "vector_c": 16, "min_blocks": 1,
+}  # fmt: skip
+
+
+def made(problem, **values):
+    return candidate(WGMMA, WGMMA.starters(problem, ARCH)[0].replace(**PLAIN | values), problem)
+
+
+@pytest.mark.parametrize(
+    ("more", "values"),
+    [
+        ({}, {}),
+        ({"dtype": "bfloat16", "trans_b": True, "epilogue": ("bias", "silu")}, {"persistent": 1, "block_n": 16}),
+        ({"out": "float32"}, {"persistent": 2, "consumers": 2, "cluster": 2, "raster": 2}),
+        ({"dtype": "int8", "trans_b": True}, {"block_k": 128, "block_n": 32, "epilogue_staged": 0}),
+    ],
+    ids=["a tile per block", "walking", "in turns of pairs", "int8"],
+)
+def test_groups_match_float64(more, values):
+    problem = ragged.workload(8, 512, 512, 512, **more)
+    verdict = verify(made(problem, **values), problem, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+    assert verdict.branches["rest"] and verdict.branches["spare"]
+
+
+def test_random_legal_programs_compile_and_share_no_tile_of_a_matrix():
+    problem = ragged.workload(8, 4096, 1024, 520, dtype="bfloat16")
+    lattice = FamilySpace(WGMMA, problem, ARCH)
+    assert next(c for c in lattice.coordinates if c.name == "cluster").values == (0, 2)
+    assert next(c for c in lattice.coordinates if c.name == "epilogue_staged").values == (0, 1)
+    assert "stream" not in lattice.names
+    for point in random_legal(lattice, 12, seed=3):
+        program = lattice.program(point)
+        [main] = WGMMA.launches(program, problem)
+        pair = 1 + (program["cluster"] == 2)
+        tiles = ragged_tiles(4096, 8, program["block_m"]) * -(-1024 // (program["block_n"] * pair))
+        assert main.grid == tiles * pair
+    for program in WGMMA.starters(problem, ARCH)[:2]:
+        binary = compile_cubin(candidate(WGMMA, program, problem).source(), ARCH.target)
+        assert binary.error is None and not binary.spill_bytes
+
+
+# What a faulty kernel does wrong, and how that shows.
+FAULTS = {
+    "one thread alone looks for a group": ("FINDING_THREADS = RAGGED_ROWS ? 32 : 1", "FINDING_THREADS = 1"),
+    "tiles of every group once more": ("RAGGED_ROWS ? (u32)params.tiles_m", "false ? (u32)params.tiles_m"),
+    "every lane requests": ("FINDING_THREADS > 1 && thread_index() > 0", "false"),
+}
+
+
+def changed(before, after):
+    """What the verifier says of a Program whose source has one text for another."""
+    problem = ragged.workload(8, 512, 512, 512)
+    each = made(problem, persistent=1)
+
+    def edit(text):
+        assert text.count(before) == 1, before
+        return text.replace(before, after)
+
+    return verify(Changed(each.program, each.family, each.constants, edit), problem, use_cache=False)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found(name):
+    verdict = changed(*FAULTS[name])
+    assert verdict.outcome in ("failed", "wrong"), verdict
+
+
+def test_spare_tiles_take_no_steps():
+    """They would multiply for nothing, and store nothing."""
+    rule = "if (RAGGED_ROWS && tile.row == tile.end)"
+    ours, idle = changed(rule, rule), changed(rule, "if (false)")
+    assert ours.outcome == idle.outcome == "ok"
+    assert ours.branches["drain"] < 0.7 * idle.branches["drain"]
+
+
+def test_many_rows_are_predicted_faster_than_on_warps_and_few_are_not():
+    def best(family, rows):
+        space = FamilySpace(family, ragged.workload(8, rows, 4096, 4096, dtype="bfloat16"), ARCH)
+        return min(space.potential(np.stack([space.point(each) for each in family.starters(space.workload, ARCH)])))
+
+    assert best(WGMMA, 16384) < 0.75 * best(MMA, 16384)
+    assert FAMILIES["contraction_aligned"].serves(ragged.workload(8, 512, 511, 512), ARCH)
+
+
+def test_calls_reach_a_stored_kernel(tmp_path, monkeypatch):
+    """More groups than a warp has lanes, empty ones, rows of none; ends that make no sense stay inside."""
+    isolate(monkeypatch, tmp_path)
+    problem = ragged.workload(8, 512, 512, 512)
+    with Store.open(tmp_path / "none.db") as store:
+        store.add(*rows(made(problem, persistent=1).program, problem, ARCH, flatten(WGMMA.source)))
+    rng = np.random.default_rng(4)
+    sizes = [3, 0, 70, 1, *[0] * 30, 64, 9]
+    x = rng.standard_normal((sum(sizes) + 5, 40)).astype(np.float16)
+    w = rng.standard_normal((len(sizes), 40, 24)).astype(np.float16)
+    wanted, begin = np.zeros((len(x), 24)), 0
+    for group, size in enumerate(sizes):
+        wanted[begin : begin + size] = x[begin : begin + size].astype(float) @ w[group].astype(float)
+        begin += size
+    with gensor_kernels.emulated("sm_90"):
+        why = gensor_kernels.explain(gensor_kernels.grouped_matmul, x, w, sizes=sizes)
+        assert why.family == WGMMA.name
+        found = gensor_kernels.grouped_matmul(x, w, sizes=sizes)
+        np.testing.assert_allclose(found.astype(float), wanted, rtol=1e-2, atol=1e-2)
+        # Inside `emulated` such ends are refused; those that lie on a GPU reach the kernel as they are.
+        monkeypatch.setattr("gensor_kernels.dispatch.api.grouped_matmul._checked", lambda ends, are_sizes, rows: ends)
+        for ends in ([-5, 400, 3], [30, 10, 20]):
+            given = gensor_kernels.grouped_matmul(x, w[:3], offsets=np.array(ends, np.int32))
+            assert given.shape == (len(x), 24)

@@ -1,0 +1,144 @@
+"""Convolutions by contraction_wgmma: right under every order of events, split and shared out tap by tap.
+
+`GENSOR_CAMPAIGN=full pytest tests/programs/contraction/wgmma/test_windows.py -k random` runs 2,000 random windows
+instead of 24.
+"""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_database.store import Store
+from gensor_kernels import conv2d
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.resources import find_nvdisasm
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.dispatch.api import explain
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.problem import Problem
+from gensor_tuner.verify.verify import verify
+from tests.doubles.emulated_store import isolate, rows
+from tests.programs.lattices import WGMMA
+
+SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1,
+}  # fmt: skip
+ENDS = {"raster": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16, "min_blocks": 1}
+
+
+WINDOWS = 2000 if os.environ.get("GENSOR_CAMPAIGN") == "full" else 24
+
+
+def made(workload, **values):
+    program = WGMMA.starters(workload, lookup("sm_90"))[0].replace(**PLAIN | ENDS | values)
+    return candidate(WGMMA, program, workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "values"),
+    [
+        (conv.workload(**SIZES, dtype="bfloat16", weights="rsck"), {"split_k": 2}),
+        (conv.workload(**SIZES, dtype="int8"), {"block_k": 128, "persistent": 2, "consumers": 2}),
+    ],
+    ids=["filters last, split", "in turns"],
+)
+def test_convolutions_match_float64(workload, values):
+    verdict = verify(made(workload, **values), workload, use_cache=False)
+    assert verdict.outcome == "ok", verdict.detail
+
+
+def test_the_machine_code_copies_pixels(tmp_path):
+    workload = conv.workload(**SIZES, dtype="float16")
+    binary = compile_cubin(made(workload, block_m=128, consumers=2).source(), "sm_90a")
+    assert binary.error is None and binary.spill_bytes == 0, binary.log
+    tool, cubin = find_nvdisasm(), tmp_path / "pixels.cubin"
+    if tool is None:
+        pytest.skip("nvdisasm is not installed")
+    cubin.write_bytes(binary.cubin)
+    listing = subprocess.run([tool, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    assert listing.count("UTMALDG.4D.IM2COL") == listing.count("UTMALDG.5D") == 1
+
+
+def test_a_tap_has_whole_steps():
+    workload = conv.workload(**SIZES | {"c": 72}, dtype="float16")
+    space = FamilySpace(WGMMA, workload, lookup("sm_90"))
+
+    def told(**values):
+        return space.explain(space.point(made(workload, **values).program))
+
+    assert told()["iterations"] == 9 * 2 and told(split_k=4)["iterations"] == 5
+    # Behind the 72nd channel of a tap there is nothing to move.
+    product = matmul.workload(8 * 26 * 26, 128, 9 * 72, trans_b=True)
+    whole = FamilySpace(WGMMA, product, lookup("sm_90"))
+    moved = whole.explain(whole.point(made(product).program))
+    assert moved["iterations"] == 11
+    assert told()["l2_bytes"] * 18 == pytest.approx(moved["l2_bytes"] * 9 * 72 / 64, rel=0.01)
+
+
+def test_cases_have_one_group_and_taps_of_several_steps():
+    workload = conv.workload(**SIZES, dtype="float16")
+    made_of = made(workload)
+    cases = WGMMA.cases(made_of.program, workload, ())
+    assert {case.workload.size["groups"] for case in cases} == {1}
+    assert all(WGMMA.serves(case.workload, lookup("sm_90")) is None for case in cases)
+    assert {case.workload.size["c"] for case in cases} >= {0, 128, 72}
+
+
+def test_calls_reach_a_stored_kernel_where_copies_can_read_the_image(tmp_path, monkeypatch):
+    isolate(monkeypatch, tmp_path)
+    workload, arch = conv.workload(**SIZES, dtype="float16"), lookup("sm_90")
+    with Store.open(tmp_path / "none.db") as store:
+        store.add(*rows(made(workload, epilogue_fixed=0).program, workload, arch, flatten(WGMMA.source)))
+    rng = np.random.default_rng(2)
+    x, w, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 11, 9, 72), (40, 3, 2, 72), (40,)))
+    how = {"layout": "NHWC", "stride": (2, 1), "padding": 1, "dilation": (1, 3), "activation": "relu"}
+    with gensor_kernels.emulated("sm_90"):
+        told, found = explain(conv2d, x, w, bias, **how), conv2d(x, w, bias, **how)
+        assert told.family == WGMMA.name
+        assert explain(conv2d, x[:, ::-1], w, bias, **how).family != WGMMA.name
+    padded = np.pad(x.astype(float), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    pixels = np.lib.stride_tricks.sliding_window_view(padded, (3, 4), (1, 2))[:, ::2, :, :, :, ::3]
+    wanted = np.maximum(np.einsum("nhwcrs,krsc->nhwk", pixels, w.astype(float)) + bias, 0)
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=0.02)
+
+
+def drawn(rng):
+    """Sizes of a small convolution whose image copies can walk."""
+    z = {name: int(rng.integers(1, most + 1)) for name, most in (("n", 4), ("h", 12), ("w", 12), ("r", 4), ("s", 4))}
+    z |= {
+        f"{what}_{side}": int(rng.integers(1, most + 1))
+        for what, most in (("stride", 8), ("dilation", 5))
+        for side in "hw"
+    }
+    z |= {f"pad_{side}": int(rng.choice([0, 0, 1, 2, 7])) for side in ("top", "bottom", "left", "right")}
+    for axis, taps, first in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
+        reach = (z[taps] - 1) * z[f"dilation_{axis}"] + 1
+        z[first] += max(0, reach - z[axis] - z[first])
+    return z | {"c": 8 * int(rng.integers(1, 25)), "k_out": 8 * int(rng.integers(1, 12))}
+
+
+@pytest.mark.parametrize("weights", ["krsc", "rsck"])
+def test_random_windows_match_float64(weights):
+    rng = np.random.default_rng(int(os.environ.get("GENSOR_CAMPAIGN_SEED", "6")))
+    workload = conv.workload(**SIZES, dtype="float16", weights=weights, epilogue="bias")
+    kernel = made(workload, persistent=int(weights == "krsc"), split_k=1 + (weights == "rsck"))
+    library = build(kernel.source())
+    served = 0
+    while served < WINDOWS // 2:
+        wanted = workload.with_sizes(**drawn(rng))
+        if WGMMA.serves(wanted, lookup("sm_90")) is None:
+            problem = Problem(Case("random", wanted), seed=served)
+            problem.run(kernel, library, copies=("late", "early")[served % 2], order=served)
+            problem.check()
+            served += 1

@@ -1,0 +1,135 @@
+"""What family modules say of one Program: it compiles, its launches, workspace and constants."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.space import FamilySpace, Space
+
+from .contraction_harness import Case, Kernel, Problem, mma_launch, simt_launch, wgmma_launch
+from .lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+
+RESOURCES = {MMA: mma_launch, SIMT: simt_launch, WGMMA: wgmma_launch}
+
+
+@every_space
+def test_random_legal_programs_compile(index):
+    lattice = space(index)
+    for point in random_legal(lattice, 1, seed=index):
+        program = lattice.program(point)
+        source = bind(flatten(lattice.family.source), lattice.family.constants(program, lattice.workload))
+        binary = compile_cubin(source, lattice.arch.target)
+        assert binary.error is None, f"{program.to_json()}\n{binary.error}"
+        assert lattice.family.name in binary.entries
+
+
+@every_space
+def test_launches_agree_with_the_terms(index):
+    lattice = space(index)
+    for point in random_legal(lattice, 20, seed=2):
+        program = lattice.program(point)
+        main, *rest = lattice.family.launches(program, lattice.workload)
+        terms = lattice.explain(point)
+        assert main.entry == lattice.family.name
+        assert main.grid == terms["blocks"]
+        assert main.block == 32 * terms["warps"]
+        assert main.shared_bytes == terms["shared_bytes"] <= lattice.arch.smem_per_block
+        constants = lattice.family.constants(program, lattice.workload)
+        assert (main.block, main.shared_bytes) == RESOURCES[lattice.family](constants)
+        workspace, zeroed = lattice.family.workspace(program, lattice.workload)
+        assert not zeroed
+        assert (program["split_k"] > 1) == bool(rest) == (terms["after"] > 0)
+        assert (bool(rest) or dict(program.values).get("stream", 0) > 0) == (workspace > 0)
+
+
+def test_split_partial_sums_lie_in_rows_of_four():
+    problem = workload(3, 5, 4096, dtype="float32")
+    program = SIMT.starters(problem, lookup("sm_80"))[0].replace(split_k=4)
+    assert SIMT.workspace(program, problem) == (4 * 3 * 8 * 4, False)
+    reduce = SIMT.launches(program, problem)[1]
+    assert (reduce.entry, reduce.grid, reduce.block) == ("contraction_reduce", 1, 256)
+    assert SIMT.branches(program, problem) >= {"split_reduce", "edge_k"}
+    assert SIMT.tile(program)["split"] == 4
+
+
+def test_a_compile_time_epilogue_binds_its_codes():
+    problem = workload(64, 64, 64, epilogue=("bias", "relu"))
+    program = MMA.starters(problem, lookup("sm_80"))[0]
+    assert MMA.constants(program, problem)["EPILOGUE_CODES"] == 0
+    assert MMA.constants(program.replace(epilogue_fixed=1), problem)["EPILOGUE_CODES"] == 2 | 5 << 5
+    plain = workload(64, 64, 64)
+    assert MMA.constants(program.replace(epilogue_fixed=1), plain)["EPILOGUE_CODES"] == 31
+
+
+def test_families_say_why_they_do_not_serve():
+    assert "complex64" in str(MMA.serves(workload(8, 8, 8, dtype="complex64"), lookup("sm_80")))
+    assert "sm_75" in str(MMA.serves(workload(8, 8, 8, dtype="bfloat16"), lookup("sm_75")))
+    assert "tf32" in str(MMA.serves(workload(8, 8, 8, dtype="float32", math="tf32"), lookup("sm_75")))
+    floats = workload(512, 512, 512, dtype="float32")
+    assert "faster" in str(MMA.serves(floats, lookup("rtx-4090"))) and "faster" in str(
+        MMA.serves(floats, lookup("a10"))
+    )
+    assert "384" in str(MMA.serves(floats.with_sizes(k=383), lookup("sm_80")))
+    assert "plain sums" in str(MMA.serves(workload(512, 512, 512, dtype="float32", out="float16"), lookup("sm_80")))
+    served = Space(workload(17, 17, 8, dtype="float64"), lookup("sm_86"))
+    assert [x.family.name for x in served.families] == ["contraction_simt"]
+    with pytest.raises(KeyError):
+        served.family("contraction_mma")
+
+
+@pytest.mark.parametrize(
+    ("part", "least"), [("a100-40gb", 2.4), ("h100-sxm", 1.5), ("orin-nano-8gb", 1.35), ("b200", 1.35)]
+)
+def test_parts_of_floats_are_predicted_faster_where_the_rates_allow_it(part, least):
+    """Six products on tensor cores against one multiply-add: starters of both families, 4096^3."""
+    problem, arch = workload(4096, 4096, 4096, dtype="float32"), lookup(part)
+    seconds = {}
+    for family in (MMA, SIMT):
+        space = FamilySpace(family, problem, arch)
+        starters = np.array([space.point(program) for program in family.starters(problem, arch)])
+        seconds[family.name] = float(space.potential(starters).min())
+    assert seconds["contraction_simt"] / seconds["contraction_mma"] >= least
+    assert 2 * 4096**3 / seconds["contraction_mma"] <= arch.fastest("float32")
+
+
+def conflicts_per_iteration(program, problem, family):
+    """Shared-memory conflicts of one main-loop iteration of one block, counted by the emulator."""
+    kernel = Kernel(family.name, family.constants(program, problem), RESOURCES[family])
+    few, many = (
+        Problem(kernel, Case(program["block_m"], program["block_n"], program["block_k"] * count)).run(races=False)
+        for count in (2, 4)
+    )
+    return (many.bank_conflicts - few.bank_conflicts) / 2
+
+
+@pytest.mark.parametrize("layout", ["kn", "mk"])
+@pytest.mark.parametrize("swizzle", [0, 1])
+def test_fragment_conflicts_are_those_the_emulator_counts(layout, swizzle):
+    problem = workload(96, 48, 64, trans_a=layout[0] == "m", trans_b=layout[1] == "k")
+    lattice = FamilySpace(MMA, problem, lookup("sm_80"))
+    program = MMA.starters(problem, lookup("sm_80"))[0]
+    program = program.replace(block_m=96, block_n=48, block_k=32, warp_m=48, warp_n=24, swizzle=swizzle)
+    columns = lattice.columns(lattice.point(program)[None])
+    reads = columns["read_clocks_a"] + columns["read_clocks_b"]
+    ideal = (48 + 24) * 32 * 2 / 128
+    modelled = float((reads - ideal)[0] * columns["down"][0] * columns["across"][0])
+    assert (modelled == 0) == bool(swizzle)
+    assert conflicts_per_iteration(program, problem, MMA) == modelled
+
+
+@pytest.mark.parametrize(("thread_n", "vthread_n", "free"), [(8, 2, True), (8, 1, False)])
+def test_virtual_threads_avoid_conflicts(thread_n, vthread_n, free):
+    problem = workload(32, 64, 32, dtype="float32", trans_a=True)
+    lattice = FamilySpace(SIMT, problem, lookup("sm_80"))
+    program = SIMT.starters(problem, lookup("sm_80"))[0].replace(
+        block_m=32, block_n=64, block_k=8, thread_m=4, thread_n=thread_n, vthread_m=1, vthread_n=vthread_n, lanes_m=4
+    )
+    assert lattice.legal(lattice.point(program)[None])[0]
+    columns = lattice.columns(lattice.point(program)[None])
+    modelled = float(np.round((columns["read_clocks_a"] + columns["read_clocks_b"] - 4 - 8)[0]))
+    assert (modelled == 0) == free
+    warps = 2
+    assert conflicts_per_iteration(program, problem, SIMT) == modelled * 8 * warps

@@ -1,0 +1,84 @@
+"""Programs that are asked about for many sizes: what is kept of them is the same for every size of their class."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.dispatch.selection import library, predict
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.operators.windows.conv import workload as conv
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.core.program_batch import Roster
+from gensor_kernels.programs.core.tables import Listed
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from tests.doubles.numpy_device import ARCH, starters
+
+from .lattices import IDS, SERVED, SIMT, random_legal, space
+
+SQUARE = {"n": 2, "h": 28, "w": 28, "c": 64, "k_out": 64, "r": 3, "s": 3}
+WINDOWS = [
+    (FAMILIES["contraction_mma"], "sm_80", conv(**SQUARE, dtype="float16")),
+    (SIMT, "sm_87", conv(**SQUARE, stride_h=2, stride_w=2, pad_top=1, pad_left=1)),
+]
+#: Other sizes of the same alignment.
+MOVED = {"m": 320, "n": 192, "k": 2048, "h": 56, "w": 14, "c": 128, "k_out": 320}
+
+
+@pytest.mark.parametrize("case", SERVED + WINDOWS, ids=[*IDS, "mma-conv", "simt-conv"])
+def test_fixed_parts_are_the_same_for_every_size(case):
+    family, name, here = case
+    there = here.with_sizes(**{axis: size for axis, size in MOVED.items() if axis in here.size})
+    arch, rng = lookup(name), np.random.default_rng(0)
+    coordinates = family.coordinates(here, arch)
+    values = np.stack([rng.choice(c.values, 500) for c in coordinates], axis=1)
+    one, other = (Listed(coordinates, [p for p in family.parts(w, arch) if p.fixed], values) for w in (here, there))
+    kept = set(one._columns) - set(one)
+    assert kept and kept == set(other._columns) - set(other)
+    for name in kept:
+        assert np.array_equal(one[name], other[name]), name
+
+
+@pytest.mark.parametrize("index", [7, 0, 16, 9], ids=["simt", "mma", "scaled", "epilogue"])
+def test_a_roster_says_of_every_workload_what_a_fresh_one_says(index):
+    lattice = space(index)
+    programs = [lattice.program(point) for point in random_legal(lattice, 60)]
+    kept = Roster(lattice.family, programs)
+    for sizes in ({"m": 4096}, {"m": 17, "k": 128}, {"k": 1024, "n": 320}, {"m": 17, "k": 128}):
+        for name in ("sm_89", "sm_80"):
+            wanted = lattice.workload.with_sizes(**sizes)
+            places, terms = kept.terms(wanted, lookup(name))
+            alone, expected = Roster(lattice.family, programs).terms(wanted, lookup(name))
+            assert np.array_equal(places, alone) and len(places)
+            for field, column in vars(terms).items():
+                assert np.array_equal(column, getattr(expected, field)), field
+
+
+def test_a_program_made_before_its_class_had_streams_has_none():
+    """Stored kernels of float64 do not name the coordinate."""
+    family, arch, wanted = FAMILIES["contraction_mma"], lookup("sm_80"), workload(500, 300, 700, dtype="float64")
+    new = family.starters(wanted, arch)[0]
+    old = Program(new.family, tuple(pair for pair in new.values if pair[0] != "stream"))
+    assert new["stream"] == 0 and old != new and old == Program.from_json(old.to_json())
+    lattice = FamilySpace(family, wanted, arch)
+    assert np.array_equal(lattice.point(old), lattice.point(new))
+    places, terms = Roster(family, [old, new]).terms(wanted, arch)
+    assert places.tolist() == [0, 1] and terms is not None and len(set(terms.blocks)) == 1
+    for strange in (old.values[1:], (*new.values, ("warps", 4))):
+        with pytest.raises(ValueError, match="not a contraction_mma program"):
+            lattice.point(Program(new.family, strange))
+
+
+def test_a_library_keeps_what_it_predicts_together_and_not_for_ever():
+    wanted = workload(500, 300, 700, trans_b=True)
+    kernels = list(starters(wanted))
+    held = library.Library(library.Contents({kernel.digest: kernel for kernel in kernels}))
+    alone = predict.predict(kernels, wanted, ARCH)
+    assert predict.predict(kernels, wanted, ARCH, held) == predict.predict(kernels, wanted, ARCH, held) == alone
+    assert predict.predict(kernels[::-1], wanted, ARCH, held) == alone[::-1] and len(held.groups) == 2
+    held.reload()
+    assert not held.groups
+    for place in range(predict.MOST_LISTS + 1):
+        held.groups[(str(place),)] = []
+    predict.predict(kernels, wanted, ARCH, held)
+    assert len(held.groups) == 1

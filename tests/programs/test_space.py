@@ -1,0 +1,168 @@
+"""Lattices of the kernel families: points and Programs, construction levels, reachability."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products.matmul import workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import FamilySpace, Space
+
+from .lattices import MMA, SIMT, every_space, random_legal, space
+
+
+@every_space
+def test_codes_and_programs_round_trip(index):
+    lattice = space(index)
+    points = random_legal(lattice, 50)
+    assert (lattice.decode(lattice.encode(points)) == points).all()
+    for point in points[:10]:
+        program = lattice.program(point)
+        assert (lattice.point(program) == point).all()
+        assert Program.from_json(program.to_json()) == program
+        assert program["block_m"] == lattice.coordinates[1].values[point[1]]
+
+
+@every_space
+def test_spaces_are_large(index):
+    lattice = space(index)
+    rng = np.random.default_rng(1)
+    points = np.stack([rng.integers(0, extent, 20_000) for extent in lattice.extents], axis=1)
+    points[:, 0] = 2
+    complete = lattice.size / 3
+    assert lattice.legal(points).mean() * complete > 20_000
+
+
+@every_space
+def test_the_start_and_the_starters_are_legal(index):
+    lattice = space(index)
+    start = lattice.start()
+    assert start[0] == 0
+    assert lattice.legal(start[None])[0]
+    programs = lattice.family.starters(lattice.workload, lattice.arch)
+    assert 4 <= len(programs) <= 8
+    points = np.array([lattice.point(program) for program in programs])
+    assert lattice.legal(points).all()
+    assert (points[:, 0] == 2).all()
+
+
+@every_space
+def test_partial_points_stand_for_their_completion(index):
+    lattice = space(index)
+    whole = random_legal(lattice, 200)
+    for level in (0, 1):
+        points = np.where(lattice.levels[None] <= level, whole, 0)
+        points[:, 0] = level
+        points = points[lattice.legal(points)]
+        assert len(points) > 20
+        completed = lattice.complete(points)
+        assert (completed[:, 0] == 2).all()
+        assert lattice.legal(completed).all()
+        assert (lattice.potential(points) == lattice.potential(completed)).all()
+        below = lattice.descend(points)
+        assert lattice.legal(below).all()
+        assert (lattice.ascend(below) == points).all()
+        assert (lattice.complete(below) == completed).all()
+
+
+def test_points_off_the_lattice_are_illegal():
+    lattice = space(0)
+    points = np.repeat(random_legal(lattice, 1), 3, axis=0)
+    points[1, 4], points[2, 6] = -1, lattice.extents[6]
+    assert lattice.legal(points).tolist() == [True, False, False]
+    partial = points[:1].copy()
+    partial[0, 0], partial[0, 11] = 0, 1
+    assert not lattice.legal(partial)[0], "a coordinate above the reached level must be at index 0"
+
+
+# Lattices small enough to enumerate, with sizes that do and do not divide each other.
+SMALL = [
+    (
+        *(MMA, "sm_80", workload(112, 208, 320)),
+        dict(block_m={16, 32, 48, 96, 128}, block_n={16, 64, 128, 256}, block_k={16, 64}, split_k={1, 2}, raster={1})
+        | dict(stages={2, 4}, vector_a={16}, vector_b={4, 16}, swizzle={1}, warp_m={16, 32, 48, 128})
+        | dict(warp_n={8, 16, 64}, instruction={0}, epilogue_fixed={0}, vector_c={16}, min_blocks={0, 2})
+        | dict(stream={0, 108}),
+    ),
+    (
+        *(MMA, "sm_75", workload(112, 208, 320, dtype="int8", trans_a=True)),
+        dict(block_m={16, 32, 64, 128}, block_n={16, 48, 128}, split_k={1, 2}, raster={1}, vector_a={1, 4})
+        | dict(vector_b={4}, vector_c={4, 16}, warp_m={16, 32, 64}, warp_n={8, 16, 24, 48}, epilogue_fixed={0})
+        | dict(min_blocks={0, 3}, stream={0}),
+    ),
+    (
+        *(SIMT, "sm_89", workload(112, 208, 320, dtype="float32")),
+        dict(block_m={1, 16, 32, 96}, block_n={4, 16, 64, 96, 128}, block_k={4, 32}, split_k={1}, raster={1})
+        | dict(stages={2}, vector_a={4, 16}, vector_b={16}, pad={0}, thread_m={1, 2, 4, 12}, thread_n={1, 4, 6, 16})
+        | dict(vthread_m={1, 2}, vthread_n={1, 4}, epilogue_staged={0}, epilogue_fixed={0}, vector_c={16})
+        | dict(min_blocks={0}, stream={0}),
+    ),
+]
+
+
+def components(lattice: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
+    """(legal, label) by code: labels are equal where moves to the nearest legal value, and Cache, connect points."""
+    points = lattice.decode(np.arange(lattice.size))
+    legal = lattice.legal(points)
+    edges = []
+    codes = np.arange(lattice.size).reshape(lattice.extents)
+    for axis in range(1, len(lattice.extents)):
+        lines = np.moveaxis(codes, axis, -1).reshape(-1, lattice.extents[axis])
+        last = np.full(len(lines), -1)
+        for column in lines.T:
+            here = legal[column]
+            both = here & (last >= 0)
+            edges.append(np.stack([last[both], column[both]]))
+            last = np.where(here, column, last)
+    upper = points[legal & (points[:, 0] < 2)]
+    edges.append(np.stack([lattice.encode(upper), lattice.encode(lattice.descend(upper))]))
+    first, second = np.concatenate(edges, axis=1)
+    label = np.arange(lattice.size)
+    while True:
+        least = np.minimum(label[first], label[second])
+        before = label.copy()
+        np.minimum.at(label, first, least)
+        np.minimum.at(label, second, least)
+        label = label[label]
+        if (label == before).all():
+            return legal, label
+
+
+@pytest.mark.parametrize("case", range(len(SMALL)))
+def test_reachability_equals_enumeration(case):
+    family, arch, problem, restrict = SMALL[case]
+    lattice = FamilySpace(family, problem, lookup(arch), restrict=restrict)
+    legal, label = components(lattice)
+    start = int(lattice.encode(lattice.start()[None])[0])
+    reached = legal & (label == label[start])
+    assert (reached == legal).all()
+    complete = lattice.encode(np.concatenate(list(lattice.enumerate(chunk=10_000))))
+    assert len(complete) > 2_000
+    whole = np.flatnonzero(reached & (lattice.decode(np.arange(lattice.size))[:, 0] == 2))
+    assert (whole == complete).all()
+
+
+def test_restricting_a_lattice_to_nothing_is_an_error():
+    family, arch, problem, _ = SMALL[0]
+    with pytest.raises(ValueError, match="block_m"):
+        FamilySpace(family, problem, lookup(arch), restrict={"block_m": {7}})
+
+
+def test_no_family_is_an_error_with_every_reason(monkeypatch):
+    monkeypatch.setattr(type(SIMT), "serves", lambda self, problem, arch: "not today")
+    with pytest.raises(UnsupportedError, match=r"contraction_mma: .*; contraction_simt: not today"):
+        Space(workload(17, 17, 8, dtype="float64"), lookup("sm_86"))
+
+
+def test_a_program_of_another_lattice_is_refused():
+    lattice = space(0)
+    program = lattice.program(random_legal(lattice, 1)[0])
+    with pytest.raises(ValueError, match="block_m=8"):
+        lattice.point(program.replace(block_m=8))
+    with pytest.raises(ValueError, match="contraction_simt"):
+        lattice.point(space(7).program(random_legal(space(7), 1)[0]))
+    with pytest.raises(ValueError, match="integers"):
+        Program.from_json('{"family":"contraction_mma","block_m":1}')
+    with pytest.raises(KeyError):
+        program.replace(no_such=1)

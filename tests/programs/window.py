@@ -1,0 +1,56 @@
+"""Workloads of the window family that tests share: every operator, layout, dtype and kind of alignment."""
+
+from functools import lru_cache
+
+import pytest
+
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.windows import depthwise, pooling
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+
+WINDOW = FAMILIES["window"]
+
+
+def padded(pad: int = 1) -> dict[str, int]:
+    """The same padding on every side."""
+    return {f"pad_{end}": pad for end in ("top", "bottom", "left", "right")}
+
+
+def convolution(side: int, c: int, window: int, **more):
+    return depthwise.workload(**{"n": 2, "h": side, "w": side, "c": c, "r": window, "s": window, **more})
+
+
+def pool(op: str, side: int, c: int, window: int, **more):
+    return pooling.workload(op, **{"n": 2, "h": side, "w": side, "c": c, "r": window, "s": window, **more})
+
+
+def average(side: int, c: int, **more):
+    return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
+
+
+SERVED = [
+    ("sm_87", convolution(112, 96, 3, stride_h=2, stride_w=2, dtype="float16", epilogue="bias_relu6", **padded())),
+    ("sm_87", convolution(42, 84, 7, layout="nchw", **padded(3))),
+    ("sm_75", convolution(44, 84, 5, layout="nchw", **padded(2))),
+    ("sm_87", convolution(60, 3, 17, layout="nchw", dtype="float16", epilogue="bias_relu", **padded(8))),
+    ("sm_90", convolution(14, 512, 3, dtype="int8", **padded())),
+    ("sm_90", convolution(14, 66, 3, dtype="float64", **padded())),
+    ("sm_80", convolution(30, 36, 3, dtype="bfloat16", dilation_h=2, dilation_w=2, **padded())),
+    ("sm_90", pool("max_pool2d", 112, 64, 3, stride_h=2, stride_w=2, dtype="float16", **padded())),
+    ("sm_87", pool("max_pool2d", 14, 33, 2, dtype="int8")),
+    ("sm_75", pool("max_pool2d", 30, 36, 3, dtype="float16", layout="nchw", ceil_mode=1, **padded())),
+    ("sm_80", pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded())),
+    ("sm_75", pool("avg_pool2d", 21, 67, 3, stride_h=1, stride_w=1, layout="nchw", **padded())),
+    ("sm_89", pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded())),
+    ("sm_87", average(7, 2048, dtype="float16")),
+    ("sm_90", average(56, 64, layout="nchw")),
+]
+IDS = [f"{i}-{each.operator}-{each.layouts['x']}-{each.dtype['x']}-{arch}" for i, (arch, each) in enumerate(SERVED)]
+every_window = pytest.mark.parametrize("index", range(len(SERVED)), ids=IDS)
+
+
+@lru_cache
+def space(index: int) -> FamilySpace:
+    arch, workload = SERVED[index]
+    return FamilySpace(WINDOW, workload, lookup(arch))

@@ -1,0 +1,98 @@
+"""Settings: read late, from the environment, with one sentence when they cannot be used."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gensor_kernels import config
+from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
+
+posix = pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
+
+
+@posix
+def test_cache_folder_is_created_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "two"))
+    path = config.cache_dir()
+    assert path == tmp_path / "one" / "two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@posix
+def test_world_writable_cache_folder_is_refused(tmp_path, monkeypatch):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="can be written by everybody: run chmod go-w"):
+        config.cache_dir()
+
+
+def test_unusable_cache_folder_names_the_variable(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "file" / "sub"))
+    with pytest.raises(ConfigError, match="GENSOR_CACHE_DIR"):
+        config.cache_dir()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG folders")
+def test_platform_folder_follows_xdg_and_ignores_a_relative_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert config.platform_cache_dir() == tmp_path / "x" / "gensor-kernels"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert config.platform_cache_dir() == tmp_path / ".cache" / "gensor-kernels"
+
+
+def test_databases(tmp_path, monkeypatch):
+    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("GENSOR_DB", raising=False)
+    monkeypatch.delenv("GENSOR_SITE_DB", raising=False)
+    assert config.user_database() == tmp_path / "kernels.db"
+    assert config.site_database() is None
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "mine.db"))
+    monkeypatch.setenv("GENSOR_SITE_DB", str(tmp_path / "site.db"))
+    assert config.user_database().name == "mine.db"
+    assert config.site_database().name == "site.db"
+
+
+def test_modes_and_flags(monkeypatch):
+    for name in ("GENSOR_TUNE", "GENSOR_DETERMINISTIC", "GENSOR_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("auto", False, False)
+    monkeypatch.setenv("GENSOR_TUNE", " Predicted ")
+    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+    monkeypatch.setenv("GENSOR_DISABLE", "true")
+    assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("predicted", True, True)
+
+
+def test_unknown_mode_warns_once_and_falls_back(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "sometimes")
+    monkeypatch.setattr(config, "_warned", set())
+    with pytest.warns(RuntimeWarning, match="GENSOR_TUNE='sometimes'"):
+        assert config.tune_mode() == "auto"
+    assert config.tune_mode() == "auto"
+
+
+def test_errors_share_a_base_and_unsupported_keeps_its_reason():
+    assert UnsupportedError("no fp8 here").reason == "no fp8 here"
+    assert issubclass(ConfigError, GensorError) and issubclass(UnsupportedError, GensorError)
+
+
+def test_log_level_from_the_environment():
+    code = "from gensor_kernels import config; config.logger().info('hello')"
+    environment = {**os.environ, "GENSOR_LOG": "info"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.strip().endswith("gensor_kernels INFO: hello") and not done.stdout
+
+
+def test_every_tune_mode_is_explained():
+    root = Path(__file__).resolve().parents[2]
+    table = (root / "docs" / "dispatch.md").read_text(encoding="utf-8")
+    (row,) = [
+        line for line in (root / "README.md").read_text("utf-8").splitlines() if line.startswith("| `GENSOR_TUNE`")
+    ]
+    for mode in config.TUNE_MODES:
+        assert f"| `GENSOR_TUNE={mode}` |" in table and f"`{mode}`" in row

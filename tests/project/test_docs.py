@@ -1,0 +1,157 @@
+"""The documentation against the code: options, variables, links, queries and examples."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gensor_database import PRETUNED
+from gensor_tuner.cli.app import app
+from gensor_tuner.search.actions import ACTIONS
+
+from .test_packaging import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def fences(text: str, language: str) -> list[str]:
+    return [body for name, body in FENCE.findall(text) if name == language]
+
+
+def documentation() -> str:
+    return README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+
+
+def option_names() -> list[tuple[str, str]]:
+    """(subcommand or "", option) of the whole command tree, but the --help every command has."""
+    typer_main = pytest.importorskip("typer.main")
+    group = typer_main.get_command(app)
+    commands = {"": group, **group.commands}
+    return [
+        (name, option)
+        for name, command in commands.items()
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("-") and parameter.name != "help"
+    ]
+
+
+def test_every_option_and_subcommand_is_documented():
+    options = option_names()
+    names = {name for name, _ in options} | set(pytest.importorskip("typer.main").get_command(app).commands)
+    assert {"", "show", "merge", "doctor"} <= names and ("", "--arch") in options and ("show", "--kernel") in options
+    text = documentation()
+    missing = [name for name in sorted(names - {""}) if f"gensor-tune {name}" not in text]
+    missing += [option for _, option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", text)]
+    assert not missing
+
+
+def test_every_documented_option_exists():
+    real = {option for _, option in option_names()} | {"--help"}
+    shown = set()
+    for page in (README, documentation()):
+        for line in re.findall(r"gensor-tune [^\n`]*", page):
+            shown |= set(re.findall(r"(?<![\w-])--[a-z][\w-]*", line))
+    assert {"--arch", "--shapes", "--kernel"} <= shown
+    assert shown <= real
+
+
+def test_every_variable_the_settings_read_is_in_the_readme():
+    source = (ROOT / "gensor_kernels" / "config.py").read_text(encoding="utf-8")
+    read = set(re.findall(r"""["'](GENSOR_[A-Z_]+)["']""", source))
+    assert {"GENSOR_DB", "GENSOR_TUNE", "GENSOR_DETERMINISTIC"} <= read
+    assert not read - set(re.findall(r"GENSOR_[A-Z_]+", README))
+
+
+def test_every_variable_the_documentation_names_is_read_somewhere():
+    named = set(re.findall(r"GENSOR_[A-Z_]+", documentation()))
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("gensor_kernels", "database", "tuner", "tests/campaigns")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    assert not {name for name in named if f'"{name}"' not in code}
+
+
+def test_the_first_two_commands_of_the_readme():
+    first, second, *_ = fences(README, "sh")
+    assert first.strip() == "make demo" and second.strip() == "make test"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_the_readme_opens_with_what_it_is_for():
+    assert re.match(r"# gensor-kernels\n\n[A-Z][^\n]*kernels for \[CuPy\]", README)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path):
+    text = page.read_text(encoding="utf-8")
+    targets = [target.split("#")[0] for target in LINK.findall(text) if "://" not in target]
+    assert not [target for target in targets if target and not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", [*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_files_named_in_the_documentation_exist(page: Path):
+    """A path in backquotes is one from the root or, as docs/architecture.md says, from gensor_kernels."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    named = re.findall(r"`([\w./]+/[\w./]+\.(?:py|toml|cuh?|h|sql|csv))`?", text)
+    gone = [name for name in named if not any((base / name).is_file() for base in (ROOT, ROOT / "gensor_kernels"))]
+    assert not [name for name in gone if Path(name).parent.name != PRETUNED.name]
+
+
+def test_comments_that_point_at_the_documentation_point_at_files():
+    found = {}
+    for folder in ("gensor_kernels", "database", "tuner", "benchmarks"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".cu", ".cuh", ".h", ".cpp", ".toml", ".sql"):
+                for name in re.findall(r"docs/[\w-]*(?:\.md)?", path.read_text(encoding="utf-8")):
+                    found[name] = path
+    assert found and not {name: path for name, path in found.items() if not (ROOT / name).is_file()}
+
+
+def test_every_action_is_in_the_documentation():
+    text = (ROOT / "docs" / "construction-graph.md").read_text(encoding="utf-8")
+    for action in ACTIONS:
+        row = re.search(rf"^\| {action.__name__} \|.*\| (\w+)[^|]*\|$", text, re.MULTILINE)
+        assert row, action.__name__
+        assert row[1] == ("yes" if action.paper else "no"), action.__name__
+
+
+def test_queries_fit_the_schema():
+    queries = "".join(fences((ROOT / "docs" / "database.md").read_text(encoding="utf-8"), "sql")).split(";")
+    queries = [query for query in queries if query.strip()]
+    memory = sqlite3.connect(":memory:")
+    memory.executescript((ROOT / "database" / "schema.sql").read_text(encoding="utf-8"))
+    assert len(queries) >= 3
+    for query in queries:
+        assert memory.execute(query).fetchall() == []
+
+
+def test_the_numpy_example_of_the_readme_runs():
+    (example,) = [code for code in fences(README, "python") if "emulated" in code]
+    names: dict = {}
+    exec(example, names)
+    assert names["y"].shape == (8, 8) and (names["y"] == 64).all()
+
+
+def test_the_cupy_example_of_the_readme_runs_on_numpy_arrays():
+    """The same calls, with the emulator in the GPU's place: what differs is the array library's name."""
+    (example,) = [code for code in fences(README, "python") if "cupy" in code]
+    lines = example.replace("import cupy, gensor_kernels", "import numpy, gensor_kernels").replace("cupy.", "numpy.")
+    lines = lines.replace("numpy.random.standard_normal", "numpy.random.default_rng(0).standard_normal")
+    # Fewer rows and columns: the emulator takes a second for a billion multiply-adds.
+    lines = lines.replace("3072", "256").replace("768", "128")
+    names: dict = {}
+    code = "import gensor_kernels\nwith gensor_kernels.emulated('sm_87'):\n"
+    exec(code + "".join(f"    {line}\n" for line in lines.splitlines()), names)
+    wanted = names["x"].astype(float) @ names["w"].astype(float)
+    wanted = 0.5 * wanted * (1 + names["numpy"].tanh((2 / 3.141592653589793) ** 0.5 * (wanted + 0.044715 * wanted**3)))
+    assert names["y"].dtype == "float16" and abs(names["y"] - wanted).max() < 0.1

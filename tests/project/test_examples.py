@@ -1,0 +1,144 @@
+"""The example models against the same layers in NumPy and ONNX, in float64.
+
+What layers rounded to float16 one by one are away from float64 is what float16 costs: the models may be twice as far.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from tests.public_cases import onnx_ops
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def exact(x):
+    return x
+
+
+def halved(x):
+    return x.astype(np.float16).astype(np.float64)
+
+
+def as_near_as_float16(found, reference):
+    """`reference` computes the result with a rounding behind every layer."""
+    wanted = reference(exact)
+    allowed = 2 * np.abs(reference(halved) - wanted).max()
+    assert 0 < allowed < 0.1 * np.abs(wanted).max()
+    assert np.abs(found.astype(np.float64) - wanted).max() <= allowed
+
+
+# ---- GPT-2
+
+
+def gpt2_logits(weights, config, ids, rounded):
+    """All logits (batch, tokens, vocabulary), without a cache."""
+    w = {name: array.astype(np.float64) for name, array in weights.items()}
+    c, heads = config, config.heads
+    batch, tokens = ids.shape
+
+    def project(name, x):
+        return x @ w[name + ".weight"] + w[name + ".bias"]
+
+    def norm(name, x):
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return rounded(scaled * w[name + ".weight"] + w[name + ".bias"])
+
+    x = rounded(w["wte.weight"][ids] + w["wpe.weight"][:tokens])
+    seen = np.tri(tokens, dtype=bool)
+    for layer in range(c.layers):
+        name = f"h.{layer}."
+        qkv = rounded(project(name + "attn.c_attn", norm(name + "ln_1", x)))
+        q, k, v = qkv.reshape(batch, tokens, 3, heads, -1).transpose(2, 0, 3, 1, 4)
+        scores = np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]), -np.inf)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = rounded(shares / shares.sum(-1, keepdims=True) @ v)
+        x = rounded(x + project(name + "attn.c_proj", mixed.transpose(0, 2, 1, 3).reshape(x.shape)))
+        hidden = project(name + "mlp.c_fc", norm(name + "ln_2", x))
+        hidden = rounded(0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3))))
+        x = rounded(x + project(name + "mlp.c_proj", hidden))
+    return rounded(norm("ln_f", x) @ w["wte.weight"].T)
+
+
+def test_gpt2_reads_a_prompt_and_decodes():
+    gpt2 = example("gpt2")
+    weights, ids = gpt2.drawn(gpt2.SMALL), np.random.default_rng(1).integers(0, gpt2.SMALL.vocabulary, (2, 7))
+    with gk.emulated("sm_87"):
+        model = gpt2.GPT2(weights, gpt2.SMALL)
+        cache = model.cache(len(ids))
+        prompt, first, second = (model(part, cache) for part in (ids[:, :5], ids[:, 5:6], ids[:, 6:]))
+    for last, found in ((4, prompt), (5, first), (6, second)):
+        as_near_as_float16(found, lambda rounded, last=last: gpt2_logits(weights, gpt2.SMALL, ids, rounded)[:, last])
+
+
+def test_the_gpt2_command_generates(capsys):
+    gpt2 = example("gpt2")
+    gpt2.main(["--emulate", "sm_87", "--ids", "3,1,2", "--new", "2"])
+    tokens, said = capsys.readouterr().out.splitlines()
+    assert said.startswith("2 tokens in ")
+    ids = np.array([[3, 1, 2]])
+    for token in map(int, tokens.split()):  # the likeliest, or one float16 cannot tell from it
+        logits = gpt2_logits(gpt2.drawn(gpt2.SMALL), gpt2.SMALL, ids, exact)[0, -1]
+        assert logits[token] > logits.max() - 0.01 * np.abs(logits).max()
+        ids = np.append(ids, [[token]], 1)
+
+
+# ---- ResNet
+
+
+def resnet_logits(weights, resnet, config, images, rounded):
+    w = {name: array.astype(np.float64) for name, array in weights.items()}
+
+    def convolve(name, x, stride, padding):
+        taps = w[name + ".weight"]
+        x = onnx_ops.run("Conv", x, taps, strides=[stride] * 2, pads=[padding] * 4, kernel_shape=list(taps.shape[2:]))
+        gamma, beta, mean, variance = (
+            w[f"{resnet.norm_of(name)}.{part}"][:, None, None]
+            for part in ("weight", "bias", "running_mean", "running_var")
+        )
+        return (x - mean) / np.sqrt(variance + 1e-5) * gamma + beta
+
+    x = rounded(np.maximum(convolve("conv1", images.transpose(0, 3, 1, 2), 2, 3), 0))
+    x = onnx_ops.run("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for stage, count in enumerate(config.blocks):
+        for number in range(count):
+            name, stride = f"layer{stage + 1}.{number}", 2 if stage and number == 0 else 1
+            inner = rounded(np.maximum(convolve(name + ".conv1", x, 1, 0), 0))
+            inner = rounded(np.maximum(convolve(name + ".conv2", inner, stride, 1), 0))
+            residual = rounded(convolve(name + ".downsample.0", x, stride, 0)) if number == 0 else x
+            x = rounded(np.maximum(convolve(name + ".conv3", inner, 1, 0) + residual, 0))
+    return rounded(rounded(x.mean((2, 3))) @ w["fc.weight"].T + w["fc.bias"])
+
+
+@pytest.mark.parametrize("blocks", [(1, 1), (2,)])
+def test_resnet(blocks):
+    resnet = example("resnet50")
+    config = resnet.Config(blocks=blocks, width=16, classes=10, side=20)
+    weights, images = resnet.drawn(config), np.random.default_rng(2).standard_normal((2, 20, 20, 3)).astype(np.float16)
+    with gk.emulated("sm_87"):
+        found = resnet.ResNet(resnet.folded(weights, config), config)(images)
+    images = images.astype(np.float64)
+    as_near_as_float16(found, lambda rounded: resnet_logits(weights, resnet, config, images, rounded))
+
+
+def test_resnet_50_is_the_model_it_is_named_after():
+    resnet = example("resnet50")
+    parameters = sum(np.prod(shape) + 2 * shape[0] for shape in resnet.shapes(resnet.Config()).values())
+    assert parameters + 2048 * 1000 + 1000 == 25_557_032  # torchvision.models.resnet50
+    gpt2 = example("gpt2")
+    assert sum(np.prod(shape) for shape in gpt2.shapes(gpt2.Config()).values()) == 124_439_808  # openai-community/gpt2

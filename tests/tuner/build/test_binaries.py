@@ -1,0 +1,41 @@
+"""What tuning knows of candidates' binaries."""
+
+import numpy as np
+
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build import binaries
+from gensor_tuner.build.binaries import Binaries
+from gensor_tuner.build.pool import Pool
+
+ARCH = lookup("sm_87")
+
+
+def test_candidates_that_share_a_refused_binary_are_dead_too(monkeypatch):
+    asked = []
+
+    def compile_many(requests, *_):
+        asked.extend(source for source, _ in requests)
+        bad = ["#define STAGES 3\n" in source for source, _ in requests]
+        return [Binary("sm_87", b"", error="too few registers\nat line 7" if no else "as well") for no in bad]
+
+    monkeypatch.setattr(binaries, "compile_many", compile_many)
+    workload = matmul.workload(2048, 2048, 512, dtype="float16")
+    space, family = Space(workload, ARCH), FAMILIES["contraction_mma"]
+    first = family.starters(workload, ARCH)[0].replace(raster=1)
+    others = [first.replace(raster=2), first.replace(stages=4)]  # the raster is told at run time
+    pool, made = Pool([workload]), Binaries(ARCH, 1, lambda *_: None)
+    pool.add(space, [first, *others], siblings=False)
+    by_program = {each.program: column for column, each in enumerate(pool.candidates)}
+    assert np.isfinite(pool.seconds([space])).all()
+    assert made.compile(pool, [by_program[first]], [space]) == 3  # one binary, two candidates without
+    assert len(asked) == 1 and set(pool.dead.values()) == {"not compiled: too few registers"}
+    assert np.isfinite(pool.seconds([space])[0]).nonzero()[0].tolist() == [by_program[others[1]]]
+    # One that comes later with the same constants is news as well: the cover is to be chosen again.
+    pool.add(space, [first.replace(raster=4)], siblings=False)
+    column = next(column for column, each in enumerate(pool.candidates) if each.program == first.replace(raster=4))
+    assert made.compile(pool, [column], [space]) == 1 and len(asked) == 1
+    assert made.compile(pool, [column], [space]) == 0

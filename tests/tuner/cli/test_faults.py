@@ -1,0 +1,193 @@
+"""gensor-tune interrupted, without threads, semaphores or output; its walkers, compilers and requests failing."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gensor_database import Record, Store
+from gensor_kernels.build.parallel import ordered_map
+from gensor_kernels.devices.emulator.kept import Kept
+from gensor_kernels.errors import BuildError, GensorError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.run import worker
+from gensor_tuner.strategies import parallel as strategies_parallel
+from gensor_tuner.strategies.parallel import Request, Searcher
+from tests.dispatch.tuning.test_faults_worker import gone
+from tests.doubles.fake_walk import quick
+
+build = importlib.import_module("gensor_kernels.devices.emulator.build")
+ARCH = lookup("sm_87")
+
+
+COUNT = 8
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Walks that bring home their numbers."""
+    monkeypatch.setattr(strategies_parallel, "search", quick)
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    return [Request(workload, ARCH, seed, "full") for seed in range(COUNT)]
+
+
+# ---- Ctrl-C
+
+
+def interrupted(tmp_path, delay):
+    """(process, stdout, stderr) of a run that got Ctrl-C `delay` seconds after it had begun to tune."""
+    rows = "".join(f"matmul,{16 * i},16,32,fp64\n" for i in range(1, 9))
+    (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\n" + rows)
+    command = ["--arch", "sm_87", "--shapes", "shapes.csv", "--db", "k.db", "--measure", "never", "--jobs", "2"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    began = child.stderr.readline()
+    time.sleep(delay)
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=120)
+    return child, out, began + err
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.0, 4.0])
+def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
+    child, out, err = interrupted(tmp_path, delay)
+    if child.returncode == 0:
+        return  # a fast machine had ended before
+    assert child.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in err and err.endswith("run the same command again to go on\n"), err
+    for line in subprocess.run(["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True).stdout.splitlines():
+        pid, group = map(int, line.split())
+        assert group != child.pid or gone(pid)
+    reported = sum(" ok " in line for line in out.splitlines())
+    if (tmp_path / "k.db").exists():
+        with Store.open(tmp_path / "k.db") as store:
+            assert len(list(store.rows(Record))) >= reported
+
+
+COMPILING = """
+import sys
+from gensor_tuner import start
+start.keep_interrupts()
+from gensor_kernels.build import nvrtc
+source = "".join("struct S%d { int a; };" % number for number in range(100_000))  # seconds in the front end alone
+print("compiling", flush=True)
+try:
+    nvrtc.compile_many([(source, "sm_87")])
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_ctrl_c_is_not_taken_by_nvrtc():
+    """Its front end would end the process, with exit code 4."""
+    child = subprocess.Popen([sys.executable, "-c", COMPILING], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "compiling\n"
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored():
+    """As in what a shell runs in the background."""
+    before = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ignoring = (
+        f"{before}; import gensor_tuner.cli.start as s; s.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "1\n"
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 0
+
+
+# ---- walkers, compilers
+
+
+def test_walks_go_on_in_one_process_where_others_cannot_be_started(requests, monkeypatch, capsys):
+    """As without /dev/shm: semaphores are refused."""
+
+    def refuse(*_, **__):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(strategies_parallel, "ProcessPoolExecutor", refuse)
+    with Searcher(2) as searcher:
+        assert list(searcher.run(requests)) == list(range(COUNT))
+    assert "walks go on in one process" in capsys.readouterr().err
+
+
+def test_walks_go_on_where_a_walker_is_killed(requests, capsys):
+    with Searcher(2) as searcher:
+        found = searcher.run(requests)
+        first = next(found)
+        for process in searcher._processes:
+            process.kill()
+        assert [first, *found] == list(range(COUNT))
+        assert list(searcher.run(requests)) == list(range(COUNT))
+    assert "walks go on in one process" in capsys.readouterr().err
+
+
+def test_threads_that_cannot_be_started_are_done_without(monkeypatch):
+    started = []
+
+    def refuse(self):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        return begin(self)
+
+    begin = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert ordered_map(lambda x: (time.sleep(0.01), x * x)[1], [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
+    assert ordered_map(lambda x: x * x, [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
+
+
+@pytest.mark.parametrize("end", ["kill -9 $$", "echo 'Killed signal terminated program cc1plus' >&2; exit 1"])
+def test_a_killed_compiler_says_nothing_about_a_kernel(end, monkeypatch, tmp_path):
+    (tmp_path / "g++").write_text(f"#!/bin/sh\n{end}\n")
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setattr(build, "compiler", lambda: (str(tmp_path / "g++"), "none"))
+    with Kept(tmp_path) as folder, pytest.raises(GensorError, match="the C\\+\\+ compiler was killed") as caught:
+        build._compile(folder, [], "target")
+    assert not isinstance(caught.value, BuildError)
+    assert [path.name for path in tmp_path.iterdir()] == ["g++"]
+
+
+# ---- the tuning process's own errors
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_an_error_nobody_foresaw_blames_only_a_kernel_that_runs(running, tmp_path):
+    code = f"""
+from gensor_tuner import worker
+def answer(request, say):
+    say({{"trying": {"'" + "d" * 64 + "'" if running else None}}})
+    raise RuntimeError("an illegal memory access")
+worker.answer = answer
+worker.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], input="{}\n", capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout.count('"status": "failed"') == (not running)
+
+
+@pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
+def test_a_machine_that_lacks_something_is_an_answer(error, monkeypatch, tmp_path):
+    def refuse(arch, number):
+        raise error
+
+    monkeypatch.setattr(worker, "_timer", refuse)
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = worker.answer(request)
+    assert found["status"] == "failed" and str(error) in found["error"]

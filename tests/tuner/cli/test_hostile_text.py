@@ -1,0 +1,157 @@
+"""What a foreign database says reaches terminals, spreadsheets and programs as text, never as commands to them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import json
+import sqlite3
+import sys
+import zlib
+
+import pytest
+
+from gensor_database import Record, Store, Timing
+from tests.doubles.numpy_device import ARCH, workload
+from tests.doubles.placeholder_kernels import kernel_rows, lines
+from tests.doubles.store_rows import rows as toy_rows
+
+cli = pytest.importorskip("gensor_tuner.cli.app")
+
+#: Clears the screen, sets the window's title, turns text around, hides, ends a line.
+EVIL = "\x1b[2J\x1b]0;t\x07\u202e\u2066\u200b\x9b31m\r\n\x85\u2028"
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1+1")
+
+
+@pytest.fixture
+def gensor_tune(monkeypatch, capsys, tmp_path):
+    """gensor_tune("show") -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """k.db, whose every text but keys is hostile; all digests match. Its kernel."""
+    wanted = workload(64, 64, 64)
+    source, binary, kernel, verdict = kernel_rows(wanted)[0]
+    binary = dataclasses.replace(
+        binary, toolchain=EVIL, facts=EVIL, constants=json.dumps({EVIL: 1}, ensure_ascii=False)
+    )
+    program = json.dumps({**json.loads(kernel.program), EVIL: 1}, ensure_ascii=False)
+    kernel = dataclasses.replace(kernel, program=program, binary_digest=binary.digest)
+    strange = dataclasses.replace(kernel, family=EVIL, class_key=EVIL)
+    verdict = dataclasses.replace(verdict, kernel_digest=kernel.digest, error=EVIL, cases=EVIL, counters=EVIL)
+    record = Record(wanted.key(), ARCH.name, f"part{EVIL}", kernel.abi, kernel.digest, 5.0, 1.0, "ok", EVIL, EVIL, EVIL)
+    orphan = dataclasses.replace(record, kernel_digest=f"gone{EVIL}")
+    timing = Timing(wanted.key(), ARCH.name, f"part{EVIL}", kernel.digest, None, 5.0, EVIL, EVIL)
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(source, binary, kernel, strange, verdict, record, orphan, timing)
+    return kernel
+
+
+def harmless(text):
+    assert all(line.isprintable() for line in text.split("\n")), ascii(text)
+    return True
+
+
+COMMANDS = {
+    "show": ("show",),
+    "show a kernel": ("show", "--kernel", ""),
+    "verify": ("verify",),
+    "learn": ("learn",),
+    "where": ("where",),
+}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_terminals_get_no_character_that_they_obey(gensor_tune, kernel, monkeypatch, tmp_path, arguments):
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "k.db"))
+    _, out, err = gensor_tune(*arguments)
+    assert harmless(out) and harmless(err)
+    if arguments[0] in ("show", "verify"):
+        assert r"\x1b[2J" in out and r"\u202e" in out
+
+
+def test_errors_and_conflicts_hold_none_either(gensor_tune, kernel, tmp_path):
+    other = dataclasses.replace(kernel, program=kernel.program + " ")
+    with Store.open(tmp_path / "b.db") as store, Store.open(tmp_path / "k.db", readonly=True) as first:
+        for row in first.rows(Record, kernel_digest=kernel.digest):
+            store.add(other, dataclasses.replace(row, kernel_digest=other.digest))
+    code, out, err = gensor_tune("merge", "{}/b.db", "{}/k.db", "-o", "{}/c.db")
+    assert code == 0 and "conflict: " in err and harmless(out) and harmless(err)
+    code, out, err = gensor_tune("show", "--db", "{}/k.db", "--kernel", EVIL)
+    assert code == 2 and harmless(out) and harmless(err)
+
+
+def test_json_says_what_the_database_says(gensor_tune, kernel, tmp_path):
+    code, out, _ = gensor_tune("show", "--json", "--db", "{}/k.db")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and out.isascii() and harmless(out) and len(found) == 2
+    assert {each["part"] for each in found} == {f"part{EVIL}"} and {each["walk"] for each in found} == {EVIL}
+    gensor_tune("export", "{}/rows.jsonl", "--json", "--db", "{}/k.db")
+    assert (tmp_path / "rows.jsonl").read_bytes().isascii()
+    assert any(each["table"] == "record" and each["error"] == EVIL for each in lines(tmp_path / "rows.jsonl"))
+
+
+def test_no_cell_of_a_spreadsheet_is_a_formula(gensor_tune, tmp_path):
+    with Store.open(tmp_path / "k.db") as store:
+        for number, text in enumerate((*FORMULAS, EVIL, "plain", "a-b=c")):
+            key = workload(64, 64, 64 + 8 * number).key()
+            store.add(Record(key, ARCH.name, text, 1, text, -5.0, 1.0, "ok"))
+    code, _, _ = gensor_tune("export", "{}/records.csv", "--db", "{}/k.db")
+    with (tmp_path / "records.csv").open(encoding="utf-8", newline="") as file:
+        text = file.read()
+    found = list(csv.DictReader(text.splitlines()))
+    assert code == 0 and harmless(text) and len(found) == len(FORMULAS) + 3
+    for row in found:
+        assert row["part"] == row["kernel"] and row["part"][0] not in "=+-@\uff1d" and row["predicted_us"] == "-5.0"
+    parts = {row["part"] for row in found}
+    assert {"'=1+1", "'+1", "'-1", "'@SUM(A1)", r"'\t=1", r"'\r=1", "'\uff1d1+1", "plain", "a-b=c"} < parts
+
+
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
+def test_values_of_other_types_under_their_own_digests_are_no_rows(gensor_tune, tmp_path):
+    """SQLite stores any type in any column, and a digest over it is soon computed."""
+    made = {type(row): row for row in toy_rows(1)}
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(*toy_rows(2))
+        sound = store.counts()
+        store.connection.execute("PRAGMA synchronous=OFF")
+        for kind, row in made.items():
+            for place, name in enumerate(kind.columns()):
+                if name in ("outcome", "method"):  # any text is of their type
+                    continue
+                for strange in ("abc", b"abc", None):
+                    values = [getattr(row, each) for each in kind.columns()]
+                    values[place] = strange
+                    with contextlib.suppress(TypeError, ValueError):
+                        kind(*values)
+                        continue  # as it may be
+                    try:
+                        digest = kind.digest_of(values)
+                    except (TypeError, AttributeError):
+                        continue
+                    named = zip(kind.columns(), values, strict=True)
+                    packed = [
+                        zlib.compress(value) if each in kind.COMPRESSED and isinstance(value, bytes) else value
+                        for each, value in named
+                    ]
+                    with contextlib.suppress(sqlite3.IntegrityError):
+                        marks = ", ".join("?" * (len(packed) + 1))
+                        store.connection.execute(f"INSERT INTO {kind.TABLE} VALUES ({marks})", (digest, *packed))
+        assert store.counts()["record"] > sound["record"] + 8 and store.counts()["timing"] > sound["timing"] + 8
+    for arguments in (("show",), ("show", "--json"), ("show", "--kernel", ""), ("export", "{}/x.csv"), ("learn",)):
+        code, out, err = gensor_tune(*arguments, "--db", "{}/k.db")
+        assert code in (0, 2) and "Traceback" not in err and "abc" not in out
+    assert gensor_tune("verify", "--db", "{}/k.db")[0] == 1
+    assert gensor_tune("merge", "{}/k.db", "-o", "{}/new.db", "--binaries")[0] == 0
+    with Store.open(tmp_path / "new.db", readonly=True) as store:
+        assert store.counts()["record"] == 1

@@ -1,0 +1,122 @@
+"""The worker process answers one request with one line, whatever the request is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gensor_database import Timing, quiet
+from gensor_database.store import Store
+from gensor_kernels.operators.products import matmul
+
+
+def ask(text: str) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-m", "gensor_tuner.run.worker"], input=text + "\n", capture_output=True, text=True, check=True
+    )
+    *_, line = done.stdout.splitlines()
+    return json.loads(line)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["", "not json", "[]", "{}", '{"workload": {}, "arch": "sm_87", "db": "x.db"}', '{"workload": null}'],
+)
+def test_a_bad_request_is_answered_not_raised(request_text):
+    found = ask(request_text)
+    assert found["status"] == "failed" and found["kernel"] is None and found["error"]
+
+
+def test_it_tunes_into_the_database_it_is_told(tmp_path):
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = ask(json.dumps(request))
+    assert found["status"] == "ok", found
+    with Store.open(tmp_path / "user.db", readonly=True) as store:
+        entry = store.find(workload.key(), "sm_87")
+        assert entry is not None and entry.usable and entry.kernel.digest == found["kernel"]
+
+
+def test_it_goes_on_after_a_request_that_failed():
+    done = subprocess.run(
+        [sys.executable, "-m", "gensor_tuner.run.worker"],
+        input='nonsense\n{}\n{"workload": 1}\n',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["failed"] * 3
+
+
+def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch):
+    """With the emulator as the device: each candidate is announced, then timed, and at the end none is."""
+    from gensor_kernels.devices.emulator.device import EmulatorDevice
+    from gensor_kernels.machine.arch import lookup
+    from gensor_tuner.measure.timer import HostClock, Timer
+    from gensor_tuner.run import worker
+
+    said = []
+    monkeypatch.setattr(worker, "_timer", lambda arch, number: Timer(EmulatorDevice(arch), HostClock()))
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = worker.answer(request, said.append)
+    assert found["status"] == "ok" and said[-1] == {"trying": None} and len(said) > 1
+    with Store.open(tmp_path / "user.db", readonly=True) as store:
+        named = [each["trying"] for each in said if each["trying"] is not None]
+        assert named and all(store.kernel(name) is not None for name in named)
+        assert lookup("sm_87").part in {row.part for row in store.timings(workload.key(), "orin-nano-8gb")}
+
+
+def test_memory_beyond_the_limit_ends_the_process():
+    code = "import os; from gensor_tuner.parent_watch import watch; watch(os.getppid(), 1.0)"
+    done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
+    assert done.returncode == -9
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
+    """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
+    from gensor_kernels.devices import cuda
+    from gensor_kernels.devices.emulator.device import EmulatorDevice
+    from gensor_kernels.machine.arch import lookup
+    from gensor_tuner.measure import timer as measure_timer
+    from gensor_tuner.run import worker
+
+    current, launched = [0], []
+
+    class Numbered(EmulatorDevice):
+        def __init__(self, number):
+            super().__init__(lookup("sm_87"))
+            self.number = number
+
+        def load(self, code, launches):
+            launch = super().load(code, launches)
+
+            def on_this_device(*arguments):
+                launched.append((self.number, current[0]))
+                launch(*arguments)
+
+            return on_this_device
+
+    monkeypatch.setattr(cuda, "CudaDevice", Numbered)
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: current[0])
+    monkeypatch.setattr(cuda, "make_current", lambda wanted: current.__setitem__(0, wanted))
+    monkeypatch.setattr(measure_timer, "CudaClock", lambda device: measure_timer.HostClock())
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+    found = worker.answer({**request, "device": number, "background": bool(number)})
+    assert found["status"] == "ok" and set(launched) == {(number, number)}
+    with Store.open(tmp_path / "user.db", readonly=True) as store:
+        rows = list(store.rows(Timing))
+        assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken beside a program say so
+
+
+@pytest.mark.parametrize("number", [-1, "1", True, 1.0, [0]])
+def test_a_device_is_a_number(number, tmp_path):
+    from gensor_tuner.run import worker
+
+    workload = matmul.workload(16, 16, 32, dtype="float64")
+    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db"), "device": number}
+    found = worker.answer(request)
+    assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]

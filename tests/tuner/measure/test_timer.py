@@ -1,0 +1,180 @@
+"""Operand sets, the vendor's side of a timing, and the timer's rounds, on a device whose library is NumPy."""
+
+import math
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.types.workload import View
+from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.measure import timer as measure
+from gensor_tuner.measure.operands import POISON, Noise, Operands
+
+ARCH = lookup("sm_87")
+
+
+class Library(EmulatorDevice):
+    """A device that has a library of its own."""
+
+    emulated = False
+
+    def product(self, a, b, math, out=None):
+        wide = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if out is None:
+            return wide
+        out[...] = wide
+        return out
+
+    def erfc(self, x):
+        return np.vectorize(math.erfc)(x).astype(x.dtype)
+
+
+@pytest.fixture(scope="module")
+def device():
+    return Library(ARCH)
+
+
+@pytest.fixture(scope="module")
+def noise(device):
+    return Noise(device)
+
+
+def values(block, device):
+    array = block.view(device.xp)
+    if block.dtype == "bfloat16":
+        array = array.view(ml_dtypes.bfloat16)
+    return array.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "scale_mask", "bias_add_gelu", "mul_scale_silu"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_vendor_computes_the_kernels_problem(device, noise, dtype, epilogue, batch):
+    workload = matmul.workload(24, 40, 32, batch=batch, dtype=dtype, trans_b=True, epilogue=epilogue)
+    operands = Operands(device, workload, noise)
+    found = operands.vendor()()
+    steps = [Step(n, None if b is None else values(b, device), s) for n, b, s in operands.steps]
+    a, b = (operands.blocks[name].view(np) for name in "ab")
+    expected = matmul.expect(a, b, workload, steps, integer_steps=operands.integer_steps)
+    # The library rounds the product to the operands' type before the epilogue, and int8's to float32.
+    product = np.abs(values(operands.blocks["a"], device)) @ np.abs(values(operands.blocks["b"], device))
+    slack = 8 * max(facts(dtype).unit_roundoff, 2.0**-24) * product if steps else 0.0
+    result = operands.blocks["c"].view(np) if found is None else np.asarray(found).reshape(expected.values.shape)
+    assert tolerance_base.check(result, expected._replace(bound=expected.bound + slack)).ok
+
+
+def test_plain_products_are_written_in_place(device, noise):
+    operands = Operands(device, matmul.workload(24, 40, 32, dtype="float32"), noise)
+    assert np.shares_memory(operands.vendor()(), operands.blocks["c"].memory)
+
+
+def test_arrays_are_laid_out_as_their_class_says(device, noise):
+    stepped = View((1, 30, 20), (0, 41, 2), "float16")
+    odd = matmul.workload_from_operands(
+        stepped, View((1, 20, 6), (0, 1, 20), "float16", 8), View((1, 30, 6), (0, 6, 1), "float16", 4)
+    )
+    operands = Operands(device, odd, noise, guard=64, exact=True)
+    a, b, c = (operands.blocks[name] for name in "abc")
+    assert a.strides == (30 * 41, 41, 2) and b.strides[1:] == (1, 20) and c.strides[1:] == (6, 1)
+    for name, block in operands.blocks.items():
+        align = odd.align[name]
+        assert operands.address(block) % align == 0
+        assert align == 16 or operands.address(block) % (2 * align)
+        before, behind = block.around()
+        assert len(before) >= 64 and len(behind) >= 64
+        assert (np.concatenate([before, behind]) == POISON).all()
+    assert np.isnan(c.view(np)).all() and np.isfinite(a.view(np)).all()
+
+
+def test_rows_and_sets_differ(device, noise):
+    workload = matmul.workload(64, 64, 4096, dtype="float16")
+    first, second = Operands(device, workload, noise, 0), Operands(device, workload, noise, 1)
+    rows = first.blocks["a"].view(np)[0]
+    assert len(np.unique(rows, axis=0)) == 64
+    assert not np.array_equal(rows, second.blocks["a"].view(np)[0])
+    assert abs(float(rows.astype(float).std()) - 1) < 0.01
+
+
+class Clock:
+    """Counts calls instead of timing them: a microsecond each."""
+
+    def __init__(self):
+        self.sets = set()
+
+    def measure(self, calls):
+        self.sets.update(map(id, calls))
+        return len(calls) * 1e-6
+
+
+def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypatch):
+    order = []
+
+    def launcher(self, kernel, code):
+        return lambda: order.append(kernel)
+
+    monkeypatch.setattr(Operands, "launcher", launcher)
+    clock = Clock()
+    timer = measure.Timer(device, clock)
+    workload = matmul.workload(256, 256, 256, dtype="float16")
+    times, vendor = timer.time(workload, [("x", None), ("y", None)])
+    sets = len(clock.sets) / 3
+    assert sets * workload.bytes_moved() >= 2 * ARCH.l2_mb * 1e6
+    assert [time.rounds for time in times] == [measure.ROUNDS] * 2
+    assert times[0].calls == measure.MOST_CALLS and vendor is not None
+    assert times[0].median_us == pytest.approx(1.0)
+
+
+def test_no_gpu_is_a_sentence(monkeypatch):
+    monkeypatch.setenv("CUPY_TF32", "0")  # else open_timer sets it for the whole process
+    from gensor_kernels.devices import cuda
+    from gensor_kernels.errors import ToolMissingError
+
+    def absent():
+        raise ToolMissingError("no GPU: a sentence")
+
+    monkeypatch.setattr(cuda, "current_device", absent)
+    with pytest.raises(GpuError, match="a sentence") as caught:
+        measure.open_timer(ARCH)
+    assert not caught.value.worth_telling
+
+
+def test_a_gpu_of_another_architecture_is_named(monkeypatch):
+    monkeypatch.setenv("CUPY_TF32", "0")
+    from gensor_kernels.devices import cuda
+
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("sm_90"), unsupported=""))
+    with pytest.raises(GpuError, match="sm_90, not sm_87") as caught:
+        measure.open_timer(ARCH)
+    assert caught.value.worth_telling
+
+
+def test_times_of_another_part_are_not_taken(monkeypatch):
+    from gensor_kernels.devices import cuda
+
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(cuda, "CudaDevice", lambda number: SimpleNamespace(arch=lookup("h200"), unsupported=""))
+    with pytest.raises(GpuError, match=r"the GPU here is h200, times of h100-sxm .* --arch h200") as caught:
+        measure.open_timer(lookup("h100-sxm"))
+    assert caught.value.worth_telling
+
+
+def test_a_gpu_that_cannot_be_used_is_a_sentence(monkeypatch):
+    from gensor_kernels.devices import cuda
+
+    def taken(number):
+        raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
+    monkeypatch.setattr(cuda, "CudaDevice", taken)
+    with pytest.raises(GpuError, match="busy or unavailable") as caught:
+        open_gpu(ARCH)
+    assert caught.value.worth_telling

@@ -1,0 +1,219 @@
+"""Actions: every edge has its inverse, illegal targets are absent, and every legal Program can be reached."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.search import actions
+from gensor_tuner.search.graph import Graph
+from gensor_tuner.search.trace import compact, expanded
+
+from .synthetic import COORDINATES, ToySpace
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return Graph(ToySpace())
+
+
+def test_every_action_shows_before_and_after_and_names_its_inverse():
+    for action in actions.ACTIONS:
+        text = " ".join(action.__doc__.split())
+        assert re.search(r"\S+ -> \S+", text), action
+        inverse = re.search(r"Inverse: (\w+)\.", text)
+        assert inverse and hasattr(actions, inverse[1]), action
+        back = getattr(actions, inverse[1])
+        assert back.kind == action.kind and (back is action) == (action.up and action.down)
+
+
+def test_moves_come_in_inverse_pairs():
+    found = {move.token: move for move in actions.moves(COORDINATES)}
+    assert len(found) == 2 * len(COORDINATES) + 2
+    for move in found.values():
+        back = found[move.inverse]
+        assert back.inverse == move.token and (back.axis, back.step) == (move.axis, -move.step)
+
+
+def test_paper_graph_has_only_the_papers_actions():
+    assert {move.action for move in actions.moves(COORDINATES, "paper")} == {"Tile", "Untile", "Cache", "VThread"}
+
+
+def test_a_coordinate_that_no_action_moves_is_an_error():
+    odd = (*COORDINATES, COORDINATES[1]._replace(name="odd", kind="odd"))
+    with pytest.raises(ValueError, match="no action moves coordinates of kind 'odd'"):
+        actions.moves(odd)
+    with pytest.raises(ValueError, match="graph must be one of full, paper"):
+        actions.moves(COORDINATES, "tree")
+
+
+def test_targets_are_legal_and_the_inverse_leads_home(graph):
+    points = graph.space.all_legal()[::4]
+    targets, found = graph.neighbours(points)
+    row, move = np.nonzero(found)
+    assert graph.space.legal(targets[row, move]).all()
+    index = {m.token: i for i, m in enumerate(graph.moves)}
+    inverse = np.array([index[m.inverse] for m in graph.moves])
+    back, exists = graph.neighbours(targets[row, move])
+    edge = np.arange(row.size)
+    assert exists[edge, inverse[move]].all()
+    assert np.array_equal(back[edge, inverse[move]], points[row])
+    assert np.array_equal(targets[~found], np.repeat(points, (~found).sum(axis=1), axis=0))
+
+
+def test_an_absent_edge_has_nothing_legal_on_its_ray(graph):
+    rng = np.random.default_rng(1)
+    space, points = graph.space, graph.space.all_legal()
+    for point in points[rng.choice(len(points), 200, replace=False)]:
+        targets, found = graph.neighbours(point[None])
+        for i, move in enumerate(graph.moves):
+            if move.axis == 0 or move.carried >= 0:
+                continue
+            stop = len(COORDINATES[move.axis].values) if move.step > 0 else -1
+            ray = np.repeat(point[None], abs(stop - point[move.axis]) - 1, axis=0)
+            ray[:, move.axis] = np.arange(point[move.axis] + move.step, stop, move.step)
+            legal = ray[space.legal(ray)] if len(ray) else ray
+            assert found[0, i] == bool(len(legal))
+            assert not len(legal) or np.array_equal(targets[0, i], legal[0])
+
+
+def test_a_tile_carries_its_block_by_the_same_ratio(graph):
+    space = graph.space
+    values = {"level": 2, "block_m": 48, "block_n": 32, "thread_m": 4, "vthread_m": 1, "stages": 2, "split": 1}
+    here = space.point(Program("toy", tuple(values.items())))
+    there = space.program(graph.follow(here, "thread_m&block_m+"))
+    assert (there["thread_m"], there["block_m"]) == (8, 96)
+    with pytest.raises(ValueError, match="does not exist"):
+        graph.follow(space.point(there), "thread_m&block_m+")
+    tokens = {m.token: i for i, m in enumerate(graph.moves)}
+    points = space.all_legal()
+    targets, found = graph.neighbours(points)
+    up = tokens["thread_m&block_m+"]
+    before, after = space.columns(points[found[:, up]]), space.columns(targets[found[:, up], up])
+    assert len(before["level"]) > 100
+    assert (before["block_m"] * after["thread_m"] == after["block_m"] * before["thread_m"]).all()
+    assert (after["thread_m"] > before["thread_m"]).all()
+
+
+def test_cache_and_uncache_exist_exactly_where_they_undo_each_other(graph):
+    points, space = graph.space.all_legal(), graph.space
+    targets, found = graph.neighbours(points)
+    down, up = graph.level_moves
+    assert [graph.moves[i].action for i in (down, up)] == ["Cache", "Uncache"]
+    home = (space.descend(space.ascend(points)) == points).all(axis=1)
+    assert np.array_equal(found[:, up], home & (points[:, 0] > 0))
+    assert np.array_equal(found[:, down], points[:, 0] < 2)
+    assert 0 < found[:, up].sum() < len(points)
+    assert np.array_equal(targets[found[:, down], down], space.descend(points[found[:, down]]))
+    assert np.array_equal(targets[found[:, up], up], space.ascend(points[found[:, up]]))
+
+
+def test_choices_of_levels_not_reached_have_no_actions(graph):
+    points = graph.space.all_legal()
+    _, found = graph.neighbours(points)
+    for i, move in enumerate(graph.moves):
+        level = COORDINATES[move.axis].level
+        assert not found[points[:, 0] < level, i].any()
+        assert found[:, i].any()
+
+
+def test_reachable_equals_enumeration(graph):
+    everything = np.sort(graph.encode(graph.space.all_legal()))
+    assert np.array_equal(graph.reachable(graph.space.start()[None], chunk=512), everything)
+    somewhere = graph.decode(everything[[everything.size // 2]])
+    assert np.array_equal(graph.reachable(somewhere), everything)
+
+
+def test_following_a_missing_edge_is_an_error(graph):
+    start = graph.space.start()
+    with pytest.raises(ValueError, match="does not exist"):
+        graph.follow(start, "block_m-")
+    with pytest.raises(ValueError, match="no action 'warp_q"):
+        graph.follow(start, "warp_q+")
+    assert graph.token(start, graph.follow(start, "block_n+")) == "block_n+"
+    with pytest.raises(ValueError, match="no edge"):
+        graph.token(start, start)
+
+
+def test_compact_paths_round_trip():
+    tokens = ["a+", "a+", "b-", "a+", "a+", "a+", "c+"]
+    assert compact(tokens) == "a+*2 b- a+*3 c+"
+    assert expanded(compact(tokens)) == tokens
+    assert expanded(compact([])) == []
+
+
+CORE = {
+    "contraction_mma": {"block_m", "block_n", "warp_m", "warp_n", "stages", "copy"},
+    "contraction_simt": {"block_m", "block_n", "thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m"},
+}
+
+
+def _real(name: str, arch: str, dtype: str, whole: set[str], single: set[str] | None = None) -> Graph:
+    """A family's graph with all values up to 128 of the coordinates in `whole`, one value of those in `single`
+    (None: of all others) and two of the rest."""
+    family, part = FAMILIES[name], lookup(arch)
+    workload = matmul.workload(300, 300, 300, dtype=dtype, trans_b=True, epilogue="bias_relu")
+    kept = {}
+    for c in family.coordinates(workload, part):
+        if c.name in whole:
+            kept[c.name] = tuple(v for v in c.values if v <= 128)
+        elif c.name != "level":
+            most = 1 if single is None or c.name in single else 2
+            kept[c.name] = c.values[-most:] if c.kind == "copy_width" else c.values[:most]
+    return Graph(FamilySpace(family, workload, part, restrict=kept))
+
+
+def _legal_codes(graph: Graph) -> np.ndarray:
+    """Sorted codes of every legal point, partial ones included."""
+    found = []
+    for begin in range(0, graph.size, 1 << 17):
+        points = graph.decode(np.arange(begin, min(begin + (1 << 17), graph.size)))
+        found.append(graph.encode(points[graph.space.legal(points)]))
+    return np.sort(np.concatenate(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "dtype"),
+    [
+        ("contraction_mma", "sm_87", "float16"),
+        ("contraction_mma", "sm_75", "float16"),
+        ("contraction_simt", "sm_90", "float32"),
+    ],
+)
+def test_every_tile_of_a_family_is_reachable(name, arch, dtype):
+    graph = _real(name, arch, dtype, CORE[name])
+    everything = _legal_codes(graph)
+    assert everything.size > 500
+    assert np.array_equal(graph.reachable(graph.decode(everything[-1:])), everything)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "dtype", "extents", "single"),
+    [
+        ("contraction_mma", "sm_87", "float16", {"warp_m", "block_m"}, {"block_n", "warp_n", "raster", "vector_b"}),
+        ("contraction_mma", "sm_75", "float16", {"warp_n", "block_n"}, {"block_m", "warp_m", "epilogue_fixed"}),
+        ("contraction_simt", "sm_87", "float32", {"block_n", "lanes_m"}, {"thread_m", "vthread_m", "raster", "stages"}),
+        ("contraction_simt", "sm_75", "float64", {"block_n"}, {"thread_m", "vector_b", "epilogue_fixed", "vthread_m"}),
+    ],
+)
+def test_every_choice_of_a_family_is_reachable_and_reversible(name, arch, dtype, extents, single):
+    graph = _real(name, arch, dtype, extents, single)
+    everything = _legal_codes(graph)
+    assert everything.size > 1000
+    points = graph.decode(everything)
+    assert np.array_equal(graph.reachable(points[-1:]), everything)
+    sample = points[np.random.default_rng(0).choice(len(points), 400, replace=False)]
+    targets, found = graph.neighbours(sample)
+    row, move = np.nonzero(found)
+    number = {m.token: i for i, m in enumerate(graph.moves)}
+    inverse = np.array([number[m.inverse] for m in graph.moves])[move]
+    back, exists = graph.neighbours(targets[row, move])
+    assert exists[np.arange(row.size), inverse].all()
+    assert np.array_equal(back[np.arange(row.size), inverse], sample[row])

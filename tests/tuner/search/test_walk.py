@@ -1,0 +1,209 @@
+"""The walk: determinism, budget, replay, restarts from elites, both graphs, and its quality against brute force."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.walk_vs_brute_force import SHARE, measure, random_search, spaces, summary
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.space import Space
+from gensor_tuner.search.graph import Graph
+from gensor_tuner.search.trace import Leg, Trail, expanded, replay, route, start_of
+from gensor_tuner.search.walk import walk
+
+from .synthetic import Spaces, ToySpace
+
+
+@pytest.fixture(scope="module")
+def real():
+    """A space that both families serve."""
+    return Space(matmul.workload(500, 700, 900, dtype="float16", trans_b=True, epilogue="bias"), lookup("sm_87"))
+
+
+@pytest.mark.parametrize("budget", [40, 300, None])
+def test_counts_distinct_complete_programs_and_keeps_the_budget(budget):
+    space = ToySpace()
+    found = walk(Spaces((space,)), budget=budget)
+    codes = np.concatenate(space.evaluated)
+    assert np.unique(codes).size == codes.size == found.evaluations
+    assert budget is None or found.evaluations <= budget
+    assert found.steps == 16_000 or found.evaluations == budget
+
+
+def test_best_is_sorted_distinct_and_true():
+    space = ToySpace()
+    found = walk(Spaces((space,)), keep=50)
+    programs, seconds = zip(*found.best, strict=True)
+    assert len(set(programs)) == 50 and list(seconds) == sorted(seconds)
+    points = np.array([space.point(program) for program in programs])
+    assert np.array_equal(space.potential(points), seconds)
+    assert seconds[0] == space.best()
+
+
+@pytest.mark.parametrize("graph", ["full", "paper"])
+def test_trails_lead_to_their_programs_without_loops(real, graph):
+    for seed in range(3):
+        found = walk(real, seed=seed, chains=8, steps=60, graph=graph, keep=5, traced=3)
+        assert len(found.trails) == 3
+        for trail, (program, _) in zip(found.trails, found.best, strict=False):
+            text = trail.to_json()
+            assert replay(real, trail) == replay(real, text) == program
+            assert Trail.from_json(text) == trail and len(text) < 2000 and trail.legs[0].seed == seed
+            assert len(set(visited(real, trail))) == len(visited(real, trail)), "the path has a loop"
+
+
+def visited(space, trail):
+    family = space.family(trail.family)
+    point = np.array([c.values.index(v) for c, v in zip(family.coordinates, trail.start, strict=True)])
+    codes = [int(family.encode(point))]
+    lattice = Graph(family, trail.graph)
+    for token in expanded(trail.legs[0].path):
+        point = lattice.follow(point, token)
+        codes.append(int(family.encode(point)))
+    return codes
+
+
+def test_replay_refuses_what_is_not_there(real):
+    (trail,) = walk(real, chains=4, steps=30, start="random").trails
+    (leg,) = trail.legs
+    with pytest.raises(ValueError, match="no family 'rows'"):
+        replay(real, replace(trail, family="rows"))
+    with pytest.raises(ValueError, match="no action 'warp_q"):
+        replay(real, trail.then(replace(leg, path="warp_q+")))
+    with pytest.raises(ValueError, match="does not exist"):
+        replay(real, trail.then(replace(leg, path="level+*3")))
+
+
+def test_a_trail_goes_on_in_the_space_of_another_workload(real):
+    other = Space(real.workload.with_sizes(m=40).with_epilogue(()), real.arch)
+    first = walk(real, seed=1, chains=4, steps=40)
+    again = walk(other, seed=2, chains=4, steps=40, start=[first.best[0][0]])
+    (leg,) = again.trails[0].within(other.workload).legs
+    trail = first.trails[0].within(real.workload).then(leg)
+    assert replay(other, trail) == again.best[0][0]
+    for space in (real, other):  # whichever of them the record is of
+        text = trail.to_json(space.workload)
+        assert text.count("sizes") == 1 and replay(space, text) == again.best[0][0]
+
+
+def test_alike_programs_count_once(real):
+    found = walk(real, chains=8, steps=60, keep=6, traced=6, alike=lambda program: program["block_m"])
+    blocks = [program["block_m"] for program, _ in found.best]
+    assert len(set(blocks)) == len(blocks) > 1
+    assert [replay(real, trail) for trail in found.trails] == [program for program, _ in found.best]
+
+
+def test_a_route_changes_one_coordinate_after_the_other(real):
+    for program, _ in walk(real, chains=8, steps=60, keep=40).best:
+        family = real.family(program.family)
+        source = program.replace(vector_b=4, vector_c=4, min_blocks=0)
+        if family.legal(family.point(source)[None])[0]:
+            path = route(Graph(family), source, program)
+            assert len(expanded(path)) < 16
+            assert replay(real, start_of(source, "full").then(Leg(0, path))) == program
+    with pytest.raises(ValueError, match="no straight way"):
+        route(Graph(family, "paper"), source, source.replace(vector_c=8))
+
+
+def test_same_arguments_same_walk_in_any_process(real):
+    script = (
+        "from gensor_kernels.machine.arch import lookup\n"
+        "from gensor_kernels.operators import matmul\n"
+        "from gensor_kernels.programs.space import Space\n"
+        "from gensor_tuner.search.walk import walk\n"
+        "w = matmul.workload(500, 700, 900, dtype='float16', trans_b=True, epilogue='bias')\n"
+        "found = walk(Space(w, lookup('sm_87')), seed=5, chains=8, steps=40)\n"
+        "print(found.trails[0].to_json(), found.evaluations, [(p.to_json(), s.hex()) for p, s in found.best])\n"
+    )
+    texts = []
+    for hash_seed, threads in (("0", "1"), ("123", "2")):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads}
+        command = [sys.executable, "-c", script]
+        texts.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    here = walk(real, seed=5, chains=8, steps=40)
+    programs = [(program.to_json(), seconds.hex()) for program, seconds in here.best]
+    assert texts[0] == texts[1] == f"{here.trails[0].to_json()} {here.evaluations} {programs}\n"
+    assert walk(real, seed=6, chains=8, steps=40).trails != here.trails
+
+
+def test_walking_on_from_elites_never_loses_ground(real):
+    first = walk(real, seed=1, chains=4, steps=20, budget=400)
+    start = [program for program, _ in first.best[:8]]
+    again = walk(real, seed=1, chains=8, steps=50, start=start)
+    assert again.best[0][1] <= first.best[0][1]
+    (trail,) = again.trails
+    axes = real.family(trail.family).coordinates
+    assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [dict(program.values) for program in start]
+
+
+def test_feedback_moves_the_walk_away_from_spilling_programs():
+    space = Space(matmul.workload(2048, 2048, 2048, dtype="float16", trans_b=True), lookup("sm_87"))
+    first = walk(space, chains=16, steps=100).best[0][0]
+    family = space.family(first.family)
+    family.add_feedback(first, registers=255, spill_bytes=4096)
+    again = walk(space, chains=16, steps=100, start=[first])
+    assert again.best[0][0] != first
+    assert again.best[0][1] < family.potential(family.point(first)[None])[0]
+
+
+def test_chains_walk_in_every_family_that_is_near():
+    near, far = ToySpace(name="near", scale=2.0), ToySpace(name="far", scale=200.0)
+    best = ToySpace(name="best")
+    found = walk(Spaces((near, best, far)), chains=16, steps=100)
+    assert found.trails[0].family == "best" and found.best[0][0].family == "best"
+    assert len(np.concatenate(near.evaluated)) > 120
+    assert len(np.concatenate(far.evaluated)) < 40
+
+
+def test_paper_graph_starts_at_the_minimal_program_and_uses_only_its_actions(real):
+    (trail,) = walk(real, graph="paper", chains=16, steps=100).trails
+    family, tokens = real.family(trail.family), expanded(trail.legs[0].path)
+    assert trail.start == tuple(c.values[i] for c, i in zip(family.coordinates, family.start(), strict=True))
+    kinds = {c.name: c.kind for c in family.coordinates}
+    used = {token.rstrip("+-") for token in tokens}
+    assert {kinds[name] for token in used for name in token.split("&")} <= {"tile", "cache", "vthread"}
+    assert "level-" not in tokens and tokens.count("level+") == 2
+
+
+def test_nowhere_to_start_is_an_error(real):
+    with pytest.raises(ValueError, match="no legal Program to start from"):
+        walk(real, start=[])
+    with pytest.raises(ValueError, match="graph must be one of"):
+        walk(real, graph="tree")
+
+
+def test_random_search_baseline_is_exact():
+    phi = np.array([1.0, 1.01, 2.0, 3.0, 5.0])
+    rng = np.random.default_rng(0)
+    best = np.array([phi[rng.choice(5, 2, replace=False)].min() for _ in range(20_000)])
+    expected, hits = random_search(phi, 2)
+    assert abs(expected - (best.mean() - 1)) < 0.01
+    assert abs(hits - (best <= 1.02).mean()) < 0.02
+    assert random_search(phi, 5) == (0.0, 1.0)
+
+
+def test_walk_finds_the_optimum_of_enumerable_spaces():
+    """A smaller version of `python -m benchmarks.walk_vs_brute_force`."""
+    rows = [measure(space, phi, seed=i, baselines=False) for i, (space, phi) in enumerate(spaces(6, seed=1))]
+    figures = summary(rows)
+    assert {row.family for row in rows} == {"contraction_mma", "contraction_simt"}
+    assert all(row.programs >= 20_000 and row.evaluations <= SHARE * row.programs for row in rows)
+    assert figures["walk within 2 %"] == 1
+    assert figures["walk mean regret"] < figures["random mean regret"] < figures["start mean regret"]
+
+
+def test_the_benchmark_lists_its_results():
+    stored = Path(__file__).resolve().parents[3] / "benchmarks/results/walk_vs_brute_force.json"
+    figures = json.loads(stored.read_text())["summary"]
+    assert figures["spaces"] >= 100 and figures["evaluated"] <= SHARE
+    assert figures["walk within 2 %"] >= 0.95
+    assert figures["walk mean regret"] < figures["random mean regret"]

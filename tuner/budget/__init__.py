@@ -1,0 +1,1 @@
+"""Search of a whole model within a time budget."""

@@ -1,0 +1,165 @@
+"""One class under a budget: kernels one at a time, each the one that is predicted to save the model most.
+
+After any step what there is has been verified, and serves every workload of the class that it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
+from gensor_tuner.build.pool import Candidate, Pool
+from gensor_tuner.measure.tournament import Contest
+from gensor_tuner.run.construct import Chosen, ClassRun
+from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
+from gensor_tuner.verify.verify import Verdict
+
+#: What a workload counts as that has no kernel yet: so many times the best that is known of.
+UNSERVED = 10.0
+#: Calls of a workload that is never called.
+TINY = 1e-9
+#: A kernel is executed where it brings this share of what the best candidate, compiled or not, is predicted to bring.
+ENOUGH = 0.5
+
+
+@dataclass
+class Growing(ClassRun):
+    """A class that grows kernel by kernel. `founds`: what was found for its workloads, by their numbers; `calls` of
+    each; `evaluations` of a walk behind the compiler's feedback."""
+
+    founds: Mapping[int, Found] = field(default_factory=dict)
+    calls: np.ndarray = field(default_factory=lambda: np.empty(0))
+    evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        self.calls = np.maximum(self.calls, TINY)
+        self.pool = Pool(self.workloads)
+        self._gather(self.pool, self.founds)
+        #: names of candidates that were verified
+        self.usable: list[str] = []
+        #: what was verified lately, until somebody stores it: kernels, binaries, workloads, verdicts
+        self.fresh: list[tuple[Candidate, Binary, Workload, tuple[Verdict, ...]]] = []
+        self._measured: np.ndarray | None = None
+        walked = self.founds if self.options.graph == "full" else ()
+        self._unwalked = sorted(walked, key=lambda row: -self.calls[row] * self.founds[row].best[0][1])
+        self._look()
+
+    # ---- what a kernel more would bring
+
+    def _look(self) -> None:
+        """Predict anew: seconds of each workload with each candidate, and with the kernels there are."""
+        self._seconds = seconds = self.pool.seconds(self.spaces)
+        preferred = preferring(seconds, *self._preferences(self.pool))
+        costs = np.where(np.isfinite(preferred), preferred, seconds * SPILL_FREE)
+        if self._measured is not None:
+            known = np.isfinite(self._measured).any(axis=1, keepdims=True)
+            costs = np.where(known, self._measured, costs)
+        best = costs.min(axis=1, initial=np.inf)
+        self._costs, self._best = costs, np.where(np.isfinite(best), best, 0.0)
+        self._now = np.minimum(costs[:, self._columns()].min(axis=1, initial=np.inf), UNSERVED * self._best)
+        self.promise = float(self._gains(self._now).max(initial=0.0))
+
+    def _columns(self) -> list[int]:
+        return [column for column, each in enumerate(self.pool.candidates) if each.name in self.usable]
+
+    def _gains(self, now: np.ndarray) -> np.ndarray:
+        """Seconds of the model that each candidate saves (candidates,), workloads taking `now` seconds (workloads,)."""
+        if len(self.usable) >= self.options.top:
+            return np.zeros(len(self.pool.candidates))
+        weights = self.calls * (now > WITHIN * self._best)
+        return weights @ np.maximum(now[:, None] - self._costs, 0.0)
+
+    def _picks(self, able: np.ndarray, least: float = 0.0) -> list[int]:
+        """As many candidates as there are jobs, greedily, of those that are `able` (candidates,) and bring more than
+        `least` seconds."""
+        chosen: list[int] = []
+        now = self._now
+        while len(chosen) < self.options.jobs:
+            gains = np.where(able, self._gains(now), 0.0)
+            column = int(np.argmax(gains)) if len(gains) else 0
+            if not len(gains) or gains[column] <= least:
+                break
+            chosen.append(column)
+            now = np.minimum(now, self._costs[:, column])
+        return chosen
+
+    def _serving(self) -> dict[int, int]:
+        """By the numbers of workloads that have a kernel: its column."""
+        columns = self._columns()
+        found = {row: min(columns, key=costs.__getitem__, default=-1) for row, costs in enumerate(self._costs)}
+        return {row: column for row, column in found.items() if column >= 0 and np.isfinite(self._costs[row, column])}
+
+    @property
+    def seconds_now(self) -> float:
+        """Predicted seconds of all calls of workloads that have a kernel."""
+        return float(sum(self.calls[row] * self._seconds[row, column] for row, column in self._serving().items()))
+
+    @property
+    def served(self) -> int:
+        """Workloads that have a kernel."""
+        return len(self._serving())
+
+    # ---- growing
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do: every workload is as fast as any known candidate, walks were taken again."""
+        return not self.promise and not self._unwalked
+
+    def step(self) -> None:
+        """One more kernel per job, compiled and verified; or, where none promises anything, walks taken again."""
+        if not self.promise:
+            return self._walk_on()
+        picks = self._picks(np.ones(len(self.pool.candidates), bool))
+        self._compile(self.pool, [c for c in picks if self.pool.candidates[c] not in self.binaries])
+        self._look()
+        if self._measured is None and self.contest is not None:
+            self._measure(self.contest)
+        compiled = self.binaries.among(self.pool)
+        self._execute(self._picks(compiled, ENOUGH * self.promise if self.usable else 0.0))
+        self._look()
+
+    def _measure(self, contest: Contest) -> None:
+        with self._timed("measure"):
+            self._measured, _ = contest.measured(self.pool)
+        self._look()
+
+    def _execute(self, columns: Sequence[int]) -> None:
+        """Verify candidates, each for the workload that gains most by it."""
+        saved = self.calls[:, None] * (self._now[:, None] - self._costs)
+        rows = {column: int(np.argmax(saved[:, column])) for column in columns}
+        self._verify(self.pool, [(column, self.workloads[row]) for column, row in rows.items()])
+        for column, row in rows.items():
+            each = self.pool.candidates[column]
+            if self._skips() or self.judge.passed(each.name):
+                self.usable.append(each.name)
+                verdicts = () if self._skips() else self.judge.verdicts[each.name]
+                self.fresh.append((each, self.binaries[each], self.workloads[row], verdicts))
+            else:
+                self._refuse(self.pool, each, self.workloads[row])
+
+    def _walk_on(self) -> None:
+        """Walk again for the next few workloads, those first that take most, with what the compiler said."""
+        count = 1 if self.searcher.jobs == 1 else max(self.searcher.jobs, PARALLEL_FROM)
+        rows, self._unwalked = self._unwalked[:count], self._unwalked[count:]
+        asked = [self._again(self.workloads[row], self.founds[row]) for row in rows]
+        found = self._walk([replace(each, evaluations=self.evaluations) for each in asked])
+        self._gather(self.pool, dict(zip(rows, found, strict=True)))
+        self._measured = None  # candidates have other places now
+        self._look()
+
+    def chosen(self) -> Iterator[Chosen]:
+        """The best verified kernel of each workload that one can serve, and those that none ever will."""
+        serving = self._serving()
+        for row in range(len(self.workloads)):
+            if row in serving:
+                column = serving[row]
+                found = self._chosen(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
+                yield replace(found, settled=bool(self._costs[row, column] <= WITHIN * self._best[row]))
+            elif not np.isfinite(self._seconds[row]).any():
+                yield self._chosen(row, None, np.inf, self.pool)

@@ -1,0 +1,1 @@
+"""Candidate Programs of a class and their binaries."""

@@ -1,0 +1,93 @@
+"""The binaries of one class: compiled once each, their machine code read, what it says folded into the potential."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gensor_kernels.build import resources
+from gensor_kernels.build.nvrtc import Binary, compile_many
+from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.devices.device import Code
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import Space
+from gensor_tuner.strategies.parallel import Facts, learn
+
+from .pool import Candidate, Pool
+
+
+class Binaries:
+    """What NVRTC made of candidates. Those that differ only in what is known at run time share a binary.
+
+    `facts`: what the compiler said of each Program, in the order of compilation.
+    """
+
+    def __init__(self, arch: Arch, jobs: int, progress: Callable[[str, int], None]):
+        """`progress("compile", 1)` is called for each binary."""
+        self.arch, self.jobs, self.progress = arch, jobs, progress
+        self.facts: dict[Program, Facts] = {}
+        self._made: dict[tuple[str, str], Binary] = {}
+        self._machine_code: dict[tuple[str, str], dict[str, resources.Sass]] = {}
+
+    def __contains__(self, each: Candidate) -> bool:
+        return _key(each) in self._made
+
+    def __getitem__(self, each: Candidate) -> Binary:
+        return self._made[_key(each)]
+
+    def among(self, pool: Pool) -> np.ndarray:
+        """Which of a pool's candidates are compiled (candidates,)."""
+        return np.array([each in self for each in pool.candidates], bool)
+
+    def spilling(self, pool: Pool) -> np.ndarray:
+        """Which of a pool's candidates are known to spill registers (candidates,)."""
+        return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
+
+    def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
+        """Compile what is not compiled yet; how many binaries that were, and candidates that turned out to have none.
+
+        What is new goes into the potential of `spaces`; what does not compile is dead in the pool.
+        """
+        chosen = [pool.candidates[column] for column in columns]
+        wanted = {_key(each): each for each in chosen if each not in self}
+        requests = [(each.source(), self.arch.target) for each in wanted.values()]
+        made = compile_many(requests, self.jobs, lambda *_: self.progress("compile", 1))
+        self._made.update(zip(wanted, made, strict=True))
+        compiled = {key: binary for key, binary in zip(wanted, made, strict=True) if binary.error is None}
+        cubins = [(binary.cubin, binary.target) for binary in compiled.values()]
+        found = resources.disassemble_many(cubins, self.jobs)
+        self._machine_code.update((key, sass or {}) for key, sass in zip(compiled, found, strict=True))
+        for each in chosen:
+            self._learn(each, spaces)
+        return len(wanted) + self._bury(pool)
+
+    def _bury(self, pool: Pool) -> int:
+        """Makes candidates without a binary dead, those that share it with one that was compiled too; how many."""
+        dying = [each for each in pool.candidates if each in self and each.name not in pool.dead]
+        errors = {each.name: error for each in dying if (error := self[each].error) is not None}
+        pool.dead |= {name: f"not compiled: {error.splitlines()[0]}" for name, error in errors.items()}
+        return len(errors)
+
+    def _learn(self, each: Candidate, spaces: Sequence[Space]) -> None:
+        binary = self[each]
+        if binary.error is None and each.program not in self.facts:
+            entry, sass = binary.entries[each.entry], self._machine_code[_key(each)].get(each.entry)
+            loop = tuple(sass.hot_loop.items()) if sass else ()
+            facts = Facts(each.program, entry.registers, entry.spill_bytes, loop)
+            self.facts[each.program] = facts
+            for space in spaces:
+                learn(space, facts)
+
+    def code(self, each: Candidate) -> Code:
+        """What a device loads."""
+        binary = self[each]
+        constants = tuple(sorted(json.loads(each.constants).items()))
+        name = digest(f"{each.constants} {binary.target} {each.family.source}")
+        return Code(name, flatten(each.family.source), constants, binary.target, binary.cubin)
+
+
+def _key(each: Candidate) -> tuple[str, str]:
+    return each.program.family, each.constants

@@ -1,0 +1,212 @@
+"""The candidates of one class: Programs that may share binaries, and what each would cost on each workload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from gensor_database.lazy import cached_property
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.machine.residual import FEATURES
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import FamilySpace, Space
+
+from .cover import CLEAN, PLAIN, cover, preferring, regrets
+
+FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, and 2 more for each of its workloads, up to the run's limit
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A Program with the constants it binds: what is compiled, verified and stored."""
+
+    program: Program
+    family: Family = field(compare=False, repr=False)
+    constants: str  # canonical JSON
+
+    @cached_property
+    def name(self) -> str:
+        """Sort key and identity across runs."""
+        return f"{self.program.to_json()} {self.constants}"
+
+    def source(self) -> str:
+        """The text both compilers get."""
+        return bind(flatten(self.family.source), json.loads(self.constants))
+
+    @property
+    def main_loop(self) -> Hashable:
+        """Equal for Programs that differ in how results leave only."""
+        return self.family.main_loop(self.program)
+
+    @property
+    def fixes_epilogue(self) -> bool:
+        """Whether one epilogue is compiled in; else it comes as data, and the binary serves any."""
+        return bool(json.loads(self.constants)["EPILOGUE_CODES"])
+
+    @property
+    def entry(self) -> str:
+        """Entry point of the main launch: the one whose registers and hot loop matter."""
+        return self.program.family
+
+
+def candidate(family: Family, program: Program, workload: Workload) -> Candidate:
+    """The candidate a Program is for a workload; a compile-time epilogue makes it that epilogue's own."""
+    constants = json.dumps(family.constants(program, workload), sort_keys=True, separators=(",", ":"))
+    return Candidate(program, family, constants)
+
+
+class Pool:
+    """Candidates and workloads of one class, with the matrix of predicted seconds between them."""
+
+    def __init__(self, workloads: Sequence[Workload]):
+        self.workloads = list(workloads)
+        self.candidates: list[Candidate] = []
+        self.dead: dict[str, str] = {}  # name -> why it must not be used
+        self.origin: dict[Program, Program] = {}  # sibling -> the Program it is one of
+        self._names: set[str] = set()
+        self._wide: set[str] = set()
+        self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
+        #: by the coordinates of a lattice, which those of a class may share: whose points it has
+        self._points: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}
+        #: by lattice: who is legal there, and where
+        self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
+
+    def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
+        """Take in Programs found for the workload of `space`, and siblings of them that may serve more or better:
+        with the widest accesses, and with nothing that ties a binary to one epilogue."""
+        families = {family.family.name: family.family for family in space.families}
+        for program in programs:
+            family = families[program.family]
+            widest = family.widest(program, space.workload)
+            kin = (program, widest, family.shared(program), family.shared(widest)) if siblings else (program,)
+            for each in dict.fromkeys(kin):
+                found = candidate(family, each, space.workload)
+                if found.name not in self._names:
+                    self._names.add(found.name)
+                    self.candidates.append(found)
+                    self.origin.setdefault(each, program)
+                if each == family.widest(each, space.workload):
+                    self._wide.add(found.name)
+        self.candidates.sort(key=lambda each: each.name)
+        self._points.clear()
+        self._placed.clear()
+
+    @property
+    def wide(self) -> np.ndarray:
+        """Which candidates have the widest accesses that some workload's class allows (candidates,).
+
+        The potential hardly tells them from narrow ones, which have costs it does not model.
+        """
+        return np.array([each.name in self._wide for each in self.candidates], bool)
+
+    @property
+    def plain(self) -> np.ndarray:
+        """Which candidates have blocks that wait for no other (candidates,)."""
+        return np.array([not stream_k.blocks_of(each.program) for each in self.candidates], bool)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the candidates, ascending."""
+        return [each.name for each in self.candidates]
+
+    def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
+        """Predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
+        matrix = np.full((len(spaces), len(self.candidates)), np.inf)
+        alive = self._alive
+        for row, space in zip(matrix, spaces, strict=True):
+            for family, columns, points in self._legal(space, alive):
+                row[columns] = family.potential(points)
+        return matrix
+
+    @property
+    def _alive(self) -> np.ndarray:
+        return np.array([each.name not in self.dead for each in self.candidates], bool)
+
+    def _legal(self, space: Space, alive: np.ndarray) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
+        """By family: the candidates that can serve a workload and are ``alive``, and their points."""
+        for family in space.families:
+            if family not in self._placed:
+                self._placed[family] = self._places(family)
+            columns, points = self._placed[family]
+            living = alive[columns]
+            if living.any():
+                yield family, columns[living], points[living]
+
+    def _places(self, family: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
+        """The candidates that are legal on a lattice, and their points."""
+        # Hundreds of workloads and thousands of candidates: a point is looked up once for all lattices that are alike.
+        key = family.family.name, family.coordinates, family.workload.epilogue
+        if key not in self._points:
+            mine = (c for c, each in enumerate(self.candidates) if each.program.family == family.family.name)
+            found = {column: point for column in mine if (point := self._point(column, family)) is not None}
+            points = np.array(list(found.values())).reshape(len(found), len(family.coordinates))
+            self._points[key] = np.array(list(found), np.intp), points
+        columns, points = self._points[key]
+        legal = family.legal(points) if len(columns) else columns.astype(bool)
+        return columns[legal], points[legal]
+
+    def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(predicted seconds (candidates,), inf as in `seconds`; features (features, candidates); deviation of the
+        logarithm (candidates,)) on one workload."""
+        seconds = np.full(len(self.candidates), np.inf)
+        features, deviation = np.ones((len(FEATURES), len(seconds)), np.float32), np.ones(len(seconds))
+        for family, columns, points in self._legal(space, self._alive):
+            seconds[columns], features[:, columns], deviation[columns] = family.described(points)
+        return seconds, features, deviation
+
+    def _point(self, column: int, family: FamilySpace) -> np.ndarray | None:
+        """A candidate's point on a lattice; None where that lacks one of its values, or where its binary is not the
+        one that its Program needs for this workload's epilogue."""
+        each = self.candidates[column]
+        key = (each.program, family.workload.epilogue)
+        if key not in self._constants:
+            self._constants[key] = candidate(family.family, each.program, family.workload).constants
+        if self._constants[key] != each.constants:
+            return None
+        try:
+            return family.point(each.program)
+        except (KeyError, ValueError):  # a value this workload's lattice does not have
+            return None
+
+
+def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
+    """At most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
+
+    Strata are combinations of family, instruction, split and stages, so that what the compiler says of them
+    teaches the potential about more than one corner of the space. Few workloads have few finalists.
+    """
+    top = min(top, FEWEST + PER_WORKLOAD * len(pool.workloads))
+    ratio = regrets(seconds)
+    mean = np.where(np.isfinite(ratio), np.minimum(ratio, 100.0), 100.0).mean(axis=0)
+    ranked = sorted(range(len(pool.candidates)), key=lambda c: (round(float(mean[c]), 9), pool.candidates[c].name))
+    chosen: dict[Hashable, int] = {}
+    for column in cover(preferring(seconds, (pool.wide, CLEAN), (pool.plain, PLAIN)), pool.names)[: max(1, top // 2)]:
+        chosen.setdefault(pool.candidates[column].main_loop, column)
+    strata: dict[tuple, int] = {}
+    for column in ranked:
+        if np.isfinite(seconds[:, column]).any():
+            strata.setdefault(_stratum(pool.candidates[column].program), column)
+    for column in [*strata.values(), *ranked]:
+        if len(chosen) >= top:
+            break
+        if np.isfinite(seconds[:, column]).any():
+            chosen.setdefault(pool.candidates[column].main_loop, column)
+    return list(chosen.values())
+
+
+def _stratum(program: Program) -> tuple:
+    values = dict(program.values)
+    return (
+        program.family,
+        values.get("instruction"),
+        values.get("split_k", 1) > 1,
+        values.get("stream", 0) > 0,
+        values.get("stages"),
+    )

@@ -1,0 +1,213 @@
+"""What the subcommands of gensor-tune do. Each returns the exit code and prints data on stdout alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+from gensor_database.exchange import export as export_store
+from gensor_database.store import Store, StoreError
+from gensor_database.writing import is_replaceable
+from gensor_kernels import config
+from gensor_kernels.build import nvrtc, parallel
+from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.machine.arch import archs as all_archs
+from gensor_kernels.machine.arch import lookup
+from gensor_tuner.measure.requirements import check_compilers, timer_for, verifier_for
+from gensor_tuner.output import beside, json_lines, say
+from gensor_tuner.result import HEADER, Result, end_to_end, json_line, summary, table_line
+from gensor_tuner.run.construct import Options
+from gensor_tuner.run.tune import Run
+from gensor_tuner.shapes.cells import printable
+from gensor_tuner.shapes.shapes import Row, read_shapes
+
+
+def cores(jobs: int) -> int:
+    """`--jobs`: 0 means every core this process may use."""
+    return jobs or parallel.usable_cores()
+
+
+def database(path: Path | None) -> Path:
+    """`--db`, or the user's database from the environment."""
+    return path if path is not None else config.user_database()
+
+
+def existing_file(path: Path | None) -> Path:
+    """The database's file; ConfigError that says how to get one where there is none."""
+    file = database(path)
+    if not file.exists():
+        raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
+    return file
+
+
+def existing(path: Path | None) -> Store:
+    """The database to read; see `existing_file`."""
+    return Store.open(existing_file(path), readonly=True)
+
+
+class Progress:
+    """Bars on stderr, one per stage, where stderr is a terminal; silent elsewhere."""
+
+    def __init__(self, quiet: bool):
+        self.stream = sys.stderr
+        self.on = not quiet and self.stream.isatty()
+        self.bars: dict[str, tqdm] = {}
+
+    def __call__(self, stage: str, count: int) -> None:
+        """Count `count` more of `stage`."""
+        if self.on:
+            if stage not in self.bars:
+                self.bars[stage] = tqdm(desc=f"{stage:<8}", unit="", file=self.stream, leave=False)
+            self.bars[stage].update(count)
+
+    def tell(self, line: str) -> None:
+        """A line on stderr, above the bars."""
+        tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
+
+    def close(self) -> None:
+        """Take the bars away."""
+        for bar in self.bars.values():
+            bar.close()
+
+
+def tune(
+    arch_name: str,
+    shapes: Path,
+    db: Path | None,
+    options: Options,
+    *,
+    measure: str,
+    budget: float | None,
+    json_path: Path | None,
+    quiet: bool,
+) -> int:
+    """Tune a shapes file; 1 where a row was bad or failed, else 0."""
+    arch = lookup(arch_name)
+    rows = read_shapes(shapes)
+    check_compilers(options.verify)
+    path = database(db)
+    began = time.perf_counter()
+    results: list[tuple[Row, Result]] = []
+    with ExitStack() as stack:
+        verifier = stack.enter_context(verifier_for(arch, options.verify))
+        timer = timer_for(arch, measure)
+        lines = stack.enter_context(json_lines(json_path))
+        progress = stack.enter_context(closing(Progress(quiet)))
+        store = stack.enter_context(Store.open(path))
+        print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
+        run = Run(arch, store, options, budget, progress, timer, verifier, tell=progress.tell)
+        print(HEADER)
+        for row, result in run.rows(rows):
+            results.append((row, result))
+            _tell(row, result, lines, progress)
+    if budget is not None:
+        print(f"gensor-tune: {end_to_end(results)}", file=sys.stderr)
+    for line in summary([result for _, result in results]):
+        print(f"gensor-tune: {line}", file=sys.stderr)
+    print(f"gensor-tune: {time.perf_counter() - began:.1f} s, {nvrtc.compile_count()} compilations", file=sys.stderr)
+    return 1 if any(result.status == "failed" for _, result in results) else 0
+
+
+def capability(arch: str | None) -> str | None:
+    """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
+    that archs.toml does not list can be asked for by their capability."""
+    return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
+
+
+def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) -> None:
+    text = printable(table_line(row, result), None)
+    if progress.on:
+        tqdm.write(text, file=sys.stdout)
+    else:
+        print(text, flush=True)
+    if row.error is not None:
+        print(f"gensor-tune: {row.error}", file=sys.stderr)
+    if lines is not None:
+        lines.write(json_line(row, result) + "\n")
+        lines.flush()
+
+
+def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:
+    """Print records, or one kernel."""
+    from gensor_tuner.store.show import kernel_lines, record_lines
+
+    with existing(db) as store:
+        if kernel is not None:
+            lines = list(kernel_lines(store, kernel))
+            if not lines:
+                raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
+        else:
+            lines = list(record_lines(store, capability(arch), as_json))
+    for line in lines:
+        say(line)
+    return 0
+
+
+def export(out: Path, db: Path | None, arch: str | None) -> int:
+    """Write records as CSV or JSON lines, or a compact database."""
+    from gensor_tuner.store.show import write_records
+
+    only = capability(arch)
+    with existing(db) as store:
+        if out.suffix == ".db":
+            if only is None:
+                raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
+            try:
+                counts = export_store(store, out, only)
+            except StoreError as error:  # which names the unfinished file beside it
+                raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
+            print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
+        else:
+            print(f"{write_records(store, out, only)} records in {out}", file=beside(out))
+    return 0
+
+
+def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
+    """Tune into a scratch database and export what serves the arch: the file the package ships.
+
+    The scratch database is what an interrupted build goes on with; a finished one begins anew.
+    """
+    arch = lookup(arch_name)
+    target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
+    if not is_replaceable(target):  # said before hours of work, not after
+        raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
+    scratch = config.cache_dir() / f"pretune-{arch.name}.db"
+    code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
+    with Store.open(scratch, readonly=True) as store:
+        counts = export_store(store, target, arch.name)
+    for leftover in scratch.parent.glob(f"{scratch.name}*"):
+        leftover.unlink()
+    size = target.stat().st_size
+    print(f"{target}: {size} bytes, " + ", ".join(f"{n} {table}" for table, n in sorted(counts.items())))
+    return code
+
+
+def archs() -> int:
+    """List the architecture table."""
+    head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
+    print(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
+    for arch in all_archs():
+        peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
+        kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
+        figures = " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
+        unsure = ", ".join(sorted(arch.unsure))
+        print(
+            f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
+            f"{figures}  {unsure}"
+        )
+    print(
+        json.dumps(
+            {
+                "unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation",
+                "fp16 kept": "the best published rate of large products on ordinary data, where power limits them",
+            }
+        ),
+        file=sys.stderr,
+    )
+    return 0

@@ -1,0 +1,1 @@
+"""Residuals of the potential, fitted to timings."""

@@ -1,0 +1,1 @@
+"""Timing of kernels on a device."""

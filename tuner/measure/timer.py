@@ -1,0 +1,205 @@
+"""Timing kernels beside the vendor's call, on the GPU when there is one.
+
+Protocol (docs: benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice
+the L2 cache, so every call reads DRAM; the queue is kept full, so host time does not count; ours and the vendor's
+call are interleaved in every round; the median of the rounds counts, after what a round's clock does to all is taken
+out. Accumulator, math mode and epilogue are the same
+on both sides: the vendor's is what a call would run without us (`Operands.vendor`). The emulator device stands in for
+a GPU in tests: its times say nothing, its code path is this one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.devices.device import Code, Device
+from gensor_kernels.devices.sampling import Fill, host_us
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.gpu import GpuError, open_gpu
+
+from .operands import Noise, Operands
+
+ROUNDS = 15
+ROUND_SECONDS = 0.004  # of device time per kernel and round
+MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
+STEADIED_FROM, POLISHES = 3, 3
+HOST_SLACK = 1.5  # the host may take so much longer to launch calls than it did the time before
+LARGEST_BYTES = 8 << 30  # of all operand sets together
+
+#: The call that another library makes of one set of operands, or None where it has none.
+Vendor = Callable[[Operands], Callable[[], Any] | None]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Microseconds per call over the rounds: the median, and the quartiles it lies between."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    rounds: int
+    calls: int
+
+
+def open_timer(arch: Arch, number: int | None = None) -> Timer:
+    """A timer on this machine's GPU (`gpu.open_gpu`); GpuError where there is none, or another part: times are stored
+    by part."""
+    os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
+    device = open_gpu(arch, number)
+    assert device.arch is not None
+    if device.arch.part != arch.part:
+        message = (
+            f"the GPU here is {device.arch.part}, times of {arch.part} were asked for: use --arch {device.arch.part}"
+        )
+        raise GpuError(message, worth_telling=True)
+    return Timer(device, CudaClock(device))
+
+
+class HostClock:
+    """Times calls that return when they are done: the emulator."""
+
+    def measure(self, calls: Sequence[Any]) -> float:
+        """Seconds the calls take one after the other."""
+        began = time.perf_counter()
+        for call in calls:
+            call()
+        return time.perf_counter() - began
+
+
+class CudaClock:
+    """Times calls with events on the current stream, behind a fill that hides the host and takes operands out of the L2
+    (`gensor_kernels.devices.sampling`)."""
+
+    def __init__(self, device: Any, memory: int | None = None):
+        """The fill is a quarter of `memory` bytes at most, where that is given."""
+        l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
+        size = max(4 * l2, 256 << 20)
+        self.fill = Fill(device.cupy, size if memory is None else max(1, min(size, memory // 4)))
+
+    def measure(self, calls: Sequence[Any]) -> float:
+        """Seconds the device takes for the calls, launched while it is still busy with fills."""
+
+        def work() -> None:
+            for call in calls:
+                call()
+
+        host = host_us(work)
+        self.fill.cuda.get_current_stream().synchronize()
+        start, end = self.fill.behind(work, HOST_SLACK * host)
+        end.synchronize()
+        return self.fill.us_between(start, end) * 1e-6
+
+
+class Timer:
+    """Times the candidates of a workload against each other and the vendor's call.
+
+    All operand sets together take half of `memory` bytes at most, where that is given and one set does not take more:
+    the rest is for the clock, workspaces and what the vendor's call allocates.
+    """
+
+    def __init__(self, device: Device, clock: Any, memory: int | None = None):
+        self.device, self.clock = device, clock
+        self.most = LARGEST_BYTES if memory is None else memory // 2
+        self.noise = Noise(device)
+
+    def time(
+        self,
+        workload: Workload,
+        kernels: Sequence[tuple[Candidate, Code]],
+        vendor: bool = True,
+        before: Callable[[int], None] = lambda index: None,
+    ) -> tuple[list[Timed], Timed | None]:
+        """One Timed per kernel, and one of the vendor's call where there is one; see `beside`."""
+        vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
+        times, theirs = self.beside(workload, kernels, vendors, before)
+        return times, theirs.get("vendor")
+
+    def beside(
+        self,
+        workload: Workload,
+        kernels: Sequence[tuple[Candidate, Code]],
+        vendors: Mapping[str, Vendor],
+        before: Callable[[int], None] = lambda index: None,
+    ) -> tuple[list[Timed], dict[str, Timed]]:
+        """One Timed per kernel, and one per vendor that has a call for these operands; interleaved in every round.
+
+        `before(i)` is called before kernel i runs for the first time, and once more when all have come back from it.
+        """
+        sets = self._operand_sets(workload)
+        runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
+        names = []
+        for name, made in vendors.items():
+            theirs = [call for each in sets if (call := made(each)) is not None]
+            if len(theirs) == len(sets):
+                names.append(name)
+                runners.append(theirs)
+        counts = []
+        for index, each in enumerate(runners):
+            before(min(index, len(kernels)))
+            counts.append(self._calls_per_round(each))
+        before(len(kernels))
+        timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS)
+        return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
+
+    def _calls_per_round(self, calls: Sequence[Any]) -> int:
+        if self.device.emulated:
+            return 1
+        once = self.clock.measure(list(calls)) / len(calls)
+        return max(1, min(MOST_CALLS, math.ceil(ROUND_SECONDS / max(once, 1e-6))))
+
+    def _operand_sets(self, workload: Workload) -> list[Operands]:
+        """Operands of the workload, repeated until one pass over them exceeds twice the L2 cache."""
+        first = Operands(self.device, workload, self.noise)
+        arch = self.device.arch
+        cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
+        size = max(first.nbytes, 1)
+        count = max(1, min(256, math.ceil(cache / size), self.most // size))
+        return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
+
+
+def interleaved(
+    clock: Any, runners: Sequence[Sequence[Any]], counts: Sequence[int], rounds: int = ROUNDS
+) -> list[Timed]:
+    """One Timed per runner, of `counts` calls of it in each round, all runners in turn: see `steadied`."""
+    samples: list[list[float]] = [[] for _ in runners]
+    for _ in range(rounds):
+        for found, each, count in zip(samples, runners, counts, strict=True):
+            calls = [each[i % len(each)] for i in range(count)]
+            found.append(clock.measure(calls) / count * 1e6)
+    return [_timed(each, count) for each, count in zip(steadied(np.array(samples)), counts, strict=True)]
+
+
+def steadied(samples: np.ndarray) -> np.ndarray:
+    """Samples (runners, rounds) without what all runners of a round have in common: the clock.
+
+    Where a GPU throttles in the middle of a measurement, half of a runner's samples are of another clock, and which
+    half its median falls into is chance. Median polish (Tukey) of the logarithms; with fewer than three runners it
+    cannot be told who is off, and the samples stay as they are.
+    """
+    if len(samples) < STEADIED_FROM:
+        return samples
+    logs = np.log(samples)
+    for _ in range(POLISHES):
+        own = np.median(logs, axis=1, keepdims=True)
+        common = np.median(logs - own, axis=0)
+        logs = logs - (common - np.median(common))
+    return np.exp(logs)
+
+
+def vendor_name(workload: Workload) -> str:
+    """What a Timing row calls CuPy's side of a comparison."""
+    return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
+
+
+def _timed(samples: Sequence[float], calls: int) -> Timed:
+    low, median, high = np.percentile(samples, (25, 50, 75))
+    return Timed(float(median), float(low), float(high), len(samples), calls)

@@ -1,0 +1,117 @@
+"""The candidates of a class timed on the device at hand, in rounds: what one shows chooses who is in the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.errors import BuildError
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.binaries import Binaries
+from gensor_tuner.build.cover import assign
+from gensor_tuner.build.pool import Candidate, Pool
+from gensor_tuner.verify.verify import Verdict
+
+from .next_batch import TIE_BAND, Rounds
+from .timer import Timed, Timer
+
+Entrant = tuple[Candidate, Binary, Timed]
+
+
+@dataclass
+class Contest:
+    """Times the candidates of a class on the workloads of `spaces`, for which at most `most` more are compiled.
+
+    `recorded` gives the verdict by which a database rejects a kernel: such a one is not run. `trying` is told of
+    each kernel before it runs, and by None when the device has come back from all. No workload is begun once it is
+    `late`.
+
+    `timed` holds, by the numbers of workloads, what was measured of kernels and of the vendor's call.
+    """
+
+    spaces: Sequence[Space]
+    binaries: Binaries
+    timer: Timer
+    most: int
+    recorded: Callable[[Candidate, Binary, Workload], Verdict | None]
+    trying: Callable[[Candidate | None, Binary | None, Workload], None]
+    progress: Callable[[str, int], None]
+    late: Callable[[], bool] = lambda: False
+    timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
+
+    def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+        """(measured seconds (workloads, candidates), inf where nothing was timed; the fastest of each workload)."""
+        measured = np.full((len(self.spaces), len(pool.candidates)), np.inf)
+        for row, space in enumerate(self.spaces):
+            if self.late():
+                break
+            measured[row] = self._workload(row, space, pool)
+            self.progress("measure", 1)
+        return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
+
+    def _workload(self, row: int, space: Space, pool: Pool) -> np.ndarray:
+        """Rounds until they gain nothing: compiled candidates first, then those that their times make promising."""
+        rounds, out = Rounds(len(pool.candidates)), np.zeros(len(pool.candidates), bool)
+        self.timed[row] = [], None
+        while columns := rounds.next(*pool.described(space), ~out & self._able(row, pool)):
+            entrants = [
+                c for c in self._compiled(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)
+            ]
+            out[[column for column in columns if column not in entrants]] = True
+            if entrants not in ([], [rounds.leader]):
+                self._round(row, rounds, entrants, space.workload, pool)
+        return rounds.seconds
+
+    def _able(self, row: int, pool: Pool) -> np.ndarray:
+        """Who may be in the next round (candidates,)."""
+        known, _ = self.timed[row]
+        return np.ones(len(pool.candidates), bool) if known and self.most > 0 else self.binaries.among(pool)
+
+    def _compiled(self, columns: Sequence[int], pool: Pool) -> list[int]:
+        """Those of a round that are compiled, once as many are as may be."""
+        new = [column for column in columns if pool.candidates[column] not in self.binaries][: self.most]
+        self.most -= self.binaries.compile(pool, new, self.spaces)
+        return [column for column in columns if pool.candidates[column] in self.binaries]
+
+    def _runs(self, each: Candidate, workload: Workload, pool: Pool) -> bool:
+        """Whether a candidate can be timed. What does not compile, or the device refuses to load, is dead; what the
+        store rejects is left alone: it may have taken a process with it."""
+        if each.name in pool.dead or self.recorded(each, self.binaries[each], workload) is not None:
+            return False
+        try:
+            self.timer.device.load(self.binaries.code(each), each.family.launches(each.program, workload))
+        except BuildError as error:
+            pool.dead[each.name] = f"not loaded: {error}"
+            return False
+        return True
+
+    def _round(self, row: int, rounds: Rounds, columns: list[int], workload: Workload, pool: Pool) -> None:
+        chosen = [pool.candidates[column] for column in columns]
+
+        def before(index: int) -> None:
+            each = chosen[index] if index < len(chosen) else None
+            self.trying(each, self.binaries[each] if each is not None else None, workload)
+
+        known, vendor = self.timed[row]
+        kernels = [(each, self.binaries.code(each)) for each in chosen]
+        timed, theirs = self.timer.time(workload, kernels, vendor=not known, before=before)
+        again = rounds.leader in columns
+        drift = rounds.add(columns, np.array([each.median_us * 1e-6 for each in timed]))
+        found = [(c, self.binaries[c], _scaled(t, drift)) for c, t in zip(chosen, timed, strict=True)]
+        self.timed[row] = known + found[again:], vendor or theirs
+
+
+def _scaled(timed: Timed, factor: float) -> Timed:
+    """A time as it would have been under another clock."""
+    scaled = {name: getattr(timed, name) * factor for name in ("median_us", "low_us", "high_us")}
+    return replace(timed, **scaled)
+
+
+def _banded(measured: np.ndarray) -> np.ndarray:
+    """Measured seconds with those within the tie band of a row's best made equal: then the name decides."""
+    best = measured.min(axis=1, keepdims=True)
+    return np.where(measured <= best * TIE_BAND, best, measured)

@@ -1,0 +1,1 @@
+"""One run of the tuner: from the rows of a shapes file to verified kernels."""

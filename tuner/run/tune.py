@@ -1,0 +1,211 @@
+"""A whole run: rows of a shapes file to results, class by class, each committed before it is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gensor_database.entry import REJECTING, counting
+from gensor_database.lazy import cached_property
+from gensor_database.record import Verification
+from gensor_database.row import Row as StoreRow
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.dispatch.selection.load import residual_of
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+from gensor_tuner.budget.run import Budgeted
+from gensor_tuner.build.cover import portfolio
+from gensor_tuner.build.pool import Candidate, Pool, candidate
+from gensor_tuner.measure.timer import Timer
+from gensor_tuner.result import Result
+from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.store.persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
+from gensor_tuner.strategies import exhaustive
+from gensor_tuner.strategies.parallel import Searcher
+from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.verify.verify import Verdict
+
+from .construct import Chosen, ClassRun, Options
+
+PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
+
+Kind = TypeVar("Kind", bound=ClassRun)
+
+
+@dataclass
+class Run:
+    """What a run works with; `progress(stage, n)` is called as walks, compilations and verifications finish."""
+
+    arch: Arch
+    store: Store
+    options: Options
+    budget: float | None = None
+    progress: Callable[[str, int], None] = lambda stage, count: None
+    timer: Timer | None = None
+    verifier: DeviceVerifier | None = None  # needed where the options say so
+    #: told of each kernel before it runs on the device, and by None when the device is idle again
+    trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    #: told of each fall of the whole's predicted time while a budget is spent
+    tell: Callable[[str], None] = lambda line: None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+        if self.options.verify == "device" and self.verifier is None:
+            raise ValueError("verify='device' needs a DeviceVerifier")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.began
+
+    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
+        """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
+        groups: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            if row.error is not None:
+                yield row, Result(None, "failed", error=row.error)
+            elif row.workload is None:
+                yield row, Result(None, "unsupported", error=row.unsupported)
+            else:
+                reason = self._unsupported(row.workload)
+                if reason is not None:
+                    yield row, Result(row.workload, reason[0], error=reason[1])
+                else:
+                    by_key = groups.setdefault(row.workload.class_key(), {})
+                    by_key.setdefault(row.workload.key(), []).append(row)
+        with Searcher(self.options.jobs) as searcher:
+            if self.budget is not None:
+                yield from Budgeted(self, self.budget, searcher).rows(groups)
+                return
+            for by_key in groups.values():
+                yield from self._class(by_key, searcher)
+
+    def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
+        """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
+        if operator(workload.operator).empty(workload):
+            return "unsupported", "an empty result needs no kernel"
+        try:
+            space = Space(workload, self.arch)
+            if self.options.strategy == "exhaustive":
+                exhaustive.admit(space)
+        except UnsupportedError as error:
+            return "unsupported", error.reason
+        return None
+
+    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        todo: dict[str, Workload] = {}
+        for key, rows in by_key.items():
+            workload = rows[0].workload
+            assert workload is not None
+            stored = stored_result(self.store, workload, self.arch, self.options)
+            if stored is not None:
+                yield from ((row, stored) for row in rows)
+            else:
+                todo[key] = workload
+        if not todo:
+            return
+        run = self.class_run(ClassRun, list(todo.values()), searcher)
+        for chosen, result in self.stored(run, run.run()):
+            yield from ((row, result) for row in by_key[chosen.workload.key()])
+        self.portfolio(run)
+
+    def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
+        """What tunes the workloads of a class, with what it has beside them."""
+        return kind(
+            *(self.arch, workloads, self.options, searcher, self.progress, self.timer),
+            verifier=self.verifier,
+            recorded=self._recorded,
+            trying=self.trying,
+            learnt=self.learnt,
+            **more,
+        )
+
+    def stored(self, run: ClassRun, chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, Result]]:
+        """Commits what was chosen for each workload, then gives its result."""
+        reported: dict[str, float] = {}
+        for each in chosen:
+            rows, digest = rows_for(each, self.arch, self.options)
+            self.keep(run, rows)
+            yield each, result_of(each, digest, self.arch, _share(run, reported, len(run.workloads)))
+
+    def keep(self, run: ClassRun, rows: Iterable[StoreRow]) -> None:
+        """Commits rows, and what was refused since the last time."""
+        self.store.add(*refusal_rows(run.refused, self.arch, self._rejections), *rows)
+        run.refused.clear()
+
+    @cached_property
+    def learnt(self) -> Learnt | None:
+        """What the store's timings taught, where `gensor-tune learn` has been run and nobody else can write there."""
+        model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
+        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        return None if model is None else Learnt(model, conditions)
+
+    @cached_property
+    def _rejections(self) -> dict[str, Verification]:
+        """By the digests of kernels: why the store rejects them."""
+        return {
+            row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
+        }
+
+    def _recorded(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
+        """The verdict by which the store rejects a kernel: a record that names it would be of no use."""
+        if not self._rejections:
+            return None
+        row = self._rejections.get(kernel_rows(candidate, binary, workload, self.arch)[-1].digest)
+        if row is None:
+            return None
+        return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
+
+    def portfolio(self, run: ClassRun) -> None:
+        """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
+        sample = run.workloads[0].with_epilogue(())
+        programs: dict[str, Program] = {}
+        for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
+            family = FAMILIES.get(each.kernel.family)
+            if not each.usable or family is None or each.kernel.abi != family.abi:
+                continue
+            program = Program.from_json(each.kernel.program)
+            # A kernel made for one epilogue serves no other.
+            if not candidate(family, program, sample).fixes_epilogue:
+                programs[each.kernel.digest] = program
+        if not programs:  # nothing is usable before it was verified (--verify none)
+            return
+        asked = [workload.with_epilogue(()) for workload in run.workloads]
+        shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
+        spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
+        pool = Pool(shapes)
+        for program in programs.values():
+            # A family may serve some sizes of a class only.
+            space = next((each for each in spaces if program.family in each.names), None)
+            if space is not None:
+                pool.add(space, [program], siblings=False)
+        digest_of = {program: digest for digest, program in programs.items()}
+        best = portfolio(pool.seconds(spaces), pool.names, PORTFOLIO)
+        self.store.replace_portfolio(
+            self.arch.name,
+            self.arch.part,
+            sample.class_key(),
+            [digest_of[pool.candidates[column].program] for column in best],
+        )
+
+
+def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:
+    """This row's share of each stage: walks and compilations are shared by the class's rows."""
+    shares = {}
+    for stage, total in run.seconds.items():
+        if stage == "verify":  # whatever was spent since the row before
+            shares[stage] = total - reported.get(stage, 0.0)
+            reported[stage] = total
+        else:
+            shares[stage] = total / rows
+    return shares

@@ -1,0 +1,146 @@
+"""The worker: tunes workloads for the runtime, in a process of its own.
+
+A bad candidate can poison a CUDA context; then it is this process's, not the user's. Requests are lines of JSON on
+stdin, {"workload": {...}, "arch": name of a capability or part, "db": path, "device": number of the GPU that asks};
+without "device" it is the current one. With "background": true the program goes on meanwhile, and times are stored as
+taken beside it (`gensor_database.quiet`). Each is answered by a line on stdout,
+{"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}. Before that there are
+lines {"trying": digest}: that kernel, whose rows are stored by then, runs on the device from now on, and
+{"trying": null}: it does not any more. Whatever a library prints meanwhile goes to stderr.
+
+The process ends with its stdin, and at once where its parent is gone or its memory is out of bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from gensor_database.store import Store, StoreError
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.parallel import usable_cores
+from gensor_kernels.errors import GensorError, UnknownArchError
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
+from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.parent_watch import follow
+from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.store.persist import kernel_rows
+from gensor_tuner.verify.verifier import DeviceVerifier
+
+from .construct import Options
+from .tune import Run
+
+Say = Callable[[dict[str, Any]], None]
+MEMORY_SHARE = 0.5  # of the machine's; on a small board the program needs the rest
+
+
+def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str, Any]:
+    """Tune what `request` asks for; errors are answers, but for those after which the process cannot be trusted."""
+    try:
+        workload = Workload.from_json(json.dumps(request["workload"]))
+        number = _number(request.get("device"))
+        arch = _arch(request["arch"], number)
+        with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
+            verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
+            options = Options(jobs=usable_cores(), verify=verify, background=beside)
+            timer, trying = _timer(arch, number), _announced(store, arch, say)
+            run = Run(arch, store, options, timer=timer, verifier=verifier, trying=trying)
+            ((_, result),) = run.rows([Row(0, "request", workload=workload)])
+    except (GensorError, StoreError, ValueError, KeyError, TypeError, MemoryError, OSError) as error:
+        return _failed(error)
+    return {"status": result.status, "kernel": result.kernel, "error": result.error}
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"status": "failed", "kernel": None, "error": f"{type(error).__name__}: {error}"}
+
+
+def _number(device: Any) -> int | None:
+    """Which GPU is asked for; ValueError for what is no number of one."""
+    if device is None or (type(device) is int and device >= 0):
+        return device
+    raise ValueError(f"device must be the number of a GPU, not {device!r}")
+
+
+def _verifier(arch: Arch, number: int | None) -> AbstractContextManager[DeviceVerifier | None]:
+    """Kernels are executed on the emulator, or, on a board without g++, on its GPU."""
+    return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch, number))
+
+
+def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:
+    def trying(candidate: Candidate | None, binary: Binary | None, workload: Workload) -> None:
+        if candidate is None or binary is None:
+            return say({"trying": None})
+        rows = kernel_rows(candidate, binary, workload, arch)
+        store.add(*rows)
+        return say({"trying": rows[-1].digest})
+
+    return trying
+
+
+def _arch(name: str, number: int | None) -> Arch:
+    """The arch called `name`; a part that archs.toml does not list is the one of the GPU here, which asked."""
+    try:
+        return lookup(name)
+    except UnknownArchError:
+        found: Arch | None = open_any_gpu(number).arch
+        if found is None or found.part != name:
+            raise
+        return found
+
+
+def _timer(arch: Arch, number: int | None) -> Timer | None:
+    try:
+        return open_timer(arch, number)
+    except GpuError:
+        return None
+
+
+class Channel:
+    """Writes messages, and remembers which kernel is said to run on the device."""
+
+    def __init__(self, out: TextIO):
+        self.out = out
+        self.kernel: str | None = None
+
+    def say(self, message: dict[str, Any]) -> None:
+        """One line."""
+        self.kernel = message.get("trying")
+        self.out.write(json.dumps(message) + "\n")
+        self.out.flush()
+
+
+def main() -> None:
+    """Answer the requests on stdin."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # stray prints of libraries must not be taken for answers
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    follow(os.getppid(), MEMORY_SHARE * memory)
+    channel = Channel(out)
+    while line := sys.stdin.readline():
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            request = {"error": str(error)}
+        try:
+            found = answer(request, channel.say)
+        except Exception as error:
+            if channel.kernel is None:  # else that kernel is to blame, which the parent sees from our end
+                channel.say(_failed(error))
+            raise  # the CUDA context may be lost
+        channel.say(found)
+    out.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The construction graph and the Markov walk over it."""

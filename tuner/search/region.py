@@ -1,0 +1,157 @@
+"""The part of a construction graph that a walk has seen, with every potential computed once.
+
+Points get dense ids; a visited point's edges are kept as a row of target ids, so a step of many chains from
+known points is a gather. Id 0 stands for "no such edge": its potential is infinite, its probability zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .actions import plainness
+from .code_table import CodeTable, grown
+from .graph import Graph, Numbers, Points
+
+NOWHERE = 0
+#: Relative cost of one value step away from the plainer choice: it decides between equal predictions only.
+TIE = 1e-4
+Ids = NDArray[np.int32]
+
+
+class Region:
+    """Seen points of one graph. `phi[id]` is predicted seconds, NaN where not evaluated; `log_phi` is what chains
+    follow, ln phi plus the tie-break. `evaluations` counts the distinct complete Programs whose potential was
+    computed; it never exceeds `budget`.
+    """
+
+    def __init__(self, graph: Graph, budget: int | None = None):
+        """`budget`: how many distinct complete Programs may be evaluated; None is no limit."""
+        self.graph = graph
+        self.budget = budget
+        self.evaluations = 0
+        self.exhausted = False
+        self.table = CodeTable()
+        self.log_phi = np.empty(0, np.float32)
+        self.phi = np.empty(0, np.float64)
+        self.complete = np.empty(0, bool)
+        self.row = np.empty(0, np.int32)
+        self.parent = np.empty(0, np.int32)
+        self.edges = np.zeros((64, len(graph.moves) + 1), np.int32)
+        self.rows = 0
+        self._tie = -TIE * plainness(graph.space.coordinates)
+        self._intern(np.array([graph.size], np.int64))
+        self.phi[NOWHERE] = self.log_phi[NOWHERE] = np.inf
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def points(self, ids: NDArray[np.integer]) -> Points:
+        """The lattice points (n, d) of these ids."""
+        return self.graph.decode(self.table.codes[ids])
+
+    def add(self, points: Points, whole: Points | None = None) -> Ids:
+        """Ids of legal points (n, d), evaluated as far as the budget goes (`phi` NaN beyond it).
+
+        `whole`: their default completions, where known; a partial point has the potential of its completion.
+        """
+        ids, fresh = self._intern(self.graph.encode(points))
+        if fresh.size:
+            new, points = ids[fresh], points[fresh]
+            partial = points[:, 0] != self.graph.top
+            if partial.any():
+                whole = self.graph.space.complete(points) if whole is None else whole[fresh]
+                self._add_partial(new, points, whole, partial)
+            else:
+                self._evaluate(new, points)
+        return ids
+
+    def _intern(self, codes: Numbers) -> tuple[Ids, Numbers]:
+        """Ids of codes, and the positions of those never seen before (each once); arrays grow to hold them."""
+        ids, fresh = self.table.intern(codes)
+        count = len(self.table)
+        old = count - fresh.size
+        if count > len(self.phi):
+            self.log_phi = grown(self.log_phi, count)
+            self.phi = grown(self.phi, count)
+            self.complete = grown(self.complete, count)
+            self.row = grown(self.row, count)
+            self.parent = grown(self.parent, count)
+        self.phi[old:count] = self.log_phi[old:count] = np.nan
+        self.complete[old:count] = False
+        self.row[old:count] = self.parent[old:count] = -1
+        return ids, fresh
+
+    def _add_partial(self, ids: Ids, points: Points, whole: Points, partial: NDArray[np.bool_]) -> None:
+        """Evaluate new points some of which are `partial`, all completions in one call."""
+        completed, fresh = self._intern(self.graph.encode(whole[partial]))
+        self._evaluate(
+            np.concatenate([ids[~partial], completed[fresh]]),
+            np.concatenate([points[~partial], whole[partial][fresh]]),
+        )
+        self._set(ids[partial], points[partial], self.phi[completed])
+
+    def _evaluate(self, ids: Ids, points: Points) -> None:
+        """Compute the potential of legal complete points not evaluated yet."""
+        if self.budget is not None and ids.size > self.budget - self.evaluations:
+            self.exhausted = True
+            room = max(self.budget - self.evaluations, 0)
+            ids, points = ids[:room], points[:room]
+        if ids.size:
+            self._set(ids, points, self.graph.space.potential(points))
+            self.complete[ids] = True
+            self.evaluations += ids.size
+
+    def _set(self, ids: Ids, points: Points, seconds: NDArray[np.float64]) -> None:
+        self.phi[ids] = seconds
+        self.log_phi[ids] = np.log(seconds) + points @ self._tie
+
+    def expand(self, ids: Ids) -> None:
+        """Find and evaluate the neighbours of points (distinct evaluated ids) whose edges are not known yet."""
+        edges = self.graph.edges(self.points(ids))
+        targets = np.full((ids.size, len(self.graph.moves)), NOWHERE, np.int32)
+        targets[edges.row, edges.move] = self.add(edges.target, edges.whole)
+        self._keep(ids, targets)
+
+    def _keep(self, ids: Ids, targets: Ids) -> Numbers:
+        """Store rows of edges; returns their numbers."""
+        rows = np.arange(self.rows, self.rows + ids.size)
+        self.rows += ids.size
+        self.edges = grown(self.edges, self.rows)
+        self.edges[rows, 0] = ids
+        self.edges[rows, 1:] = targets
+        self.row[ids] = rows
+        return rows
+
+    def best(self, count: int) -> Numbers:
+        """Ids of the `count` best complete points, best first; the plainer of two equals, then the lesser code."""
+        ids = np.flatnonzero(self.complete[: len(self)])
+        if ids.size > count:
+            phi = self.phi[ids]
+            ids = ids[phi <= np.partition(phi, count)[count]]
+        tie = self.points(ids) @ self._tie
+        return ids[np.lexsort((self.table.codes[ids], tie, self.phi[ids]))[:count]]
+
+    def before(self, node: int) -> int:
+        """The point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.
+
+        A completion that no edge leads to was evaluated for a partial point: it is seen from one level above.
+        """
+        parent = int(self.parent[node])
+        if parent >= 0:
+            return parent
+        row, _ = np.nonzero(self.edges[: self.rows, 1:] == node)
+        if row.size:
+            return int(self.edges[row[0], 0])
+        point = self.points(np.array([node]))
+        return int(self.add(self.graph.space.ascend(point), point)[0])
+
+    def token(self, source: int, target: int) -> str:
+        """The action on the edge between these two seen points. Raises ValueError if there is none."""
+        row = int(self.row[source])
+        if row >= 0:
+            move = np.flatnonzero(self.edges[row, 1:] == target)
+            if move.size:
+                return self.graph.moves[move[0]].token
+        ends = self.points(np.array([source, target]))
+        return self.graph.token(ends[0], ends[1])

@@ -1,0 +1,194 @@
+"""Trails: how a walk got to a Program, as text that is stored with the record and can be followed again.
+
+A trail starts at one point of a family's graph and has one leg per walk: a kernel may have been found by the walk of
+another Workload of its class, and by the second walk from a start that the first had found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import Space
+
+from .graph import Graph, Numbers
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Actions in the graph of one Workload's space, as one compact string; None is the reader's own Workload."""
+
+    seed: int
+    path: str
+    workload: Workload | None = None
+
+
+@dataclass(frozen=True)
+class Trail:
+    """`start`: values of every coordinate of `family`, in its order. `graph` is "full" or "paper"."""
+
+    family: str
+    graph: str
+    start: tuple[int, ...]
+    legs: tuple[Leg, ...]
+
+    def then(self, *legs: Leg) -> Trail:
+        """This trail and what follows it; legs without actions lead nowhere and are left out."""
+        return replace(self, legs=(*self.legs, *(leg for leg in legs if leg.path)))
+
+    def within(self, workload: Workload) -> Trail:
+        """The same trail whose open legs belong to `workload`."""
+        return replace(self, legs=tuple(replace(leg, workload=leg.workload or workload) for leg in self.legs))
+
+    def to_json(self, workload: Workload | None = None) -> str:
+        """Canonical JSON for a record of `workload`: legs in its own space name no Workload.
+
+        Others name the sizes and the epilogue: the class is the record's.
+        """
+        legs = []
+        for leg in self.legs:
+            kept: dict[str, object] = {"path": leg.path, "seed": leg.seed}
+            if leg.workload is not None and leg.workload != workload:
+                kept |= {"sizes": dict(leg.workload.sizes), "epilogue": list(leg.workload.epilogue)}
+            legs.append(kept)
+        kept = {"family": self.family, "graph": self.graph, "start": list(self.start), "legs": legs}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, workload: Workload | None = None) -> Trail:
+        """The Trail of to_json's text."""
+        record = json.loads(text)
+        legs = []
+        for leg in record["legs"]:
+            if "sizes" in leg:
+                assert workload is not None
+                where = workload.with_sizes(**leg["sizes"]).with_epilogue(leg["epilogue"])
+                legs.append(Leg(leg["seed"], leg["path"], where))
+            else:
+                legs.append(Leg(leg["seed"], leg["path"]))
+        return cls(record["family"], record["graph"], tuple(record["start"]), tuple(legs))
+
+
+def replay(space: Any, trail: Trail | str) -> Program:
+    """The Program a trail leads to; `trail` is a Trail or the JSON of a record whose Workload is that of `space`.
+
+    Raises ValueError if the family, the start or an action does not exist in the space of its leg.
+    """
+    *_, (family, _, point) = visited(space, trail)
+    return family.program(point)
+
+
+def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]]:
+    """Every point of a trail: the family's space of its leg, the action that led there ("" to the start), the point.
+
+    Arguments and errors are those of `replay`.
+    """
+    if isinstance(trail, str):
+        trail = Trail.from_json(trail, getattr(space, "workload", None))
+    spaces = [space if leg.workload is None else Space(leg.workload, space.arch) for leg in trail.legs] or [space]
+    family = _family(spaces[0], trail.family)
+    axes = zip(family.coordinates, trail.start, strict=True)
+    point = np.array([axis.values.index(value) for axis, value in axes], np.int64)
+    if not family.legal(point[None])[0]:
+        raise ValueError(f"the start {list(trail.start)} is not legal in this space")
+    yield family, "", point
+    for leg, where in zip(trail.legs, spaces, strict=False):
+        family = _family(where, trail.family)
+        graph = Graph(family, trail.graph)
+        for token in expanded(leg.path):
+            point = graph.follow(point, token)
+            yield family, token, point
+
+
+def _family(space: Any, name: str) -> Any:
+    found = next((family for family in space.families if family.family.name == name), None)
+    if found is None:
+        raise ValueError(f"no family {name!r} in this space")
+    return found
+
+
+class Trails:
+    """The trails of a class's Programs, the first that was found for each; legs are joined where they meet."""
+
+    def __init__(self) -> None:
+        self._known: dict[Program, Trail] = {}
+
+    def add(self, program: Program, trail: Trail) -> None:
+        """What a walk said; where it started from a known Program, that one's trail comes first."""
+        names = FAMILIES[trail.family].names
+        # The last coordinate is one that not every workload has.
+        before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=False))))
+        self._known.setdefault(program, (before or replace(trail, legs=())).then(*trail.legs))
+
+    def of(self, program: Program) -> Trail:
+        """The trail of a known Program."""
+        return self._known[program]
+
+    def end(self, program: Program) -> Workload | None:
+        """The Workload in whose space the trail of a known Program ends; None where it has no legs."""
+        legs = self._known[program].legs
+        return legs[-1].workload if legs else None
+
+    def to(self, program: Program, origin: Program, space: Space, seed: int) -> Trail:
+        """The trail of a Program, or of a sibling of `origin`: that one's, and the route between them in `space`."""
+        if program not in self._known:
+            trail = self._known[origin]
+            try:
+                path = route(Graph(space.family(program.family), trail.graph), origin, program)
+                self._known[program] = trail.then(Leg(seed, path, space.workload))
+            except ValueError:  # some sibling is out of reach one coordinate at a time
+                self._known[program] = start_of(program, trail.graph)
+        return self._known[program]
+
+
+def start_of(program: Program, graph: str) -> Trail:
+    """The trail of a Program that nothing led to: itself."""
+    return Trail(program.family, graph, tuple(value for _, value in program.values), ())
+
+
+def route(graph: Graph, source: Program, target: Program) -> str:
+    """Actions from `source` to a `target` that differs in few coordinates, each changed straight towards its value.
+
+    Raises ValueError where the coordinates cannot be changed one after the other.
+    """
+    point, end = graph.space.point(source), graph.space.point(target)
+    tokens: list[str] = []
+    while (point != end).any():
+        targets, found = graph.neighbours(point[None])
+        step = next((i for i in np.flatnonzero(found[0]) if _nearer(point, targets[0, i], end)), None)
+        if step is None:
+            raise ValueError(f"no straight way from {source.to_json()} to {target.to_json()}")
+        tokens.append(graph.moves[step].token)
+        point = targets[0, step]
+    return compact(tokens)
+
+
+def _nearer(point: Numbers, to: Numbers, end: Numbers) -> bool:
+    """Whether every coordinate that `to` changes lies between its old value and the wanted one."""
+    return bool((np.abs(end - to) + np.abs(to - point) == np.abs(end - point)).all())
+
+
+def compact(tokens: list[str]) -> str:
+    """A path as one short string, repeats counted: ["k+", "k+", "m-"] -> "k+*2 m-"."""
+    return " ".join(token if count == 1 else f"{token}*{count}" for token, count in _runs(tokens))
+
+
+def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
+    begin = 0
+    for end in range(1, len(tokens) + 1):
+        if end == len(tokens) or tokens[end] != tokens[begin]:
+            yield tokens[begin], end - begin
+            begin = end
+
+
+def expanded(text: str) -> list[str]:
+    """The tokens of a compact path."""
+    words = [word.partition("*") for word in text.split()]
+    return [token for token, _, count in words for _ in range(int(count or 1))]

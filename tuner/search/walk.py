@@ -1,0 +1,193 @@
+"""Gensor's walk: seeded Markov chains over the construction graph of every family that serves a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+
+from .graph import Graph, Numbers, Points
+from .markov import Chains, Schedule, schedule
+from .paper import PaperChains, PaperRegion, paper_schedule
+from .region import NOWHERE, Ids, Region
+from .trace import Leg, Trail, compact
+
+#: Random legal Programs that chains may start from: share of a budget, and number without one.
+SCATTER_SHARE, SCATTER = 0.1, 64
+#: Programs looked at for each one that is kept, where alike ones count once.
+SIFTED = 16
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a walk found.
+
+    `best`: distinct complete Programs with predicted seconds, best first; the plainer of two equals comes first.
+    `trails`: for the first of them, the actions from a start to the Program, without loops.
+    `evaluations`: distinct complete Programs whose potential was computed. `steps`: chain-steps taken.
+    """
+
+    best: list[tuple[Any, float]]
+    trails: list[Trail]
+    evaluations: int
+    steps: int
+
+
+def walk(
+    space: Any,
+    *,
+    seed: int = 0,
+    chains: int = 64,
+    steps: int = 250,
+    graph: str = "full",
+    start: Sequence[Any] | str | None = None,
+    budget: int | None = None,
+    keep: int = 256,
+    traced: int = 1,
+    alike: Callable[[Any], Hashable] | None = None,
+) -> Walk:
+    """Walk the construction graph of `space` (a Space) and return the Programs of lowest predicted time.
+
+    `chains` x `steps` steps in all; fewer, longer chains where `budget` (distinct complete Programs evaluated, over
+    all families) is small. `start`: Programs to start from; None for the minimal Program at memory level 0 of each
+    family, its starters, and random legal Programs; "random" for the last alone. The paper's graph always starts
+    from the minimal Program. `keep`: how many Programs to return, `traced` of them with trails; of Programs for which
+    `alike` gives equal keys only the best is returned. The same arguments give the same Walk.
+    Raises ValueError if there is nowhere to start and for an unknown graph.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    regions, starts = _begin(space, graph, start, budget, rng, chains)
+    actions = max(len(region.graph.moves) for region in regions)
+    plan = schedule(budget, actions, chains, steps) if graph == "full" else paper_schedule(chains, steps)
+    taken = 0
+    shares = _shares(regions, starts, plan.chains)
+    for i, (region, ids) in enumerate(zip(regions, starts, strict=True)):
+        if budget is not None:
+            left = budget - sum(other.evaluations for other in regions)
+            region.budget = region.evaluations + left * shares[i] // max(sum(shares[i:]), 1)
+        if shares[i]:
+            taken += _run(region, ids, Schedule(shares[i], plan.steps, plan.hot, plan.cycle), rng)
+    ranked = _ranked(regions, keep, alike)
+    trails = [_trail(regions[i], ident, seed) for _, _, i, ident in ranked[:traced]]
+    best = [(program, seconds) for program, seconds, _, _ in ranked]
+    return Walk(best, trails, sum(region.evaluations for region in regions), taken)
+
+
+def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
+    """Let chains walk in one family; returns the steps taken."""
+    if not isinstance(region, PaperRegion):
+        return Chains(region, starts, plan, rng).run()
+    taken = PaperChains(region, starts, plan, rng).run()
+    region.settle()
+    return taken
+
+
+def _begin(
+    space: Any, graph: str, start: Sequence[Any] | str | None, budget: int | None, rng: np.random.Generator, chains: int
+) -> tuple[list[Region], list[Ids]]:
+    """A region with its evaluated start ids, best first, for each family that has somewhere to start."""
+    regions: list[Region] = []
+    starts: list[Ids] = []
+    scattered = SCATTER if budget is None else min(int(budget * SCATTER_SHARE) + 1, 4096)
+    for family in space.families:
+        kind = Region if graph == "full" else PaperRegion
+        left = None if budget is None else budget - sum(region.evaluations for region in regions)
+        region = kind(Graph(family, graph), left)
+        points = _start_points(region.graph, start, scattered // len(space.families) + 1, rng)
+        ids = np.unique(region.add(points[family.legal(points)]))
+        ids = ids[np.isfinite(region.log_phi[ids])]
+        region.parent[ids] = NOWHERE
+        if ids.size:
+            ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
+            if start is None and (minimal := _minimal(family)):
+                # Every fourth chain constructs its Program from the minimal one.
+                ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
+            regions.append(region)
+            starts.append(ids)
+    if not regions:
+        raise ValueError("no legal Program to start from: no family serves this workload, or the budget is zero")
+    return regions, starts
+
+
+def _minimal(family: Any) -> list[Numbers]:
+    """The family's minimal point at memory level 0, if it has one."""
+    try:
+        return [family.start()]
+    except UnsupportedError:
+        return []
+
+
+def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: int, rng: np.random.Generator) -> Points:
+    """Where chains of this family may start, (n, d)."""
+    family = graph.space
+    if graph.name == "paper":
+        rows = _minimal(family)
+    elif start is None:
+        starters = family.family.starters(family.workload, family.arch)
+        rows = [*_minimal(family), *(family.point(program) for program in starters), *graph.scatter(scattered, rng)]
+    elif start == "random":
+        rows = list(graph.scatter(scattered, rng))
+    else:
+        programs: list[Any] = list(start)
+        points = [_point(family, program) for program in programs if program.family == family.family.name]
+        rows = [point for point in points if point is not None]
+    return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
+
+
+def _point(family: Any, program: Any) -> Numbers | None:
+    """A Program's point; None where it has a value this Workload's lattice lacks, such as another one's window."""
+    try:
+        return np.asarray(family.point(program))
+    except ValueError:
+        return None
+
+
+def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
+    """How many of the chains walk in each family: more where the best start is better, none where it is ten times
+    worse than another family's."""
+    best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
+    weight = (best.min() / best) ** 2
+    shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)
+    first = int(np.argmax(weight))
+    shares[first] = max(shares[first] + chains - shares.sum(), 1)
+    return [int(share) for share in shares]
+
+
+def _ranked(
+    regions: list[Region], keep: int, alike: Callable[[Any], Hashable] | None
+) -> list[tuple[Any, float, int, int]]:
+    """The families' best Programs merged: (Program, seconds, number of the region, id there), best first."""
+    merged: list[tuple[float, int, int, Numbers]] = []
+    for i, region in enumerate(regions):
+        ids = region.best(keep if alike is None else SIFTED * keep)
+        merged.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
+    merged.sort(key=lambda entry: entry[0])
+    ranked: dict[Hashable, tuple[Any, float, int, int]] = {}
+    for seconds, i, ident, point in merged:
+        program = regions[i].graph.space.program(point)
+        ranked.setdefault(program if alike is None else alike(program), (program, seconds, i, ident))
+        if len(ranked) == keep:
+            break
+    return list(ranked.values())
+
+
+def _trail(region: Region, ident: int, seed: int) -> Trail:
+    """How the walk got to a point."""
+    family = region.graph.space
+    start, tokens = _trace(region, ident)
+    values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
+    return Trail(family.family.name, region.graph.name, values, (Leg(seed, compact(tokens)),))
+
+
+def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
+    """The start point and the actions from it to `winner`: the path of first visits, which has no loops."""
+    way = [winner]
+    while (before := region.before(way[-1])) != NOWHERE:
+        way.append(before)
+    way.reverse()
+    return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]

@@ -1,0 +1,1 @@
+"""Shapes files: rows of CSV to Workloads."""

@@ -1,0 +1,129 @@
+"""How rows of shapes files become matrix products: plain, gated, normed, ragged, quantised, of recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.products import gated, matmul, matmul_prologue, normed, quantised, ragged
+from gensor_kernels.operators.types.workload import Workload
+
+from . import layouts
+from .cells import Line
+from .columns import Element, Read, before, element, second, steps
+
+T = TypeVar("T")
+#: Gates of a recurrent cell: so many products share one input.
+GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
+
+
+def matrix(line: Line) -> Read:
+    """matmul, batched_matmul; gemv has m = 1 or n = 1; a grouped_matmul of equal groups is a batch. With a gate in the
+    epilogue (swiglu), n are the columns of both matrices, twice those of the result."""
+    sizes, types = _sizes(line), element(line)
+    if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
+        return quantised_weights(line, types)
+    (gate, behind), (norm, place, both) = _fused(line, gated.parse), _fused(line, normed.parse)
+    listed = before(line)
+    if listed and (gate or norm):
+        raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
+    if gate:
+        return _gated(line, sizes, types, gate, behind)
+    workload = _product(line, sizes, types, both if norm else steps(line))
+    if _column_major(line) and norm:
+        raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
+    if _column_major(line) and listed:
+        raise line.fail("prologue", "operations are applied to the first operand of a row-major product")
+    if listed:
+        return Read(matmul_prologue.workload(listed, workload))
+    return Read(normed.normed(norm, workload, place) if norm else workload)
+
+
+def _sizes(line: Line) -> dict[str, Any]:
+    """The sizes of a product, and which operands are stored transposed."""
+    sizes = {axis: line.integer(axis) for axis in "mnk"} | {"batch": line.integer("batch", 1)}
+    if line.text("op").lower() == "gemv" and 1 not in (sizes["m"], sizes["n"]):
+        raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {sizes['m']}, n = {sizes['n']}")
+    return sizes | {column: line.choice(column, "01", "0") == "1" for column in ("trans_a", "trans_b")}
+
+
+def _column_major(line: Line) -> bool:
+    return line.choice("order", ("row", "col"), "row") == "col"
+
+
+def _gated(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind: tuple[str, ...]) -> Read:
+    other = second(line, types)
+    if other != types.dtype:
+        raise UnsupportedError(f"no operator of this version gates a product of {types.dtype} and {other}")
+    if sizes["n"] % 2 or _column_major(line):
+        wanted = f"a row-major product of an even number of columns, not n = {sizes['n']}"
+        raise line.fail("epilogue", f"'{gate}' takes {wanted}")
+    halved = sizes | {"n": sizes["n"] // 2}
+    workload = gated.workload(gate, **halved, dtype=types.dtype, out=types.out, math=types.math, epilogue=behind)
+    return Read(types.accumulated(workload))
+
+
+def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[str, ...]) -> Workload:
+    stored = sizes | {"dtype": types.dtype, "dtype_b": second(line, types)}
+    if _column_major(line):  # the row-major one transposed: C^T = op(B)^T op(A)^T
+        mirrored = {"m": "n", "n": "m", "trans_a": "trans_b", "trans_b": "trans_a", "dtype": "dtype_b"}
+        mirrored["dtype_b"] = "dtype"
+        stored |= {name: stored[other] for name, other in mirrored.items()}
+    workload = matmul.workload(**stored, out=types.out, math=types.math, epilogue=epilogue)
+    return types.accumulated(layouts.laid_out(line, workload))
+
+
+def _fused(line: Line, parse: Callable[[str], T]) -> T:
+    """What an epilogue has of gates or norms."""
+    try:
+        return parse(line.text("epilogue", "none"))
+    except UnsupportedError as error:
+        raise line.fail("epilogue", error.reason) from None
+
+
+def groups(line: Line) -> Read:
+    """ragged_matmul: m rows in all, of `groups` that differ in theirs; `trans_b`: B is stored (groups, n, k)."""
+    types = element(line)
+    workload = ragged.workload(
+        *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
+        dtype=types.dtype,
+        out=types.out,
+        math=types.math,
+        trans_b=line.choice("trans_b", "01", "0") == "1",
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
+
+
+def quantised_weights(line: Line, types: Element) -> Read:
+    """A product with weights (n, k) of dtype_b int8 or int4: scales per `group` of k (0: per row), perhaps `zeros`."""
+    for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
+        if line.text(column, only).lower() != only:
+            raise line.fail(column, f"quantised weights need {only} here")
+    group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
+    workload = quantised.workload(
+        *(line.integer(axis) for axis in "mnk"),
+        bits=int(line.choice("dtype_b", ("int8", "int4"), None).removeprefix("int")),
+        group=group,
+        zeros=line.choice("zeros", "01", "0") == "1",
+        dtype=types.dtype,
+        out=types.out,
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload))
+
+
+def recurrent(line: Line) -> Read:
+    """The product of each time step: (batch, hidden) by the weights (gates x hidden, hidden), transposed."""
+    hidden, batch, count = (line.integer(name) for name in ("hidden", "batch", "timesteps"))
+    types, gates = element(line), GATES[line.text("op").lower()]
+    workload = matmul.workload(
+        *(batch, gates * hidden, hidden),
+        dtype=types.dtype,
+        out=types.out,
+        math=types.math,
+        trans_b=True,
+        epilogue=steps(line),
+    )
+    return Read(types.accumulated(workload), repeats=count)

@@ -1,0 +1,152 @@
+"""How rows of shapes files become Workloads, one function per kind of operator; products: product_readers.py."""
+
+from __future__ import annotations
+
+import re
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import operator, shape_row
+from gensor_kernels.operators.attention import attention
+from gensor_kernels.operators.declaration.sum_of_products import SumOfProducts
+from gensor_kernels.operators.rows import views as rows
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue, pooling
+
+from .cells import Line
+from .columns import Element, Read, before, element, steps
+
+#: Element-wise operators: an epilogue over a plain copy.
+ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
+ROWS = (
+    *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_var", "l2_norm", "logsumexp"),
+    *("argmax", "argmin", "softmax", "log_softmax", "layernorm", "rmsnorm"),
+)
+PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+
+
+def convolution(line: Line) -> Read:
+    """conv2d, grouped_conv2d; a conv1d has h = r = 1; conv2d_transpose; one channel per group is depthwise."""
+    op, types = line.text("op").lower(), element(line)
+    sizes = _sizes(line, "w c k_out s" if op == "conv1d" else "h w c k_out r s")
+    layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
+    if op == "depthwise_conv2d":
+        sizes["groups"] = sizes["c"]
+    try:
+        if op != "conv2d_transpose" and sizes["groups"] == sizes["c"] == sizes["k_out"]:
+            workload = _depthwise(line, sizes, layout, types)
+            listed = before(line)
+            return Read(depthwise_prologue.workload(listed, workload) if listed else workload)
+        workload = conv.workload(
+            **sizes,
+            layout=layout,
+            weights=line.choice("weights", conv.WEIGHTS, "krsc" if layout == "nhwc" else "kcrs"),
+            dtype=types.dtype,
+            out=types.out,
+            math=types.math,
+            epilogue=steps(line),
+            transposed=op == "conv2d_transpose",
+            fold=not before(line),
+        )
+    except ValueError as error:
+        raise line.fail("op", str(error)) from None
+    listed = before(line)
+    if listed:
+        workload = conv_prologue.workload(listed, workload)
+    return Read(types.accumulated(workload))
+
+
+def _depthwise(line: Line, sizes: dict[str, int], layout: str, types: Element) -> Workload:
+    own = {name: size for name, size in sizes.items() if name not in ("groups", "k_out")}
+    return depthwise.workload(**own, layout=layout, dtype=types.dtype, out=types.out, epilogue=steps(line))
+
+
+def pool(line: Line) -> Read:
+    """max_pool2d, avg_pool2d, global_avg_pool2d; an adaptive average of one output is a global one."""
+    op, types = line.text("op").lower(), element(line)
+    layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
+    shape = {name: line.integer(name, 1 if name == "n" else None) for name in "nhwc"}
+    parameters: dict[str, int] = {}
+    if op == "adaptive_avg_pool2d":
+        op = "global_avg_pool2d"
+    if op != "global_avg_pool2d":
+        sizes = _sizes(line, "r s")
+        parameters = {name: sizes[name] for name in ("r", "s", *PADS)}
+        parameters |= {
+            f"stride_{side}": line.integer(f"stride_{side}", sizes[x]) for side, x in (("h", "r"), ("w", "s"))
+        }
+        parameters["ceil_mode"] = int(line.choice("ceil_mode", "01", "0"))
+        if op == "avg_pool2d":
+            parameters["count_include_pad"] = int(line.choice("count_include_pad", "01", "0"))
+    try:
+        workload = pooling.workload(op, **shape, layout=layout, dtype=types.dtype, epilogue=steps(line), **parameters)
+    except ValueError as error:
+        raise line.fail("op", str(error)) from None
+    return Read(workload)
+
+
+def reduction(line: Line) -> Read:
+    """Reductions, softmax and norms over `axes` of `shape`; element-wise operators have no axes."""
+    op, types = line.text("op").lower(), element(line)
+    shape, more = _numbers(line, "shape", "x"), steps(line)
+    try:
+        if op in ELEMENTWISE:
+            return Read(rows.workload("elementwise", shape, (), types.dtype, out=types.out, epilogue=(op, *more)))
+        axes = _numbers(line, "axes", ";") if line.text("axes", "") else [len(shape) - 1]
+        return Read(rows.workload(op, shape, axes, types.dtype, out=types.out, epilogue=more))
+    except ValueError as error:
+        raise line.fail("axes", str(error)) from None
+
+
+def attend(line: Line) -> Read:
+    """attention without a mask: `queries` by `keys` (as many by default) of `heads` over `kv_heads`."""
+    types, heads, queries = element(line), line.integer("heads", 1), line.integer("queries")
+    try:
+        workload = attention.workload(
+            queries,
+            line.integer("keys", queries),
+            batch=line.integer("batch", 1),
+            heads=heads,
+            kv_heads=line.integer("kv_heads", heads),
+            head=line.integer("head"),
+            dtype=types.dtype,
+            out=types.out,
+            causal=line.choice("causal", attention.CAUSAL, "none"),
+            epilogue=steps(line),
+        )
+    except ValueError as error:
+        raise line.fail("op", str(error)) from None
+    return Read(workload)
+
+
+def whole(line: Line) -> Read:
+    """A row that a recording wrote: sizes, layouts and alignments of the operator's own."""
+    try:
+        return Read(shape_row.workload_of(line.text("op").lower(), line.cells))
+    except shape_row.CellError as error:
+        raise line.fail(error.column, error.reason) from None
+
+
+def declared(line: Line) -> Read:
+    """An operator that is a sum of products and nothing more: its columns are the sizes it declares."""
+    given = operator(line.text("op").lower())
+    if not isinstance(given, SumOfProducts):
+        raise UnsupportedError(f"no reader of shapes files is for {given.name}")
+    types = element(line)
+    sizes = {name: line.integer(name) for name in given.size_names}
+    workload = given.workload(sizes, types.dtype, types.out, types.math).with_epilogue(steps(line))
+    return Read(types.accumulated(workload))
+
+
+def _sizes(line: Line, required: str) -> dict[str, int]:
+    """The columns of a window; those in `required` have no default."""
+    ones = ("n", "h", "r", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups")
+    defaults = dict.fromkeys(PADS, 0) | dict.fromkeys(ones, 1)
+    names = [*dict.fromkeys((*required.split(), *defaults))]
+    return {name: line.integer(name, None if name in required.split() else defaults[name]) for name in names}
+
+
+def _numbers(line: Line, column: str, between: str) -> list[int]:
+    text = line.text(column)
+    if not re.fullmatch(rf"[0-9]{{1,10}}({between}[0-9]{{1,10}}){{0,31}}", text):
+        raise line.fail(column, f"'{text[:40]}' is not a list of whole numbers such as 2{between}3")
+    return [int(number) for number in text.split(between)]

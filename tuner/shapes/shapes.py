@@ -1,0 +1,132 @@
+"""shapes.csv: a strict reader that reports file, line, column and reason for every bad row.
+
+Columns are those of the public shape files (README, "The shapes file"): only `op` and the sizes of the op
+are required, unknown columns are kept as notes. A file may mix ops; ops.py reads each.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gensor_kernels.errors import GensorError
+from gensor_kernels.operators.types.workload import Workload
+
+from .cells import Line, RowError, printable
+from .ops import columns, read
+
+MOST_CALLS = 10**18 - 1
+LARGEST_FILE = 64 << 20  # bytes; half a million rows, and less than a device without an end
+
+
+class ShapesError(GensorError):
+    """A shapes file that cannot be read at all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a shapes file and what came of it: a workload, a reason it is unsupported, or an error."""
+
+    line: int
+    name: str
+    count: int = 1
+    workload: Workload | None = None
+    unsupported: str | None = None
+    error: str | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def read_shapes(path: str | Path) -> list[Row]:
+    """Every row of the shapes file `path` (`-`: stdin), in order; a bad row carries its error, and the others go on.
+
+    Raises ShapesError where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
+    """
+    path = Path(path)
+    lines = _lines(path)
+    if not any(lines):
+        raise ShapesError(f"{path}: is empty: a header row is needed, such as op,m,n,k")
+    try:
+        header = [name.strip() for name in _cells(lines[0])]
+    except csv.Error as error:
+        raise ShapesError(f"{path}:1: {_about_csv(error)}") from None
+    if "op" not in header:
+        hint = "" if len(header) > 1 or not re.search(r"[;\t|]", lines[0]) else "; columns are separated by commas"
+        raise ShapesError(
+            f"{path}:1: the header has no column 'op' (it has: {printable(', '.join(header), 120)}){hint}"
+        )
+    if len(set(header)) != len(header):
+        raise ShapesError(f"{path}:1: the header names a column twice")
+    return [_row(path, number, header, line) for number, line in _records(lines)]
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; ShapesError where it is none that could be read."""
+    try:
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:  # a path with a zero byte in it
+        raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > LARGEST_FILE:
+        raise ShapesError(f"{path}: is larger than {LARGEST_FILE >> 20} MB: split it")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ShapesError(f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    return re.split(r"\r\n|\r|\n", text)  # splitlines would take more for the end of a line than editors do
+
+
+def _cells(line: str) -> list[str]:
+    return next(csv.reader([line], strict=True))
+
+
+def _about_csv(error: csv.Error) -> str:
+    hint = " (is a quote not closed?)" if "unexpected end" in str(error) else ""
+    return f"is not a CSV row: {error}{hint}"
+
+
+def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """One record per physical line: an unclosed quote then spoils its own row and no other."""
+    for number, line in enumerate(lines[1:], start=2):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _row(path: Path, number: int, header: list[str], text: str) -> Row:
+    name = f"line {number}"
+    try:
+        try:
+            values = _cells(text)
+        except csv.Error as error:
+            raise RowError(f"{path}:{number}: {_about_csv(error)}") from None
+        if len(values) != len(header):
+            raise RowError(f"{path}:{number}: has {len(values)} fields where the header has {len(header)}")
+        cells = dict(zip(header, values, strict=True))
+        name = printable(cells.get("name", "").strip(), 100) or name
+        line = Line(path, number, cells)
+        read_row = read(line)
+        known = columns(line.text("op").lower())
+        notes = {key: value for key, value in cells.items() if key not in known and value}
+        count = line.integer("count", 1, MOST_CALLS) * read_row.repeats
+        return Row(number, name, count, read_row.workload, read_row.unsupported, None, notes)
+    except RowError as error:
+        return Row(number, name, error=str(error))
+
+
+def main() -> None:
+    """`python -m gensor_tuner.shapes.shapes FILE`: the Workload of every row that is one, a line of JSON each."""
+    try:
+        rows = read_shapes(sys.argv[1])
+    except ShapesError as error:
+        sys.exit(str(error))
+    for row in rows:
+        if row.workload is not None:
+            print(row.workload.key())
+
+
+if __name__ == "__main__":
+    main()

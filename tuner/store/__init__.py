@@ -1,0 +1,1 @@
+"""Rows of the database: written, checked, merged, upgraded and printed."""

@@ -1,0 +1,126 @@
+"""`gensor-tune verify`: every row of a database against its digest, what rows name, and every kernel derived again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+from gensor_database import Store, StoreWarning
+from gensor_database.errors import CorruptStoreError, translated
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
+from gensor_database.row import Row
+from gensor_database.rows import named
+from gensor_tuner.measure.requirements import check_compilers
+from gensor_tuner.output import say
+
+from .rederive import BAD, Finding, check
+
+#: What each table names, by column.
+NAMES: dict[type[Row], tuple[str, type[Row]]] = {
+    Binary: ("source_digest", Source),
+    Kernel: ("binary_digest", Binary),
+    Verification: ("kernel_digest", Kernel),
+    Record: ("kernel_digest", Kernel),
+    Portfolio: ("kernel_digest", Kernel),
+    Timing: ("kernel_digest", Kernel),
+}
+ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
+
+
+def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int, lines: TextIO | None) -> int:
+    """Check the database at `path`; 1 where a row is damaged, differs from what it is derived from, or is wrong."""
+    if rebuild or execute:
+        check_compilers("emulator" if execute else "none")
+    counts: Counter[str] = Counter()
+    read: Counter[str] = Counter()
+    kernels = 0
+    with Store.open(path, readonly=True) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # each damaged row is named here
+        for finding in findings(store, arch, rebuild, execute, jobs, read):
+            counts[finding.status] += 1
+            kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
+            say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
+            if lines is not None:
+                lines.write(json.dumps(asdict(finding), separators=(",", ":")) + "\n")
+                lines.flush()
+    bad = sum(counts[status] for status in BAD)
+    told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
+    rows = read.total()
+    print(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
+    if counts["outdated"] or counts["incomplete"]:
+        print(f"gensor-tune: gensor-tune refresh --db {path} builds kernels again", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def findings(
+    store: Store, arch: str | None, rebuild: bool, execute: bool, jobs: int, read: Counter[str]
+) -> Iterator[Finding]:
+    """Every row that something is to be said of, and every kernel (of `arch`); `read` counts the rows by table."""
+    known: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
+    naming: list[tuple[type[Row], str, str]] = []  # (table, digest, what it names)
+    kernels: list[Kernel] = []
+    for kind in TABLES:
+        try:
+            for digest, row in _rows(store, kind):
+                read[kind.TABLE] += 1
+                if row is None:
+                    yield Finding(kind.TABLE, digest, "damaged", "the row does not match its digest: it is never used")
+                    continue
+                known[kind].add(digest)
+                name = getattr(row, NAMES[kind][0]) if kind in NAMES else None
+                if name is not None:
+                    naming.append((kind, digest, name))
+                if isinstance(row, Kernel) and arch in (None, row.arch):
+                    kernels.append(row)
+        except CorruptStoreError as error:
+            yield Finding(kind.TABLE, "", "damaged", f"not every row can be read: {error}")
+    yield from _structure(store)
+    yield from _orphans(known, naming)
+    kernels.sort(key=lambda kernel: kernel.digest)
+    with ThreadPoolExecutor(jobs) as threads:
+        # Compilers run outside the interpreter's lock.
+        yield from threads.map(lambda kernel: check(store, kernel, rebuild, execute), kernels)
+
+
+def _rows(store: Store, kind: type[Row]) -> Iterator[tuple[str, Row | None]]:
+    """(digest, row or None where it does not match) of a table. Raises a StoreError where reading ends early."""
+    with translated(store.path):
+        for stored, row in named(store.connection, kind, {}, ordered=False):
+            yield str(stored[0]), row
+
+
+def _structure(store: Store) -> Iterator[Finding]:
+    """What SQLite says of pages and indexes: an index that is damaged hides rows that are sound."""
+    try:
+        with translated(store.path):
+            told = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
+        said = [line for text in told for line in text.splitlines() if not line.startswith("***")]  # a heading
+    except CorruptStoreError as error:
+        said = [str(error)]
+    yield from (Finding("structure", "", "damaged", text) for text in said if text != "ok")
+
+
+def _orphans(known: dict[type[Row], set[str]], naming: list[tuple[type[Row], str, str]]) -> Iterator[Finding]:
+    """Rows that name what is not here, and sources, binaries and kernels that nothing names.
+
+    Kernels without a binary are "incomplete", which `check` says. Verdicts and timings may be of other databases'
+    kernels.
+    """
+    used: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
+    for kind, digest, name in naming:
+        target = NAMES[kind][1]
+        if kind is not Verification:  # a verdict keeps no kernel in use
+            used[target].add(name)
+        if name not in known[target] and kind is not Kernel:
+            reason = f"its {target.TABLE} {name[:12]} is not in this file"
+            yield Finding(kind.TABLE, digest, "orphan", reason)
+    for target in (Source, Binary, Kernel):
+        for digest in sorted(known[target] - used[target]):
+            yield Finding(target.TABLE, digest, "orphan", "nothing names it: gensor-tune prune deletes it")

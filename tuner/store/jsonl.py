@@ -1,0 +1,134 @@
+"""A database as JSON lines: `gensor-tune export --json` and `gensor-tune import`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gensor_database.exchange import merge
+from gensor_database.record import TABLES, Binary, Kernel, Source, Verification
+from gensor_database.row import Row
+from gensor_database.rows import batches
+from gensor_database.store import Store
+from gensor_kernels.errors import ConfigError, GensorError
+from gensor_tuner.output import beside, output, say
+
+from .validation import CODE, row_of, to_json
+
+#: Bytes a line may have: those with code hold a cubin.
+LONGEST, LONGEST_CODE = 2**22, 2**24
+#: Bytes behind which nobody looks for the end of a line that is too long.
+ENDLESS = 2**28
+
+
+def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> int:
+    """Write rows as JSON lines to `out`, or to stdout for "-"; code and verdicts only where `binaries` says so."""
+    counts: Counter[str] = Counter()
+    with output(out) as file:
+        for row in _rows(store, arch, binaries):
+            file.write(to_json(row) + "\n")
+            counts[row.TABLE] += 1
+    print(_told(counts) or "no rows", file=beside(out))
+    return 0
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {table}" for table, count in sorted((+counts).items()))
+
+
+def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
+    """Rows in the order of their references; of one capability, with what these refer to."""
+    chosen: dict[type[Row], set[str]] = {}
+    if arch is not None:
+        kernels = list(store.rows(Kernel, arch=arch))
+        chosen[Kernel] = {row.digest for row in kernels}
+        chosen[Binary] = {row.binary_digest for row in kernels}
+        if binaries:
+            chosen[Source] = {row.source_digest for row in store.rows(Binary) if row.digest in chosen[Binary]}
+    for kind in TABLES:
+        if kind in CODE and not binaries:
+            continue
+        for row in store.rows(kind):
+            named = row.kernel_digest if isinstance(row, Verification) else row.digest
+            wanted = chosen.get(Kernel if isinstance(row, Verification) else kind)
+            if arch is None or (named in wanted if wanted is not None else getattr(row, "arch", arch) in (arch, "")):
+                yield row
+
+
+def import_lines(source: Path, target: Path, binaries: bool) -> int:
+    """Add the rows of a file, or of stdin for "-"; 1 where a line was refused, which the others do not suffer from."""
+    seen: Counter[str] = Counter()
+    with ExitStack() as stack:
+        file = stack.enter_context(_read(source))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gensor-import-"))
+        # Rows go through a database of their own, so that they are added as those of any other database are.
+        scratch = stack.enter_context(Store.open(Path(folder) / "rows.db", trusted=binaries))
+        rows = _believed(file, source, binaries, seen)
+        for batch in batches(rows):
+            scratch.add(*batch)
+        added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
+    print(_told(added) or "nothing new")
+    for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
+        print(f"gensor-tune: {sentence}", file=sys.stderr)
+    return 1 if seen["refused"] else 0
+
+
+def _believed(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) -> Iterator[Row]:
+    """Rows of well-formed lines. `seen` counts lines that were refused, and those left out because they are code."""
+    for number, line in _lines(file, LONGEST_CODE if binaries else LONGEST):
+        try:
+            row = row_of(line)
+        except ValueError as error:
+            seen["refused"] += 1
+            say(f"gensor-tune: {source}:{number}: {error}", sys.stderr)
+            continue
+        if isinstance(row, CODE) and not binaries:
+            seen["left"] += 1
+        else:
+            yield row
+
+
+def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[str]:
+    if refused:
+        yield f"{refused} lines were refused"
+    if left:
+        yield f"{left} lines with sources, machine code, verdicts or residuals were left out: --binaries takes them"
+    if kernels and not binaries:
+        yield f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here"
+
+
+def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given.
+
+    GensorError for a line without an end.
+    """
+    number = 0
+    while line := file.readline(longest):
+        number += 1
+        if len(line) == longest and not line.endswith(b"\n"):
+            size = longest
+            while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
+                size += len(rest)
+                if size > ENDLESS:
+                    raise GensorError(
+                        f"line {number} has more than {ENDLESS >> 20} MB: this is no file of export --json"
+                    )
+        if line.strip():
+            yield number, line
+
+
+@contextmanager
+def _read(source: Path) -> Iterator[BinaryIO]:
+    if str(source) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with source.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,166 @@
+"""`gensor-tune where`, `prune` and `clean`: what lies where, and taking away what nothing needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from gensor_database import PRETUNED, StoreError
+from gensor_database.connection import header
+from gensor_database.pruning import prune as prune_store
+from gensor_database.store import Store
+from gensor_database.trust import objection
+from gensor_kernels import config
+from gensor_kernels.errors import ConfigError
+from gensor_kernels.programs.registry import FAMILIES
+
+#: Folders inside the cache folder that can be made again, and the files in them that are ours.
+BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",)}
+#: Seconds after which an unfinished file of a build is one that nobody finishes.
+ABANDONED = 3600.0
+
+
+@dataclass
+class Layer:
+    """A database the runtime looks into: `state` is used, ignored (for `reason`), absent or unset."""
+
+    layer: str
+    path: str | None
+    named_by: str
+    state: str = "used"
+    reason: str | None = None
+    bytes: int = 0
+    schema: int | None = None
+    journal: str | None = None
+    cubins: bool | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"{self.layer:<9} {self.path or '-'} ({self.named_by})"
+        if self.state != "used":
+            yield from [f"{'':<9} {self.state}: {self.reason}"] if self.reason else []
+            return
+        loaded = "cubins are loaded" if self.cubins else f"cubins are not loaded: {objection(Path(self.path or ''))}"
+        yield f"{'':<9} {size_text(self.bytes)}, schema {self.schema}, journal {self.journal}, {loaded}"
+        yield f"{'':<9} " + (", ".join(f"{count} {table}" for table, count in self.rows.items() if count) or "no rows")
+
+
+def size_text(size: float) -> str:
+    """Bytes for people; a kB is 1000 of them."""
+    if abs(size) < 1000:
+        return f"{size:.0f} bytes"
+    for unit in ("kB", "MB"):
+        size /= 1000
+        if abs(size) < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} GB"
+
+
+def layers(capability: str | None) -> Iterator[Layer]:
+    """The databases in the order in which they are asked, the packaged one of `capability` or all of these."""
+    named = "GENSOR_DB" if os.environ.get("GENSOR_DB") else "kernels.db of the cache folder; GENSOR_DB is not set"
+    try:
+        path = config.user_database()
+        absent = "made when something is first tuned"
+        yield _looked_into(Layer("user", str(path), named), path, absent)
+    except ConfigError as error:
+        yield Layer("user", None, named, "ignored", str(error))
+    site = config.site_database()
+    if site is None:
+        yield Layer("site", None, "GENSOR_SITE_DB is not set", "unset")
+    else:
+        yield _looked_into(Layer("site", str(site), "GENSOR_SITE_DB"), site, None)
+    packaged = sorted(PRETUNED.glob("*.db")) if capability is None else [PRETUNED / f"{capability}.db"]
+    for file in packaged:
+        layer = Layer("packaged", str(file), f"for {file.stem}")
+        yield _looked_into(layer, file, "none ships for it", immutable=True, trusted=True)
+
+
+def _looked_into(
+    layer: Layer, path: Path, absent: str | None, *, immutable: bool = False, trusted: bool | None = None
+) -> Layer:
+    """The layer with what its file says; `absent`: what it means that there is none, None where that is an error."""
+    if absent is not None and not path.exists():
+        layer.state, layer.reason = "absent", absent
+        return layer
+    try:
+        with Store.open(path, readonly=True, immutable=immutable, trusted=trusted) as store:
+            layer.bytes = sum(each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists())
+            layer.rows = dict(store.counts())
+            layer.schema = header(store.connection, "user_version")
+            layer.journal = store.connection.execute("PRAGMA journal_mode").fetchone()[0]
+            layer.cubins = store.trusted
+    except StoreError as error:
+        layer.state, layer.reason = "ignored", str(error)
+    return layer
+
+
+def where(capability: str | None, as_json: bool) -> int:
+    """Print every database that is read; 1 where one that is there, or was asked for, is ignored."""
+    found = list(layers(capability))
+    for layer in found:
+        for line in [json.dumps(asdict(layer), separators=(",", ":"))] if as_json else layer.lines():
+            print(line)
+    if not as_json:
+        try:
+            print(f"{'cache':<9} {config.cache_dir()}")
+        except ConfigError as error:
+            print(f"{'cache':<9} unusable: {error}")
+    return 1 if any(layer.state == "ignored" for layer in found) else 0
+
+
+def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
+    """Delete rows nothing refers to, and say how many."""
+    abis = {name: family.abi for name, family in FAMILIES.items()} if other_abi else None
+    with Store.open(path, readonly=dry_run) as store:
+        pruned = prune_store(store, abis, dry_run)
+    rows = ", ".join(f"{count} {table}" for table, count in sorted(pruned.rows.items())) or "no rows"
+    if dry_run:
+        print(f"{path}: would delete {rows}; about {size_text(pruned.bytes)}")
+    else:
+        smaller = "smaller" if pruned.bytes >= 0 else "larger"
+        print(f"{path}: deleted {rows}; the file is {size_text(abs(pruned.bytes))} {smaller}")
+    if pruned.kept_size is not None:
+        print(f"gensor-tune: the file could not be made smaller now: {pruned.kept_size}", file=sys.stderr)
+    return 0
+
+
+def clean(dry_run: bool) -> int:
+    """Delete what was built into the cache folder; 1 where a file could not be deleted."""
+    folder, failed = config.cache_dir(), 0
+    for name in BUILT:
+        files = list(_built(folder / name))
+        done = count = 0
+        for file in files:
+            try:
+                size = file.stat().st_size
+                if not dry_run:
+                    file.unlink()
+            except OSError as error:
+                failed += 1
+                print(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
+            else:
+                done, count = done + size, count + 1
+        print(f"{folder / name}: {'would delete' if dry_run else 'deleted'} {count} files, {size_text(done)}")
+    for file in sorted(folder.glob("*.db")):
+        print(f"{file}: kept, {size_text(file.stat().st_size)}")
+    return 1 if failed else 0
+
+
+def _built(folder: Path) -> Iterator[Path]:
+    """Files of ours in a folder of the cache; no links are followed."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    endings = BUILT[folder.name]
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not entry.is_file(follow_symlinks=False):
+            continue
+        abandoned = entry.name.startswith(".") and time.time() - entry.stat().st_mtime > ABANDONED
+        if abandoned or (entry.name.endswith(endings) and not entry.name.startswith(".")):
+            yield Path(entry.path)

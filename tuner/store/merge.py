@@ -1,0 +1,71 @@
+"""`gensor-tune merge`: databases into one, and what counts where they differ."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+from gensor_database import Conflict, Store, StoreError, conflicts, union
+from gensor_database.exchange import merge as add_to
+from gensor_kernels.errors import GensorError
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.validation import MALFORMED
+from gensor_tuner.output import say
+from gensor_tuner.result import sizes_text
+
+#: Seconds to wait for locks of a file that is read, again for each of its tables; commits take milliseconds.
+SOURCE_TIMEOUT = 5.0
+
+
+def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:
+    """Add the rows of `sources` to the database `into`, or with `new` make that of them where there is none yet.
+
+    Cubins and verdicts only where `binaries` says so. Conflicts are told on stderr, and as JSON `lines`.
+    """
+    with ExitStack() as stack:
+        others = [stack.enter_context(_source(path)) for path in sources]
+        if new and not into.exists():
+            found = conflicts(others, binaries)
+            counts = union(others, into, binaries)
+        else:
+            store = stack.enter_context(Store.open(into))
+            found = conflicts([store, *(other for other in others if other.path != store.path)], binaries)
+            counts = sum((add_to(store, other, binaries) for other in others), Counter[str]())
+    print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
+    for conflict in found:
+        say(f"gensor-tune: {_told(conflict)}", sys.stderr)
+        if lines is not None:
+            lines.write(json.dumps(asdict(conflict), separators=(",", ":")) + "\n")
+    if counts["kernel"] and not binaries:
+        print(
+            f"gensor-tune: {counts['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
+            f"gensor-tune refresh --db {into}, or merge again with --binaries if you trust everybody who could write "
+            "those files",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _source(path: Path) -> Store:
+    """A database to read from; GensorError, because advice about `--db` would be about another file."""
+    try:
+        return Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
+    except StoreError as error:
+        raise GensorError(f"cannot merge: {error}") from None
+
+
+def _told(conflict: Conflict) -> str:
+    said = ", ".join(f"{Path(path).name} says {choice[:12]}" for path, choice in conflict.choices)
+    if conflict.part is None:
+        return f"conflict: kernel {conflict.subject[:12]}: {said}; {conflict.winner}: {conflict.reason}"
+    try:
+        workload = Workload.from_json(conflict.subject)
+        subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
+    except MALFORMED:  # of a newer version: its rows are merged all the same
+        subject = ascii(conflict.subject[:60])
+    return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"

@@ -1,0 +1,233 @@
+"""From what a class run chose to rows of the store, and from stored rows back to results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable
+from dataclasses import asdict
+from functools import cache
+from importlib import metadata
+
+from gensor_database.digest import canonical
+from gensor_database.entry import Entry
+from gensor_database.record import Binary, Kernel, Record, Source, Timing, Verification
+from gensor_database.row import Row
+from gensor_database.store import Store
+from gensor_kernels.build import resources
+from gensor_kernels.build.nvrtc import Binary as Compiled
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import bound_us, sustained_us
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.measure.timer import Timed, vendor_name
+from gensor_tuner.result import Result
+from gensor_tuner.run.construct import Chosen, Options, Refusal
+from gensor_tuner.verify.verify import VERSION, Verdict
+
+
+@cache
+def provenance(options: Options, settled: bool = True) -> str:
+    """What a record says of the run that made it: versions and options, nothing of the machine. One that is not
+    `settled` is what a budget was enough for."""
+    version = metadata.version("gensor-kernels")
+    made: dict[str, object] = {
+        "gensor_kernels": version,
+        "seed": options.seed,
+        "graph": options.graph,
+        "top": options.top,
+    }
+    # The walk goes unnamed, as it did before there was a choice: rows of then are still what it makes.
+    made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
+    return canonical(made if settled else made | {"settled": False})
+
+
+def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
+    """The rows that make a kernel; they depend on nothing but source, constants, target, toolchain and Program."""
+    source = Source.of(flatten(chosen.family.source))
+    binary = Binary(
+        source.digest,
+        chosen.constants,
+        compiled.target,
+        compiled.cubin,
+        compiled.registers,
+        compiled.spill_bytes,
+        compiled.stack_bytes,
+        compiled.shared_bytes,
+        _facts(compiled),
+        compiled.toolchain,
+    )
+    kernel = Kernel(
+        chosen.family.name,
+        chosen.family.abi,
+        workload.class_key(),
+        chosen.program.to_json(),
+        arch.name,
+        binary.digest,
+    )
+    return source, binary, kernel
+
+
+def _facts(compiled: Compiled) -> str:
+    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # the class run has read it already
+    facts: dict[str, dict[str, object]] = {}
+    for name, entry in compiled.entries.items():
+        facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
+        if name in sass:
+            facts[name] |= {"hot_loop": sass[name].hot_loop, "accesses": sass[name].accesses}
+    return canonical(facts)
+
+
+def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
+    """What executing the kernel on the emulator or a device showed."""
+    provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
+    return Verification(
+        kernel.digest,
+        verdict.method,
+        verdict.outcome,
+        verdict.detail or None,
+        verdict.worst,
+        canonical(verdict.sizes),
+        canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
+        canonical(provenance),
+    )
+
+
+def executed_rows(
+    chosen: Candidate, compiled: Compiled, workload: Workload, verdicts: Iterable[Verdict], arch: Arch
+) -> list[Row]:
+    """The rows of a kernel and of what executing it showed."""
+    parts = kernel_rows(chosen, compiled, workload, arch)
+    return [*parts, *(verification_row(parts[-1], verdict) for verdict in verdicts)]
+
+
+def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], str | None]:
+    """Every row one workload's outcome needs, and the digest of its kernel."""
+    rows: list[Row] = []
+    digest, abi, outcome, error = None, 0, "failed", chosen.error
+    if chosen.candidate is not None and chosen.binary is not None:
+        rows += executed_rows(chosen.candidate, chosen.binary, chosen.workload, chosen.verdicts, arch)
+        rows += timing_rows(chosen, arch, options.background)
+        abi, outcome = chosen.candidate.family.abi, "ok"
+        digest = next(row.digest for row in rows if isinstance(row, Kernel))
+    rows.append(
+        Record(
+            chosen.workload.key(),
+            arch.name,
+            arch.part,
+            abi,
+            digest,
+            chosen.predicted * 1e6 if digest else None,
+            bound_us(chosen.workload, arch),
+            outcome,
+            error,
+            chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
+            provenance(options, chosen.settled),
+        )
+    )
+    return rows, digest
+
+
+def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) -> list[Row]:
+    """Kernels that were executed and are not right, stored so that no database takes them for usable again.
+
+    But for those whose digests are `known`, and those whose verdict says nothing of what they compute: the emulator
+    hung, perhaps on a busy machine, or a device did not load them.
+    """
+    rows: list[Row] = []
+    for candidate, compiled, workload, verdict in refused:
+        parts = kernel_rows(candidate, compiled, workload, arch)
+        if verdict.outcome in ("wrong", "failed") and parts[-1].digest not in known:
+            rows += [*parts, verification_row(parts[-1], verdict)]
+    return rows
+
+
+def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[Row]:
+    """All timings of a workload, with the kernels they are of: losers are kept too.
+
+    Those taken in the `background` of a program that uses the same GPU say so: see `gensor_database.quiet`.
+    """
+    rows: list[Row] = []
+    place = (chosen.workload.key(), arch.name, arch.part)
+    for candidate, compiled, timed in chosen.timings:
+        parts = kernel_rows(candidate, compiled, chosen.workload, arch)
+        how = samples(timed, background), chosen.conditions
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, *how)]
+    if chosen.vendor is not None:
+        vendor, name = chosen.vendor, vendor_name(chosen.workload)
+        rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor, background), chosen.conditions))
+    return rows
+
+
+def samples(timed: Timed, background: bool = False) -> str:
+    """How a time was taken, for the `samples` column of a Timing."""
+    found = {name: value for name, value in asdict(timed).items() if name != "median_us"}
+    return canonical(found | {"background": True} if background else found)
+
+
+def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:
+    """The result of a row that was just tuned."""
+    bound = bound_us(chosen.workload, arch)
+    if chosen.candidate is None or chosen.binary is None:
+        return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
+    launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
+    shared_bytes = max(each.shared_bytes for each in launches)
+    return Result(
+        chosen.workload,
+        "ok",
+        digest,
+        chosen.candidate.family.name,
+        dict(chosen.candidate.program.values),
+        chosen.predicted * 1e6,
+        bound,
+        next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
+        chosen.vendor.median_us if chosen.vendor else None,
+        verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
+        registers=chosen.binary.entries[chosen.candidate.entry].registers,
+        spill_bytes=chosen.binary.spill_bytes,
+        shared_bytes=shared_bytes,
+        seconds=seconds,
+        sustained_us=sustained_us(chosen.workload, arch),
+    )
+
+
+def stored_result(
+    store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True
+) -> Result | None:
+    """The result an earlier run of the same options left in the store, or None: what makes a second run resume.
+    Without `settled` also one that the earlier run's budget cut short."""
+    entry = store.find(workload.key(), arch.name, arch.part)
+    known = {provenance(options, each) for each in {True, settled}}
+    if entry is None or entry.record.provenance not in known:
+        return None
+    family = FAMILIES.get(entry.kernel.family)
+    enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
+    if family is None or family.abi != entry.kernel.abi or not enough:
+        return None
+    return _from_entry(entry, workload, arch)
+
+
+def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
+    kernel, binary = entry.kernel, entry.binary(trusted=False)
+    if binary is None:
+        return None
+    program = Program.from_json(kernel.program)
+    family = FAMILIES[kernel.family]
+    entry_facts = json.loads(binary.facts).get(kernel.family, {})
+    return Result(
+        workload,
+        "ok",
+        kernel.digest,
+        kernel.family,
+        dict(program.values),
+        entry.record.predicted_us,
+        entry.record.bound_us,
+        verified=entry.verified,
+        registers=entry_facts.get("registers", binary.registers),
+        spill_bytes=binary.spill_bytes,
+        shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
+        stored=True,
+        sustained_us=sustained_us(workload, arch),
+    )

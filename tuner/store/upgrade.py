@@ -1,0 +1,222 @@
+"""`gensor-tune refresh`: after an upgrade, recorded kernels built and verified again from their Programs.
+
+Rows never change: a kernel built anew gets rows of its own and newer records that name it. What it took the place of
+stays with all its timings, and kernels of the same ABI version go on serving by them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+from gensor_database import Kernel, Portfolio, Record, Store, canonical
+from gensor_database.entry import newest_first
+from gensor_database.exchange import best_ranks
+from gensor_database.record import now
+from gensor_kernels.build import nvrtc
+from gensor_kernels.build.source import digest as text_digest
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.validation import MALFORMED
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.measure.requirements import check_compilers
+from gensor_tuner.output import say
+from gensor_tuner.search.trace import start_of
+from gensor_tuner.verify.verify import Verdict, verify
+
+from .persist import kernel_rows, verification_row
+from .upgrade_program import Adapted, adapt
+from .validation import class_of, workload_of
+
+BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
+
+
+@dataclass
+class Winner:
+    """A kernel that records or portfolios of today name."""
+
+    kernel: Kernel
+    records: list[Record] = field(default_factory=list)
+    portfolio: list[Portfolio] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What became of one kernel: "current", "rebuilt" as the kernel `now`, "left" as it is, or "failed"; why."""
+
+    kernel: str
+    status: str
+    now: str | None = None
+    records: int = 0
+    reason: str | None = None
+
+
+def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines: TextIO | None) -> int:
+    """Refresh the database at `path`; 1 where a kernel built again is not right, or the budget was spent before."""
+    check_compilers("emulator")
+    began, counts = time.monotonic(), Counter[str]()
+    with Store.open(path) as store:
+        for found in _refreshed(store, arch, jobs, lambda: budget is not None and time.monotonic() - began > budget):
+            counts[found.status] += 1
+            text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
+            say(f"{text} {found.reason or ''}".rstrip(), flush=True)
+            if lines is not None:
+                lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
+                lines.flush()
+        kept = store.counts()["timing"]
+    told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
+    print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
+    return 1 if counts["failed"] else 0
+
+
+def winners(store: Store, arch: str | None) -> list[Winner]:
+    """The kernels that count for some Workload, or cover some class, in the order of their digests."""
+    where = {"arch": arch} if arch else {}
+    kernels = {row.digest: row for row in store.rows(Kernel, **where)}
+    found: dict[str, Winner] = {}
+    taken: set[tuple[str, str, str]] = set()
+    for record in newest_first(row for row in store.rows(Record, **where) if row.outcome == "ok"):
+        place = (record.key, record.arch, record.part)
+        if place not in taken and record.kernel_digest in kernels:
+            taken.add(place)
+            digest = record.kernel_digest
+            found.setdefault(digest, Winner(kernels[digest])).records.append(record)
+    for row in store.rows(Portfolio, **where):
+        if row.kernel_digest in kernels:
+            found.setdefault(row.kernel_digest, Winner(kernels[row.kernel_digest])).portfolio.append(row)
+    return [found[digest] for digest in sorted(found)]
+
+
+def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool]) -> Iterator[Refreshed]:
+    todo: list[Work] = []
+    for winner in winners(store, arch):
+        stored = store.kernel(winner.kernel.digest)
+        verified = stored.verified if stored is not None else "none"
+        reason = _why_not_current(store, winner.kernel) or ("not verified" if verified == "none" else None)
+        if verified == "rejected":
+            yield Refreshed(winner.kernel.digest, "left", reason="a wrong or failed execution rejects it")
+        elif reason is None:
+            yield Refreshed(winner.kernel.digest, "current", records=len(winner.records))
+        else:
+            yield from _planned(winner, reason, todo)
+    for start in range(0, len(todo), BATCH):
+        batch = todo[start : start + BATCH]
+        if spent():
+            error = "the budget was spent before this kernel; run again to go on"
+            yield from (Refreshed(work.winner.kernel.digest, "failed", reason=error) for work in batch)
+        else:
+            yield from _built(store, batch, jobs)
+
+
+def _why_not_current(store: Store, kernel: Kernel) -> str | None:
+    """Why this version would not make the kernel as it is; None where it would."""
+    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
+    if family is None or family.abi != kernel.abi:
+        return f"it has ABI {kernel.abi} of {kernel.family}"
+    if binary is None:
+        return "it has no binary"
+    if binary.source_digest != text_digest(flatten(family.source)):
+        return "its source has changed"
+    return None if binary.toolchain == nvrtc.toolchain() else f"it was compiled by {binary.toolchain}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel to be built again, for a Workload it served, and the records whose Workloads it is still legal for."""
+
+    winner: Winner
+    workload: Workload
+    adapted: Adapted
+    records: tuple[tuple[Record, Workload, Adapted], ...]
+    reason: str
+
+
+def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
+    """Adds to `todo`; yields what is left, a kernel or one of its records, and why."""
+    kernel, arch = winner.kernel, lookup(winner.kernel.arch)
+    legal: dict[Candidate, list[tuple[Record, Workload, Adapted]]] = {}
+    for record in winner.records:
+        try:
+            workload = workload_of(record.key)
+            adapted = adapt(kernel.program, workload, arch)
+        except MALFORMED as error:
+            yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
+        else:
+            legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
+    # What is compiled in for one epilogue is another kernel for another.
+    todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
+    if not winner.records:
+        try:
+            workload = class_of(kernel.class_key)
+            todo.append(Work(winner, workload, adapt(kernel.program, workload, arch), (), reason))
+        except MALFORMED as error:
+            yield Refreshed(kernel.digest, "left", reason=str(error))
+
+
+def _built(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed]:
+    requests = [(work.adapted.candidate.source(), lookup(work.winner.kernel.arch).target) for work in batch]
+    compiled = nvrtc.compile_many(requests, jobs)
+    good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
+    with ThreadPoolExecutor(jobs) as threads:
+        verdicts = dict(zip(map(id, good), threads.map(_executed, good), strict=True))
+    for work, binary in zip(batch, compiled, strict=True):
+        old = work.winner.kernel.digest
+        if binary.error is not None:
+            yield Refreshed(old, "failed", reason=f"not compiled: {binary.error.splitlines()[0]}")
+            continue
+        verdict = verdicts[id(work)]
+        rows = kernel_rows(work.adapted.candidate, binary, work.workload, lookup(work.winner.kernel.arch))
+        fresh = [*rows, verification_row(rows[-1], verdict)]
+        if verdict.outcome != "ok":
+            store.add(*(fresh if verdict.outcome in ("wrong", "failed") else ()))
+            yield Refreshed(old, "failed", rows[-1].digest, reason=f"{verdict.outcome}: {verdict.detail}")
+            continue
+        changed = rows[-1].digest != old
+        records = [_record(work.winner.kernel, *each, rows[-1]) for each in work.records] if changed else []
+        store.add(*fresh, *records)
+        _replace(store, work.winner.portfolio, rows[-1].digest)
+        yield Refreshed(old, "rebuilt", rows[-1].digest, len(work.records), work.reason)
+
+
+def _executed(work: Work) -> Verdict:
+    return verify(work.adapted.candidate, work.workload)
+
+
+def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, kernel: Kernel) -> Record:
+    """The record that names the kernel built again; newer than the one it follows, whatever the clock says."""
+    try:
+        kept = json.loads(record.provenance)
+    except (ValueError, RecursionError):  # of a file of somebody else's
+        kept = None
+    versions = {"gensor_kernels": metadata.version("gensor-kernels"), "refreshed_from": old.digest}
+    same = old.abi == kernel.abi and old.program == kernel.program
+    return replace(
+        record,
+        abi=kernel.abi,
+        kernel_digest=kernel.digest,
+        predicted_us=adapted.seconds * 1e6,
+        bound_us=bound_us(workload, lookup(record.arch)),
+        walk=record.walk if same else start_of(adapted.candidate.program, "full").to_json(workload),
+        provenance=canonical({**(kept if isinstance(kept, dict) else {}), **versions}),
+        created=max(now(), record.created + 1),
+    )
+
+
+def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
+    """Puts a kernel in the place of the one that these rows name, in each of their portfolios."""
+    for row in portfolio:
+        group = {"arch": row.arch, "part": row.part, "class_key": row.class_key}
+        present = [each for each in store.rows(Portfolio, **group) if each.kernel_digest != row.kernel_digest]
+        joined = best_ranks([*present, replace(row, kernel_digest=kernel)])
+        store.replace_portfolio(row.arch, row.part, row.class_key, joined.values())

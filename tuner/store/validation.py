@@ -1,0 +1,191 @@
+"""What a row from somebody else's file may be: a closed grammar, checked before anything is stored.
+
+A line is one JSON object: `table`, the row's columns, and the `digest` over them, which must match. Keys, classes and
+Programs must be ones that this version writes itself, byte for byte; numbers are finite and in range.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from gensor_database.digest import text_digest
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
+from gensor_database.row import Row
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine import residual
+from gensor_kernels.programs.validation import class_of, program_of, workload_of
+from gensor_tuner.shapes.cells import printable
+
+BY_TABLE = {kind.TABLE: kind for kind in TABLES}
+#: Rows that hold code, vouch for it, or say of all of it how fast it is.
+CODE = (Source, Binary, Verification, Residual)
+DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
+LONGEST_TEXT = 2**20  # characters; a walk has thousands
+LARGEST_INTEGER = 2**53
+LONGEST_INTEGER = 20  # characters
+
+
+def to_json(row: Row) -> str:
+    """One line of a file that `row_of` reads."""
+    values = {name: getattr(row, name) for name in row.columns()}
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            values[name] = (
+                value.decode("utf-8")
+                if isinstance(row, (Source, Residual))
+                else base64.b64encode(value).decode("ascii")
+            )
+    return json.dumps({"table": row.TABLE, "digest": row.digest, **values}, separators=(",", ":"))
+
+
+def row_of(line: bytes) -> Row:
+    """The row that a line is; ValueError says what is wrong with it."""
+    body = _parsed(line)
+    kind = BY_TABLE.get(body.pop("table", None)) if isinstance(body.get("table"), str) else None
+    if kind is None:
+        raise ValueError(f"'table' is not one of {', '.join(BY_TABLE)}")
+    digest = body.pop("digest", None)
+    if set(body) != set(kind.columns()):
+        raise ValueError(f"a {kind.TABLE} has the columns digest, {', '.join(kind.columns())}")
+    try:
+        row = kind(**{name: _value(kind, name, value) for name, value in body.items()})
+        if row.digest != digest:
+            raise ValueError("the row does not match its digest")
+        CHECKS[kind](row)
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
+        raise ValueError(f"is no {kind.TABLE}: {printable(str(error))}") from None
+    return row
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    def refuse(text: str) -> None:
+        raise ValueError(f"{text} is no number")
+
+    def whole(text: str) -> int:
+        if len(text) > LONGEST_INTEGER:  # of which int() would take the square of its length to read
+            raise ValueError(f"a number has {len(text)} digits")
+        return int(text)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name stands twice")
+        return dict(pairs)
+
+    try:
+        body = json.loads(line.decode("utf-8"), parse_constant=refuse, parse_int=whole, object_pairs_hook=unique)
+    except (UnicodeDecodeError, RecursionError):
+        raise ValueError("is no JSON object in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg}") from None
+    if not isinstance(body, dict):
+        raise ValueError("is no JSON object")
+    return body
+
+
+def _value(kind: type[Row], name: str, value: Any) -> Any:
+    """A column's value, of the right kind and size; the row's own class checks the exact type."""
+    if isinstance(value, str) and (kind, name) in ((Source, "text"), (Residual, "model")):
+        return value.encode("utf-8")
+    if isinstance(value, str) and kind is Binary and name == "cubin":
+        return base64.b64decode(value, validate=True)
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT or "\0" in value:
+            raise ValueError(f"'{name}' is too long, or holds a zero byte")
+        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a character
+    elif isinstance(value, bool) or not (value is None or isinstance(value, (int, float))):
+        raise ValueError(f"'{name}' is neither text nor a number")
+    elif value is not None and not (math.isfinite(value) and 0 <= value <= LARGEST_INTEGER):
+        raise ValueError(f"'{name}' is {value}, which is out of range")
+    return value
+
+
+def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
+    if value is not None and not pattern.fullmatch(value):
+        raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
+
+
+def _program(row: Kernel) -> None:
+    program_of(row.family, row.abi, row.class_key, row.program, row.arch)
+
+
+def _json_text(row: Row, *names: str) -> None:
+    for name in names:
+        if not isinstance(_nested(getattr(row, name)), (dict, list)):
+            raise ValueError(f"'{name}' is no JSON object")
+
+
+def _nested(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"is not JSON: {text[:80]!r}") from None
+
+
+def _place(row: Any) -> None:
+    _match(ARCH, "arch", row.arch)
+    _match(PART, "part", getattr(row, "part", None))
+    for name in ("kernel_digest", "binary_digest"):
+        _match(DIGEST, name, getattr(row, name, None))
+
+
+def _kernel(row: Kernel) -> None:
+    _place(row)
+    _program(row)
+
+
+def _record(row: Record) -> None:
+    _place(row)
+    workload_of(row.key)
+    _json_text(row, "walk", "provenance")
+
+
+def _portfolio(row: Portfolio) -> None:
+    _place(row)
+    class_of(row.class_key)
+
+
+def _timing(row: Timing) -> None:
+    _place(row)
+    workload_of(row.key)
+    _json_text(row, "samples", "device")
+    if row.median_us <= 0:
+        raise ValueError("'median_us' is not above 0")
+
+
+def _residual(row: Residual) -> None:
+    if row.arch:
+        _match(ARCH, "arch", row.arch)
+    residual.Residual.from_json(row.model.decode("utf-8"))
+    _json_text(row, "learnt")
+
+
+def _source(row: Source) -> None:
+    text_digest(row.text.decode("utf-8"))
+
+
+def _binary(row: Binary) -> None:
+    _match(DIGEST, "source_digest", row.source_digest)
+    _match(ARCH, "target", row.target)
+    _json_text(row, "constants", "facts")
+
+
+def _verification(row: Verification) -> None:
+    _match(DIGEST, "kernel_digest", row.kernel_digest)
+    _json_text(row, "cases", "counters", "provenance")
+
+
+CHECKS: dict[type[Row], Callable[[Any], None]] = {
+    Source: _source,
+    Binary: _binary,
+    Kernel: _kernel,
+    Verification: _verification,
+    Record: _record,
+    Portfolio: _portfolio,
+    Timing: _timing,
+    Residual: _residual,
+}

@@ -1,0 +1,1 @@
+"""Execution of kernels on the emulator or a device, compared with float64."""

@@ -1,0 +1,127 @@
+"""A kernel executed on a device at the verifier's own cases, and compared with float64.
+
+The host makes the operands and the reference, as for the emulator (`problem`). Their buffers are copied to the
+device, at the same offset to 64 bytes, with guard zones around them; after the launch they come back. Beside wrong
+numbers that shows writes next to the elements of C, behind any buffer, or into an operand. Branches are not counted:
+the emulator has done that, here counts what the hardware's own instructions compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.devices.device import Code, Device
+from gensor_kernels.errors import BuildError
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate
+
+from .problem import Failure, Problem
+from .problem import Placed as Operand
+from .verify import Verdict, told, verified_epilogue
+
+GUARD = 4096  # poisoned bytes on both sides of each buffer
+POISON = 0xFF  # a NaN in every floating-point type
+
+
+def verify_on(device: Device, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
+    """Execute `candidate`, whose code is `code`, on `device` and say what came of it.
+
+    "not_compiled" where the device refuses to load it, "failed" where it faults: that context is lost then. Any other
+    error of the device or the host, memory that does not suffice, say, is raised.
+    """
+    worst, sizes = 0.0, []
+    part = device.arch.part if device.arch is not None else ""
+    cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
+    try:
+        for seed, case in enumerate(cases):
+            sizes.append(told(case))
+            worst = max(worst, DeviceProblem(case, seed).check_on(device, candidate, code))
+    except BuildError as error:
+        detail = f"{error}: {error.log[:2000]}" if error.log else str(error)
+        return Verdict("not_compiled", detail, worst, method="device", part=part)
+    except Failure as failure:
+        detail = f"{failure.detail} (case {sizes[-1]})"
+        return Verdict(failure.outcome, detail, failure.worst, sizes, runs=len(sizes), method="device", part=part)
+    return Verdict("ok", "", worst, sizes, runs=len(sizes), method="device", part=part)
+
+
+class DeviceProblem(Problem):
+    """A verification case whose buffers are copied to a device."""
+
+    def check_on(self, device: Device, candidate: Candidate, code: Code) -> float:
+        """Run once on fresh poisoned memory; the largest error over its tolerance. Raises Failure, BuildError."""
+        out = self.out
+        out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else POISON
+        placed = {id(each): Placed(device, each) for each in (*self.reads, out)}
+        workspace = Workspace(device, *candidate.family.workspace(candidate.program, self.workload))
+        launch = device.load(code, candidate.family.launches(candidate.program, self.workload))
+        arguments = device.local.arguments
+        arguments[0][:] = self.params(candidate, workspace.address, lambda each: placed[id(each)].address)
+        touched = (placed[id(out)].body, *(placed[id(each)].body for each in self.reads))
+        device.synchronize()  # what fails here is not the kernel's doing
+        try:
+            launch(arguments, touched, (), workspace.body)
+            device.synchronize()
+        except device.faults as error:
+            raise Failure("failed", f"{type(error).__name__}: {error}") from None
+        for each in self.reads:
+            if not placed[id(each)].unchanged(each):
+                raise Failure("wrong", "an operand, or the guard zone around it, was written")
+        if not placed[id(out)].intact():
+            raise Failure("wrong", "the guard zone around C was written")
+        if not workspace.intact():
+            raise Failure("wrong", "the guard zone around the workspace was written")
+        out.buffer.view(np.uint8)[...] = placed[id(out)].host()
+        return self.check()
+
+
+class Placed:
+    """A copy of an operand's buffer on the device, at the same offset to 64 bytes, between guard zones."""
+
+    def __init__(self, device: Device, operand: Operand):
+        self.device, xp = device, device.xp
+        raw = operand.buffer.view(np.uint8)
+        self.memory: Any = xp.full(raw.size + 2 * GUARD + 64, POISON, np.uint8)
+        first = device.pointer(self.memory) + GUARD
+        self.start = GUARD + (raw.ctypes.data - first) % 64
+        self.size = raw.size
+        self.memory[self.start : self.start + raw.size] = xp.asarray(raw)
+        begin = self.start + operand.base * operand.buffer.itemsize
+        self.address = device.pointer(self.memory) + begin
+        last = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
+        length = 0 if 0 in operand.shape else (last + 1) * operand.buffer.itemsize
+        self.body = self.memory[begin : begin + length]  # what a kernel may touch
+
+    def host(self) -> np.ndarray:
+        """The buffer's bytes as they are now."""
+        return self.device.host(self.memory[self.start : self.start + self.size])
+
+    def intact(self) -> bool:
+        """Whether the guard zones hold what they were filled with."""
+        return _poisoned(self.memory[: self.start]) and _poisoned(self.memory[self.start + self.size :])
+
+    def unchanged(self, operand: Operand) -> bool:
+        """Whether nothing in or around the buffer was written."""
+        return self.intact() and np.array_equal(self.host(), operand.buffer.view(np.uint8))
+
+
+class Workspace:
+    """A kernel's temporary memory between guard zones, zero or poisoned; `body` is None where it needs none."""
+
+    def __init__(self, device: Device, size: int, zero: bool):
+        self.memory: Any = device.xp.full(size + 2 * GUARD, POISON, np.uint8)
+        self.size = size
+        self.body = self.memory[GUARD : GUARD + size] if size else None
+        self.address = device.pointer(self.memory) + GUARD if size else 0
+        if self.body is not None and zero:
+            self.body[...] = 0
+
+    def intact(self) -> bool:
+        """Whether the guard zones hold what they were filled with."""
+        return _poisoned(self.memory[:GUARD]) and _poisoned(self.memory[GUARD + self.size :])
+
+
+def _poisoned(zone: Any) -> bool:
+    return bool((zone == POISON).all())

@@ -1,0 +1,223 @@
+"""One verification problem: its arrays inside poisoned buffers, a run of a kernel over them, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gensor_kernels.devices.emulator.run import AddressSpace, Counters, KernelFault, run
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration.operator import Operand
+from gensor_kernels.operators.tolerance import base as tolerance_base
+from gensor_kernels.operators.types import epilogue
+from gensor_kernels.operators.types.dtypes import encode, facts, joined, round_to
+from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.params import Step
+from gensor_tuner.build.pool import Candidate
+
+INTEGER_OPERATIONS = frozenset({"bias", "add", "mul", "relu"})
+PADDING = 3  # vectors added behind each row, so that a row's end is not the next row's start
+
+
+class Failure(Exception):
+    """A run that did not end with the right numbers: its outcome, why, and the error over the tolerance."""
+
+    def __init__(self, outcome: str, detail: str, worst: float = 0.0):
+        super().__init__(detail)
+        self.outcome, self.detail, self.worst = outcome, detail, worst
+
+
+@dataclass
+class Placed:
+    """An array inside a larger poisoned buffer: `base` and `strides` (by declared axis) in elements."""
+
+    name: str
+    buffer: np.ndarray
+    base: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    values: np.ndarray  # float64 or complex128
+    dtype: str
+
+    @property
+    def address(self) -> int:
+        """Address in bytes of the element with all indices 0."""
+        return self.buffer.ctypes.data + self.base * self.buffer.itemsize
+
+    def view(self) -> np.ndarray:
+        """The array as the kernel sees it, in storage type."""
+        size = self.buffer.itemsize
+        return np.lib.stride_tricks.as_strided(
+            self.buffer[self.base :], self.shape, tuple(stride * size for stride in self.strides)
+        )
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """(address, bytes) from the first to the last element: an access beyond either end is out of bounds."""
+        if 0 in self.shape:
+            return self.address, 0
+        last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return self.address, (last + 1) * self.buffer.itemsize
+
+
+def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, dense: bool = False) -> Placed:
+    """`values` in a buffer with padded rows (`dense`: without), laid out as `operand` says.
+
+    The pitch is the smallest that the alignment class allows beyond the row, so it is not a multiple of a larger
+    vector. Everything around the elements is NaN (or 0x55), and the first element is aligned to `alignment` bytes and
+    no more.
+    """
+    kind = encode(dtype, np.zeros(1)).dtype  # bfloat16 is held as its 16 bits
+    size = kind.itemsize
+    vector = max(1, alignment // size)
+    strides = operand.strides(vector, 0 if dense else PADDING if vector * size < 16 else 1)
+    span = 1 + sum(max(extent - 1, 0) * stride for extent, stride in zip(operand.shape, strides, strict=True))
+    raw = np.full((span + 64) * size + 64, 0x7F if size == 1 else 0xFF, np.uint8)
+    lead = (-raw.ctypes.data) % 64 + (alignment if alignment < 16 else 64)
+    usable = (len(raw) - lead) // size * size
+    placed = Placed(operand.name, raw[lead : lead + usable].view(kind), 0, values.shape, strides, values, dtype)
+    placed.view()[...] = encode(dtype, values)
+    return placed
+
+
+def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Random values of dtype `name` in float64 or complex128: standard normal (both parts), or integers over the whole
+    of int8."""
+    if facts(name).is_integer:
+        span = 128 if name == "int8" else 1 << 20
+        return rng.integers(-span, span, shape).astype(np.float64)
+    if facts(name).is_complex:
+        return round_to(name, joined(rng.standard_normal((*shape, 2))))
+    return round_to(name, rng.standard_normal(shape))
+
+
+class Problem:
+    """The arrays of one case, and the runs over them."""
+
+    def __init__(self, case: Case, seed: int):
+        self.case, self.workload = case, case.workload
+        self.operator = operator(self.workload.operator)
+        rng = np.random.Generator(np.random.PCG64(seed))
+        types, align = self.workload.dtype, dict(self.workload.align)
+        *inputs, output = self.operator.operands(self.workload)
+        dense = inputs[:1] if case.dense else []
+        align |= {each.name: case.dense for each in dense}
+        self.inputs = {
+            each.name: place(self._draw(rng, each), types[each.name], each, align[each.name], dense=each in dense)
+            for each in inputs
+        }
+        self.output = output
+        self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
+        self.steps = [self._step(rng, name) for name in self.workload.epilogue]
+        self.integer_steps = self._integer_steps()
+        self._expected: tolerance_base.Expected | None = None
+
+    def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
+        name = self.workload.dtype[operand.name]
+        if operand.boolean:
+            return rng.integers(0, 2, operand.shape).astype(np.float64)
+        own = self.operator.draw(self.workload, operand.name, rng, operand.shape)
+        drawn = draw(rng, operand.shape, name) if own is None else round_to(name, own)
+        drawn = np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
+        spread = self.case.spread
+        return np.ldexp(drawn, rng.integers(-spread, spread + 1, drawn.shape)) if spread else drawn
+
+    def _step(self, rng: np.random.Generator, name: str) -> tuple[epilogue.Step, Placed | None]:
+        operation, shape = epilogue.OPERATIONS[name], self.out.shape
+        scalar: complex = -1.25 if name == "mask" else 0.75
+        if name == "scale" and facts(self.out.dtype).is_complex:
+            scalar = 0.75 - 0.5j
+        if not operation.takes_operand:
+            return epilogue.Step(name, None, scalar), None
+        if operation.operand == "n":
+            shape = self.operator.vector_shape(shape)
+        dtype = "int8" if name == "mask" else self.out.dtype
+        values = rng.integers(0, 2, shape).astype(np.float64) if name == "mask" else draw(rng, shape, dtype)
+        operand = replace(self.output, name=name, shape=shape, step=1)  # in the order in which the output lies
+        return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
+
+    def _integer_steps(self) -> int:
+        """How many leading steps are exact: those of integer sums whose operands, of the type of C, are integers."""
+        if self.workload.accumulator != "int32":
+            return 0
+        whole = facts(self.out.dtype).is_integer
+        exact = [
+            name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
+            for name in self.workload.epilogue
+        ]
+        return exact.index(False) if False in exact else len(exact)
+
+    @property
+    def reads(self) -> list[Placed]:
+        """Every array a kernel reads."""
+        return [*self.inputs.values(), *(placed for _, placed in self.steps if placed)]
+
+    def params(
+        self, candidate: Candidate, workspace: int, address: Callable[[Placed], int] = lambda each: each.address
+    ) -> bytes:
+        """The packed Params of a launch; `address` tells where a copy of an operand lies."""
+        strides = {each.name: each.strides for each in (*self.inputs.values(), self.out)}
+        geometry = self.operator.geometry(self.workload, strides)
+        return params.pack(
+            geometry,
+            candidate.family.tiling(candidate.program, geometry),
+            steps=[self._packed(step, placed, address) for step, placed in self.steps],
+            integer_steps=self.integer_steps,
+            pointers=params.pointers(
+                geometry, [address(each) for each in self.inputs.values()], address(self.out), workspace
+            ),
+        )
+
+    def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> Step:
+        code = epilogue.OPERATIONS[step.name].code
+        if placed is None:
+            return Step(code, step.scalar)
+        strides = tuple(0 if extent == 1 else s for extent, s in zip(placed.shape, placed.strides, strict=True))
+        where = self.operator.output(self.workload, strides)
+        return Step(code, step.scalar, str(placed.dtype), where, address(placed))
+
+    def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
+        """One run with a poisoned output; the emulator's counters. Raises on any fault."""
+        family, program = candidate.family, candidate.program
+        out = self.out
+        out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
+        size, zero = family.workspace(program, self.workload)
+        workspace = np.full(size + 64, 0 if zero else 0xFF, np.uint8)
+        base = -workspace.ctypes.data % 64 + workspace.ctypes.data
+        space = AddressSpace()
+        addresses = {id(each): space.place(*each.extent, each is out) for each in (*self.reads, out)}
+        packed = self.params(candidate, space.place(base, size, True) if size else 0, lambda each: addresses[id(each)])
+        try:
+            return run(
+                library,
+                family.launches(program, self.workload),
+                packed,
+                [each for each in space.buffers if each.bytes],
+                order=order,
+                copies=copies,
+                races=True,
+            )
+        except KernelFault as fault:
+            raise Failure("timeout" if fault.kind == "timeout" else "failed", str(fault)) from None
+
+    def check(self) -> float:
+        """Largest error over its tolerance; raises where it is above 1 or an element around C was touched."""
+        out = self.out
+        if self._expected is None:
+            arrays = {name: each.view() for name, each in self.inputs.items()}
+            steps = [step for step, _ in self.steps]
+            self._expected = self.operator.expect(self.workload, arrays, steps, integer_steps=self.integer_steps)
+        found = tolerance_base.check(out.view(), self._expected)
+        if not found.ok:
+            raise Failure("wrong", found.message, found.ratio)
+        written = np.zeros(out.buffer.shape, bool)
+        np.lib.stride_tricks.as_strided(written[out.base :], out.shape, out.strides)[...] = True
+        poison = np.uint8(0x7F if out.buffer.itemsize == 1 else 0xFF)
+        around = out.buffer[~written].view(np.uint8)
+        if (around != poison).any():
+            raise Failure("wrong", "wrote between the elements of C")
+        return found.ratio
