@@ -1,0 +1,172 @@
+"""The rooms of the project, measured: circles of imports, imports that point up, and folders with too many files.
+
+`python -m tests.project.structure` prints what breaks a rule, one line each, and nothing where all hold. Imports count
+in every form: absolute, relative, inside functions, for typing only, and `import_module` of a literal.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Packages by the name under which they are imported, and their folders.
+PACKAGES = {
+    "gensor_database": "database",
+    "gensor_kernels": "gensor_kernels",
+    "gensor_tuner": "tuner",
+    "benchmarks": "benchmarks",
+    "tests": "tests",
+}
+#: From the ground up: files may import what stands on the same line or on one above it.
+ORDER = (
+    ("database",),
+    ("gensor_kernels/errors.py", "gensor_kernels/config.py", "gensor_kernels/forking.py"),
+    ("gensor_kernels/operators",),
+    ("gensor_kernels/machine",),
+    ("gensor_kernels/programs",),
+    ("gensor_kernels/cuda", "gensor_kernels/build"),
+    ("gensor_kernels/devices",),
+    ("gensor_kernels/dispatch",),
+    ("gensor_kernels/__init__.py",),
+    ("tuner",),
+    ("benchmarks", "tests"),
+)
+MOST_FILES = 25
+SOURCES = (".py", ".cu", ".cuh", ".h", ".cpp", ".c", ".sql", ".toml", ".css", ".js")
+#: Folders of results, which nobody reads as code.
+RESULTS = ("tests/golden", "benchmarks/results")
+
+Graph = Mapping[str, set[str]]
+
+
+def tracked() -> list[str]:
+    """Return the paths that git tracks, or in an unpacked archive all paths below the packages."""
+    try:
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return [path for path in listed.splitlines() if (ROOT / path).exists()]
+    except (OSError, subprocess.CalledProcessError):
+        found = (path for folder in PACKAGES.values() for path in (ROOT / folder).rglob("*"))
+        return [path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts]
+
+
+def module_name(path: str) -> str:
+    """Return the name under which a file is imported."""
+    parts = PurePosixPath(path).with_suffix("").parts
+    top = next((name for name, folder in PACKAGES.items() if folder == parts[0]), parts[0])
+    return ".".join((top, *(part for part in parts[1:] if part != "__init__")))
+
+
+def named(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, ...]]:
+    """Yield, for each import in any form, the module names that it may mean, the most specific one first."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name,) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                anchor = module.split(".")
+                anchor = anchor[: len(anchor) - node.level + is_package]
+                base = ".".join([*anchor, *([node.module] if node.module else [])])
+            yield from ((f"{base}.{alias.name}", base) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("import_module", "__import__", "importorskip") and isinstance(node.args[0].value, str):
+                yield (node.args[0].value,)
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the files that each Python file of the packages imports, as paths."""
+    files = {path for path in tracked() if path.endswith(".py") and path.split("/")[0] in PACKAGES.values()}
+    modules = {module_name(path): path for path in files}
+    found: dict[str, set[str]] = {}
+    for path in sorted(files):
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        targets = set()
+        for names in named(tree, module_name(path), path.endswith("__init__.py")):
+            targets.add(next((modules[name] for name in names if name in modules), ""))
+        found[path] = targets - {"", path}
+    return found
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Return the strongly connected components of more than one node (Tarjan), sorted."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            member, component = "", []
+            while member != node:
+                member = stack.pop()
+                component.append(member)
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return sorted(found)
+
+
+def folders(graph: Graph) -> dict[str, set[str]]:
+    """Return the folders that each folder's files import from; an `__init__` hands names on and is left out."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, targets in graph.items():
+        if path.endswith("/__init__.py"):
+            continue
+        here = str(PurePosixPath(path).parent)
+        found[here] |= {str(PurePosixPath(target).parent) for target in targets if not target.endswith("/__init__.py")}
+        found[here].discard(here)
+    return found
+
+
+def rank(path: str) -> int:
+    """Return the line of ORDER on which a file stands; ValueError for a file that is on none."""
+    for line, places in enumerate(ORDER):
+        if any(path == place or path.startswith(f"{place}/") for place in places):
+            return line
+    raise ValueError(f"{path} has no place in the order of imports")
+
+
+def crowded() -> dict[str, int]:
+    """Return folders with more than MOST_FILES source files, and how many they have."""
+    counts = Counter(str(PurePosixPath(path).parent) for path in tracked() if path.endswith(SOURCES))
+    return {folder: count for folder, count in counts.items() if count > MOST_FILES and folder not in RESULTS}
+
+
+def complaints() -> list[str]:
+    """Return a line for each rule that is broken."""
+    graph = imports()
+    upward = [
+        f"{path} imports {target}, which stands above it"
+        for path, targets in graph.items()
+        for target in sorted(targets)
+        if rank(target) > rank(path)
+    ]
+    return [
+        *(f"circle of files: {' '.join(circle)}" for circle in circles(graph)),
+        *(f"circle of folders: {' '.join(circle)}" for circle in circles(folders(graph))),
+        *upward,
+        *(f"{folder} has {count} source files, more than {MOST_FILES}" for folder, count in sorted(crowded().items())),
+    ]
+
+
+if __name__ == "__main__":
+    sys.setrecursionlimit(10_000)
+    print(*complaints(), sep="\n", end="\n" if complaints() else "")
+    sys.exit(bool(complaints()))
