@@ -15,7 +15,7 @@ from gensor_tuner.search.actions import ACTIONS
 from .test_packaging import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 
@@ -25,7 +25,7 @@ def fences(text: str, language: str) -> list[str]:
 
 
 def documentation() -> str:
-    return README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    return README + "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
 
 
 def option_names() -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ def test_relative_links_lead_somewhere(page: Path):
     assert not [target for target in targets if target and not (page.parent / target).exists()]
 
 
-@pytest.mark.parametrize("page", [*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_files_named_in_the_documentation_exist(page: Path):
     """A path in backquotes is one from the root or, as docs/architecture.md says, from gensor_kernels."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
