@@ -22,7 +22,7 @@ CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 def added(monkeypatch):
     """What the text says: one file, one line."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
-    code = re.search(r"the\nfile `products/(\w+)\.py` there:\n\n```python\n(.*?)```", text, re.DOTALL)
+    code = re.search(r"file\s`(\w+)\.py` in `products/`:\n\n```python\n(.*?)```", text, re.DOTALL)
     name, source = code[1], code[2]
     line = re.search(r'```\n    ("\w+"): ("[\w.]+"),\n```', text)
     module = types.ModuleType(f"{operators.__name__}.products.{name}")

@@ -36,7 +36,9 @@ def documented_values(cell: str) -> set[int]:
 @lru_cache(maxsize=1)
 def found_coordinates() -> dict[str, dict[str, set[Coordinate]]]:
     """By family and name, the coordinates that the Workloads of the examples have on several Archs."""
-    rows = [row for name in ("every_operator", "common_shapes") for row in read_shapes(ROOT / "examples" / f"{name}.csv")]
+    rows = [
+        row for name in ("every_operator", "common_shapes") for row in read_shapes(ROOT / "examples" / f"{name}.csv")
+    ]
     workloads = {row.workload for row in rows if row.workload}
     found: dict[str, dict[str, set[Coordinate]]] = defaultdict(lambda: defaultdict(set))
     for name, family in FAMILIES.items():
