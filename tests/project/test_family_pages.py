@@ -1,4 +1,4 @@
-"""The pages of docs/families against the code: names, levels and values of coordinates, rewritten families, launches."""
+"""The pages of docs/families against the code: names, levels and values of coordinates; rewritten families."""
 
 from __future__ import annotations
 
