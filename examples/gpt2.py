@@ -1,10 +1,10 @@
-"""GPT-2, prompt and decoding, with every layer's element-wise work fused into its matrix product.
+"""GPT-2, prompt and decoding, with every layer's element-wise operations fused into its matrix product.
 
     python examples/gpt2.py --weights model.safetensors --ids 464,3616,286,1204 --new 20    # on a GPU, through CuPy
     python examples/gpt2.py --emulate sm_87                                    # small random weights, without a GPU
 
-Weights are those of https://huggingface.co/openai-community/gpt2 by their names there (.safetensors, or the same
-arrays in an .npz); without a file they are random. Ids are tokens: bring a tokenizer of your own, such as tiktoken's.
+Weights are read under the names of https://huggingface.co/openai-community/gpt2 (.safetensors, or the same arrays in an
+.npz); without a file they are random. Ids are tokens: bring a tokenizer of your own, such as tiktoken's.
 GENSOR_RECORD=gpt2.csv in front of the command writes the shapes that gensor-tune then tunes.
 """
 
@@ -24,7 +24,7 @@ import gensor_kernels as gk
 
 @dataclass(frozen=True)
 class Config:
-    """Extents of a model; the defaults are those of the smallest GPT-2."""
+    """Sizes of a model; the defaults are the smallest GPT-2."""
 
     layers: int = 12
     heads: int = 12
@@ -37,20 +37,20 @@ SMALL = Config(layers=2, heads=2, width=64, vocabulary=96, context=32)
 
 
 class GPT2:
-    """A model whose `weights` are arrays of CuPy, or of NumPy within `gensor_kernels.emulated`, of float16 or so."""
+    """A model; `weights` are float16 arrays of CuPy, or of NumPy within `gensor_kernels.emulated`."""
 
     def __init__(self, weights: Mapping[str, Any], config: Config):
         self.weights, self.config = weights, config
 
     def cache(self, batch: int) -> Cache:
-        """Room for keys and values of a whole context."""
+        """Return an empty cache with room for the keys and values of a whole context."""
         c, like = self.config, self.weights["wte.weight"]
         shape = (2, c.layers, batch, c.heads, c.context, c.width // c.heads)
         xp = np if isinstance(like, np.ndarray) else _cupy()
         return Cache(xp.zeros(shape, like.dtype))
 
     def __call__(self, ids: Any, cache: Cache) -> Any:
-        """Logits (batch, vocabulary) of the token behind `ids` (batch, new), which follow those the cache has seen."""
+        """Return logits (batch, vocabulary) of the next token, after the cached tokens and `ids` (batch, new)."""
         w, c = self.weights, self.config
         begin, cache.seen = cache.seen, cache.seen + ids.shape[1]
         x = w["wte.weight"][ids] + w["wpe.weight"][begin : cache.seen]
@@ -60,7 +60,7 @@ class GPT2:
         return gk.matmul(self.norm("ln_f", x[:, -1]), w["wte.weight"].T)
 
     def attend(self, name: str, x: Any, cache: tuple[Any, Any], begin: int) -> Any:
-        """Attention and its residual: queries, keys and values stay where the product left them."""
+        """Compute attention and its residual; queries, keys and values are views of one product."""
         c, (batch, new, width) = self.config, x.shape
         projected = self.project(name + "attn.c_attn", self.norm(name + "ln_1", x))
         split = projected.reshape(batch, new, 3, c.heads, width // c.heads).transpose(2, 0, 3, 1, 4)
@@ -71,20 +71,20 @@ class GPT2:
         return self.project(name + "attn.c_proj", mixed, add=x)
 
     def think(self, name: str, x: Any) -> Any:
-        """The two layers behind attention, and their residual."""
+        """Compute the two layers after attention, and their residual."""
         hidden = self.project(name + "mlp.c_fc", self.norm(name + "ln_2", x), activation="gelu_tanh")
         return self.project(name + "mlp.c_proj", hidden, add=x)
 
     def project(self, name: str, x: Any, **more: Any) -> Any:
-        """x @ w + b, with what `more` asks for in the same kernel."""
+        """Compute x @ w + b; keywords in `more` fuse further operations into the same kernel."""
         return gk.matmul(x, self.weights[name + ".weight"], bias=self.weights[name + ".bias"], **more)
 
     def norm(self, name: str, x: Any) -> Any:
-        """Layer normalisation over the width."""
+        """Normalise over the width."""
         return gk.layer_norm(x, x.shape[-1], self.weights[name + ".weight"], self.weights[name + ".bias"])
 
     def generate(self, ids: Any, new: int) -> Iterator[Any]:
-        """The likeliest next tokens (batch,), one after the other; the prompt is read once."""
+        """Yield the likeliest next tokens (batch,), one after the other; the prompt is read once."""
         cache = self.cache(len(ids))
         for _ in range(new):
             ids = gk.argmax(self(ids, cache), axis=-1)[:, None]
@@ -98,12 +98,12 @@ class Cache:
         self.stored, self.seen = stored, 0
 
     def layer(self, number: int) -> tuple[Any, Any]:
-        """Keys and values of one layer."""
+        """Return the keys and values of one layer."""
         return self.stored[0, number], self.stored[1, number]
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's weights."""
+    """Return names and shapes of a model's weights."""
     w = config.width
     vectors = {"ln_1.weight": w, "ln_1.bias": w, "ln_2.weight": w, "ln_2.bias": w}
     layers = {"attn.c_attn": (w, 3 * w), "attn.c_proj": (w, w), "mlp.c_fc": (w, 4 * w), "mlp.c_proj": (4 * w, w)}
@@ -116,7 +116,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random weights, float16."""
+    """Draw random weights, float16."""
     rng = np.random.default_rng(seed)
     return {
         name: (rng.standard_normal(shape) * (0.1 if len(shape) > 1 else 0.3)).astype(np.float16)
@@ -125,7 +125,7 @@ def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def load(path: str) -> dict[str, np.ndarray]:
-    """The weights of a file, float16."""
+    """Load the weights of a file, as float16."""
     if path.endswith(".npz"):
         arrays = dict(np.load(path))
     else:
@@ -142,7 +142,7 @@ def _cupy() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--weights", help="a .safetensors or .npz file (default: random weights)")
     made.add_argument("--ids", default="1,2,3,4", help="the prompt's tokens (default %(default)s)")

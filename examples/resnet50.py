@@ -1,9 +1,9 @@
-"""ResNet-50, channels last, batch norms folded: every convolution takes its bias, residual and ReLU with it.
+"""ResNet-50, channels last, batch norms folded: bias, residual and ReLU are fused into every convolution.
 
     python examples/resnet50.py --weights resnet50.npz --images images.npy      # on a GPU, through CuPy
     python examples/resnet50.py --emulate sm_87                                 # small random weights, without a GPU
 
-Weights are those of torchvision.models.resnet50 by their names there (.safetensors, or the same arrays in an .npz);
+Weights are read under the names of torchvision.models.resnet50 (.safetensors, or the same arrays in an .npz);
 without a file they are random. Images are normalised, (n, height, width, 3). GENSOR_RECORD=resnet50.csv in front of the
 command writes the shapes that gensor-tune then tunes.
 """
@@ -21,13 +21,13 @@ import numpy as np
 
 import gensor_kernels as gk
 
-EXPANSION = 4  # channels that leave a block, to those within
+EXPANSION = 4  # output channels of a block over its inner channels
 EPSILON = 1e-5  # of torchvision's batch norms
 
 
 @dataclass(frozen=True)
 class Config:
-    """Extents of a model; the defaults are those of ResNet-50."""
+    """Sizes of a model; the defaults are ResNet-50."""
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: int = 64
@@ -39,13 +39,13 @@ SMALL = Config(blocks=(1, 1), width=16, classes=10, side=32)
 
 
 class ResNet:
-    """A model whose `layers` are (weights, bias) by name, as `folded` gives them, arrays of CuPy or of NumPy."""
+    """A model; `layers` are (weights, bias) by name, as `folded` returns them, as arrays of CuPy or NumPy."""
 
     def __init__(self, layers: Mapping[str, tuple[Any, Any]], config: Config):
         self.layers, self.config = layers, config
 
     def __call__(self, images: Any) -> Any:
-        """Logits (n, classes) of images (n, height, width, 3)."""
+        """Return the logits (n, classes) of images (n, height, width, 3)."""
         x = self.convolve("conv1", images, stride=2, padding=3)
         x = gk.max_pool2d(x, 3, 2, 1, layout="NHWC")
         for name, stride in blocks(self.config):
@@ -54,7 +54,7 @@ class ResNet:
         return gk.linear(pooled.reshape(len(pooled), -1), *self.layers["fc"])
 
     def block(self, name: str, x: Any, stride: int) -> Any:
-        """A bottleneck: 1 x 1, 3 x 3 with the stride, 1 x 1 onto the residual."""
+        """Compute a bottleneck: 1 x 1, 3 x 3 with the stride, 1 x 1 onto the residual."""
         inner = self.convolve(name + ".conv1", x)
         inner = self.convolve(name + ".conv2", inner, stride=stride, padding=1)
         shortcut = name + ".downsample.0"
@@ -62,19 +62,19 @@ class ResNet:
         return self.convolve(name + ".conv3", inner, add=residual)
 
     def convolve(self, name: str, x: Any, *, activation: str | None = "relu", **more: Any) -> Any:
-        """activation(x * w + bias + add), one kernel."""
+        """Compute activation(x * w + bias + add) in one kernel."""
         return gk.conv2d(x, *self.layers[name], activation=activation, layout="NHWC", **more)
 
 
 def blocks(config: Config) -> Iterator[tuple[str, int]]:
-    """(name, stride) of every block."""
+    """Yield (name, stride) of every block."""
     for stage, count in enumerate(config.blocks):
         for number in range(count):
             yield f"layer{stage + 1}.{number}", 2 if stage and not number else 1
 
 
 def shapes(config: Config) -> dict[str, tuple[int, int, int, int]]:
-    """Names of the convolutions, and (out, in, height, width) of their weights."""
+    """Return the convolutions' names, with (out, in, height, width) of their weights."""
     found, channels = {"conv1": (config.width, 3, 7, 7)}, config.width
     for name, _ in blocks(config):
         inner = config.width * 2 ** (int(name[5]) - 1)
@@ -88,12 +88,12 @@ def shapes(config: Config) -> dict[str, tuple[int, int, int, int]]:
 
 
 def norm_of(convolution: str) -> str:
-    """The batch norm behind a convolution."""
+    """Return the name of the batch norm behind a convolution."""
     return convolution.replace("downsample.0", "downsample.1").replace("conv", "bn")
 
 
 def folded(weights: Mapping[str, np.ndarray], config: Config) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Layers whose batch norms are part of weights (out, height, width, in) and bias, float16."""
+    """Fold batch norms into weights (out, height, width, in) and biases, float16."""
     layers = {"fc": (weights["fc.weight"], weights["fc.bias"])}
     for name in shapes(config):
         gamma, beta, mean, variance = (
@@ -107,7 +107,7 @@ def folded(weights: Mapping[str, np.ndarray], config: Config) -> dict[str, tuple
 
 
 def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random weights, float32."""
+    """Draw random weights, float32."""
     rng, found = np.random.default_rng(seed), {}
     for name, shape in shapes(config).items():
         found[name + ".weight"] = rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5
@@ -122,7 +122,7 @@ def drawn(config: Config, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def load(path: str) -> dict[str, np.ndarray]:
-    """The weights of a file."""
+    """Load the weights of a file."""
     if path.endswith(".npz"):
         return dict(np.load(path))
     from safetensors.numpy import load_file
@@ -131,7 +131,7 @@ def load(path: str) -> dict[str, np.ndarray]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--weights", help="a .safetensors or .npz file (default: random weights)")
     made.add_argument("--images", help="an .npy file (default: random images)")
