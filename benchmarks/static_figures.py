@@ -143,9 +143,9 @@ HEAD = """# Static figures
 For anyone who changes a kernel: the compiler's and the emulator's figures of each family's best default Program.
 
 Written by `python -m benchmarks.static_figures`, for each workload and arch, for the best default Program by the
-potential (the start of a class before it is tuned). *Accesses* are global loads, stores and copies in the code, as count
-x bytes per thread; *hot loop* the instructions of the main loop as often as the compiler unrolled it; *conflicts* the
-shared-memory passes beyond the first, counted on the emulator over all verification cases; *traffic* the predicted
+potential (the start of a class before it is tuned). *Accesses* are global loads, stores and copies in the code, as
+count x bytes per thread; *hot loop* the instructions of the main loop as often as the compiler unrolled it; *conflicts*
+the shared-memory passes beyond the first, counted on the emulator over all verification cases; *traffic* the predicted
 bytes from and to DRAM of the main launch over the minimum.
 
 | workload | arch | family | registers | spill bytes | shared bytes | accesses | hot loop | conflicts | traffic |
