@@ -26,7 +26,16 @@ Labels = tuple[int, ...]
 
 
 class Defined:
-    """What `define` returns."""
+    """An operator that `define` made: call it with its arrays.
+
+    Attributes
+    ----------
+    expression : str
+        The expression given to `define`.
+    operands : int
+        Number of arrays behind the two operands: the arrays of the prologue, then the
+        arrays of the epilogue.
+    """
 
     def __init__(self, expression: str, epilogue: Sequence[Any], prologue: Sequence[Any] = ()):
         self.expression = expression
@@ -50,7 +59,21 @@ class Defined:
 
     @adopting
     def __call__(self, a: Any, b: Any, *operands: Any) -> Any:
-        """The result, a new array (or a transposed view of one)."""
+        """Compute the operator.
+
+        Parameters
+        ----------
+        a, b : array
+            Operands, with the axes of the expression.
+        *operands : array
+            Arrays of the prologue, then arrays of the epilogue, each with the axes that
+            its operation names.
+
+        Returns
+        -------
+        array
+            A new array, or a transposed view of a new array.
+        """
         if len(operands) != self.operands:
             raise TypeError(f"{self.expression!r} takes 2 + {self.operands} arrays, {2 + len(operands)} are given")
         runtime = current_runtime()

@@ -24,26 +24,77 @@ def grouped_matmul(
     dtype: Any = None,
     precision: str | None = None,
 ) -> Any:
-    """Products of groups with different rows, in one kernel: `activation(x[i] @ w[g] + bias)` for row i of group g.
+    """Multiply groups of rows by one matrix per group, in one kernel.
 
-    `x` is (m, k), the rows of one group after those of another, as a mixture of experts sorts its tokens; `w` is
-    (groups, k, n), any strides (`w.transpose(0, 2, 1)` of weights kept as (groups, n, k)); the result is (m, n). Group
-    g has the rows from `offsets[g - 1]` (from 0) to `offsets[g]`: `offsets` (groups,) are those of PyTorch's
-    `torch._grouped_mm`. Or `sizes` (groups,) are the rows of each. As arrays of the device (int32 spares a conversion)
-    they stay there: nothing waits for them, and they may change from call to call; a sequence or, on a GPU, a NumPy
-    array is checked and copied to it. Groups may be empty. The product of rows behind the last offset is 0.
+    Row i of group g gives `activation(x[i] @ w[g] + bias)`. The groups may have
+    different numbers of rows, as the tokens that a mixture of experts sorts by expert.
 
-    On a GPU, offsets and sizes that lie there are not checked. An offset, as an int32, counts as the nearest number
-    from 0 to m, so nothing is read or written outside the arrays; but where offsets descend, or sizes are negative, a
-    row of the result may hold its product with any of the matrices, 0, or what was in that memory before. Inside
-    `emulated` all offsets and sizes are checked.
+    Parameters
+    ----------
+    x : array, shape (m, k)
+        Rows, sorted by group.
+    w : array, shape (groups, k, n)
+        One matrix per group, with any strides: for weights stored as (groups, n, k),
+        `w.transpose(0, 2, 1)`.
+    offsets : array or sequence of int, shape (groups,), optional
+        Ends of the groups: group g has the rows from `offsets[g - 1]` (from 0 for the
+        first group) to `offsets[g]`, as in PyTorch's `torch._grouped_mm`.
+    sizes : array or sequence of int, shape (groups,), optional
+        Numbers of rows, in place of `offsets`. Groups may be empty.
+    bias : array, optional
+        Term added to the product; it broadcasts to the result.
+    activation : str, optional
+        Activation as in `matmul`, without gates.
+    epilogue : list, optional
+        Operations as in `matmul`, without gates and norms.
+    out : array, shape (m, n), optional
+        Array that receives the result.
+    dtype : dtype, optional
+        Dtype of the result, which may be wider than the operands' dtype as in `matmul`.
+    precision : {None, "ieee", "tf32"}, optional
+        Arithmetic of float32 as in `matmul`.
 
-    `bias`, `activation` and `epilogue` are those of `matmul` but for gates and norms; operands broadcast to the result.
-    `dtype` may be wider than the operands', as in `matmul`.
+    Returns
+    -------
+    array, shape (m, n)
+        A new array, or `out`. The product of rows behind the last offset is 0.
 
-    Raises ValueError for shapes that do not fit and, where they are checked, for offsets that descend or lie beyond m,
-    negative sizes and sizes of more than m rows; TypeError for operands that are no arrays of this device,
-    UnsupportedError for a gate or a norm.
+    Raises
+    ------
+    ValueError
+        If shapes do not fit; and, where they are checked, for offsets that descend or
+        exceed m, for negative sizes, and for sizes of more than m rows.
+    TypeError
+        If an operand is not an array of this device.
+    UnsupportedError
+        If the epilogue has a gate or a norm.
+
+    Notes
+    -----
+    Offsets and sizes that are arrays on the GPU stay there: no call waits for them, and
+    they may change from call to call. int32 spares a conversion. A sequence or, on a
+    GPU, a NumPy array is checked and copied to the device.
+
+    On a GPU, offsets and sizes that lie there are not checked. An offset, as an int32,
+    is clamped to 0..m, so kernels read and write nothing outside of the arrays. Where
+    offsets descend or sizes are negative, a row of the result may hold its product with
+    any of the matrices, 0, or what was in that memory before. Inside `emulated`, all
+    offsets and sizes are checked.
+
+    References
+    ----------
+    .. [1] T. Gale, D. Narayanan, C. Young and M. Zaharia, "MegaBlocks: Efficient Sparse
+       Training with Mixture-of-Experts", arXiv:2211.15841.
+
+    Examples
+    --------
+    >>> x = np.arange(6, dtype="float32").reshape(3, 2)
+    >>> w = np.stack([np.eye(2, dtype="float32"), np.full((2, 2), 10, "float32")])
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.grouped_matmul(x, w, sizes=[1, 2])
+    array([[ 0.,  1.],
+           [50., 50.],
+           [90., 90.]], dtype=float32)
     """
     import numpy as np
 

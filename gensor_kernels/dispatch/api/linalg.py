@@ -14,23 +14,71 @@ from .interop import adopting
 
 @adopting
 def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: Any = (), prologue: Any = None) -> Any:
-    """Sum of products as Einstein wrote it: `einsum("bihd,bjhd->bhij", q, k)`.
+    """Compute a sum of products in Einstein's notation, as `cupy.einsum` does.
 
-    `einsum(subscripts, *operands)` or `einsum(operand0, sublist0, operand1, sublist1, ..., [output])`. Subscripts,
-    broadcasting of axes of one element, ellipses, repeated and summed letters and the implied output are those of
-    `cupy.einsum` (numpy.einsum); the dtype is the operands' promoted one, or `dtype`. int8 wraps around as there;
-    float16 and bfloat16 are summed in float32 and rounded once. `optimize` takes what `cupy.einsum` takes: False
-    contracts from the last operand to the first, as CuPy does, True and "greedy" in a cheap order, "optimal" in the
-    cheapest, a list from `numpy.einsum_path` as it says. `conjugate` names operands by number (from 0) that are taken
-    conjugated: kernels do that while they read, where `.conj()` makes a copy. `prologue` are operations on the first
-    operand as kernels read it, as in `matmul`; their arrays broadcast to it.
+    Parameters
+    ----------
+    *operands : str and arrays
+        Either subscripts and operands, `einsum("ij,jk->ik", a, b)`, or operands and
+        lists of axes, `einsum(a, [0, 1], b, [1, 2], [0, 2])`, the last list being
+        optional. Subscripts follow `numpy.einsum`: axes of one element broadcast,
+        ellipses, repeated and summed letters, and the implied output have the same
+        meaning.
+    dtype : dtype, optional
+        Dtype of the result; by default the promoted dtype of the operands.
+    optimize : {False, True, "greedy", "optimal"}, tuple or list, default False
+        Order in which three and more operands are contracted. False goes from the last
+        operand to the first, as CuPy does; True and "greedy" take a cheap order,
+        "optimal" the cheapest order; `("greedy", limit)` or `("optimal", limit)` bounds
+        the elements of an intermediate; a list from `numpy.einsum_path` is followed.
+    conjugate : int or sequence of int, default ()
+        Operands, numbered from 0, that are conjugated. Kernels conjugate as they read;
+        `.conj()` would make a copy.
+    prologue : list, optional
+        Operations on the first operand as kernels read it, as in `matmul`; their arrays
+        broadcast to it.
 
-    Two operands are one product of kernels' on the arrays as they lie; axes that kernels have too few of cost one
-    copy. More are contracted pairwise, each intermediate in the result's dtype. One operand, and products in which
-    nothing is summed, are the array library's. The result may be a transposed view of new memory; it is a view of
-    the operand where there is one and nothing is summed, as in CuPy.
+    Returns
+    -------
+    array
+        A new array or a transposed view of a new array. It is a view of the operand
+        where there is one operand and nothing is summed, as in CuPy.
 
-    Raises ValueError for subscripts and shapes that do not fit, TypeError for an `optimize` nobody knows.
+    Raises
+    ------
+    ValueError
+        If subscripts and shapes do not fit.
+    TypeError
+        If `optimize` is not one of the forms above.
+
+    Notes
+    -----
+    Two operands are one product of kernels on the arrays as they lie in memory; more
+    axes than kernels take cost one copy. Three and more operands are contracted
+    pairwise, each intermediate in the dtype of the result. One operand, and products
+    without a sum, go to the array library.
+
+    float16 and bfloat16 are summed in float32 and rounded once. int8 wraps around as in
+    `cupy.einsum`.
+
+    References
+    ----------
+    .. [1] D. G. A. Smith and J. Gray, "opt_einsum - A Python package for optimizing
+       contraction order for einsum-like expressions", J. Open Source Softw. 3 (2018).
+
+    Examples
+    --------
+    Scores of attention, without a transposed copy of the keys:
+
+    >>> q = np.arange(8, dtype="float32").reshape(1, 2, 1, 4)
+    >>> k = np.ones((1, 3, 1, 4), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     scores = gensor_kernels.einsum("bihd,bjhd->bhij", q, k)
+    >>> scores.shape
+    (1, 1, 2, 3)
+    >>> scores[0, 0]
+    array([[ 6.,  6.,  6.],
+           [22., 22., 22.]], dtype=float32)
     """
     if (
         len(operands) == 3
@@ -51,11 +99,38 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, conjugate: 
 
 @adopting
 def tensordot(a: Any, b: Any, axes: Any = 2, *, prologue: Any = None) -> Any:
-    """Sum of products over `axes` of two arrays, as `cupy.tensordot` (numpy.tensordot).
+    """Sum products over given axes of two arrays, as `cupy.tensordot` does.
 
-    `axes` is a number (the last axes of `a` with the first of `b`) or a pair of axes or of sequences of axes. The
-    result has the axes of `a` that are left, then those of `b`; its dtype is the promoted one. Raises ValueError
-    for axes whose extents differ, TypeError for operands that are no arrays of this device. `prologue` as in `einsum`.
+    Parameters
+    ----------
+    a, b : array
+        Operands.
+    axes : int or pair of axes, default 2
+        Number of axes to sum over, the last of `a` with the first of `b`; or a pair of
+        axes, or of sequences of axes, the first for `a` and the second for `b`.
+    prologue : list, optional
+        Operations on `a` as kernels read it, as in `einsum`.
+
+    Returns
+    -------
+    array
+        The axes of `a` that are left, then those of `b`, in the promoted dtype.
+
+    Raises
+    ------
+    ValueError
+        If the extents of summed axes differ.
+    TypeError
+        If an operand is not an array of this device.
+
+    Examples
+    --------
+    >>> a = np.arange(6, dtype="float32").reshape(2, 3)
+    >>> b = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.tensordot(a, b, axes=(1, 1))
+    array([[ 3.,  3.],
+           [12., 12.]], dtype=float32)
     """
     if prologue is not None:
         from gensor_kernels.dispatch.functions.prologue_contraction import contraction
@@ -81,31 +156,106 @@ def _axes(axes: Any) -> Any:
 
 @adopting
 def dot(a: Any, b: Any, out: Any = None) -> Any:
-    """Product over the last axis of `a` and the last but one of `b` (its only one), as `cupy.dot` (numpy.dot).
+    """Compute the dot product of two arrays, as `cupy.dot` does.
 
-    Shapes (..., k) and (..., k, n) give (..., ..., n); an operand without axes scales the other. `out` must have
-    the result's shape and dtype (any strides). Raises ValueError where they do not fit, TypeError for operands that
-    are no arrays of this device.
+    The sum is over the last axis of `a` and the last but one axis of `b`, or the only
+    axis of `b`.
+
+    Parameters
+    ----------
+    a : array, shape (..., k)
+        Left operand. An operand without axes scales the other operand.
+    b : array, shape (..., k, n) or (k,)
+        Right operand.
+    out : array, optional
+        Array that receives the result, with its shape and dtype and any strides.
+
+    Returns
+    -------
+    array
+        Array of shape `a.shape[:-1] + b.shape[:-2] + b.shape[-1:]` for operands with
+        two and more axes, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If the shapes or `out` do not fit.
+    TypeError
+        If an operand is not an array of this device.
+
+    Examples
+    --------
+    >>> a = np.arange(6, dtype="float32").reshape(2, 3)
+    >>> b = np.ones(3, "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.dot(a, b)
+    array([ 3., 12.], dtype=float32)
     """
     return pair(current_runtime(), ("dot",), a, b, out, None)
 
 
 @adopting
 def inner(a: Any, b: Any) -> Any:
-    """Product over the last axes of two arrays, as `cupy.inner` (numpy.inner): (..., k) and (..., k).
+    """Sum products over the last axes of two arrays, as `cupy.inner` does.
 
-    Raises ValueError where these differ, TypeError for operands that are no arrays of this device.
+    Parameters
+    ----------
+    a, b : array, shape (..., k)
+        Operands.
+
+    Returns
+    -------
+    array
+        Array of shape `a.shape[:-1] + b.shape[:-1]`.
+
+    Raises
+    ------
+    ValueError
+        If the last axes differ in extent.
+    TypeError
+        If an operand is not an array of this device.
+
+    Examples
+    --------
+    >>> a = np.arange(6, dtype="float32").reshape(2, 3)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.inner(a, a)
+    array([[ 5., 14.],
+           [14., 50.]], dtype=float32)
     """
     return pair(current_runtime(), ("inner",), a, b, None, None)
 
 
 @adopting
 def vdot(a: Any, b: Any) -> Any:
-    """Product of two arrays as vectors, the first one conjugated, as `cupy.vdot` (numpy.vdot): an array without axes.
+    """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
 
-    Kernels conjugate as they read.
+    Parameters
+    ----------
+    a : array
+        First operand, which is conjugated where it is complex. Kernels conjugate as
+        they read.
+    b : array
+        Second operand, with as many elements as `a`.
 
-    Raises ValueError for arrays of different sizes, TypeError for operands that are no arrays of this device.
+    Returns
+    -------
+    array, shape ()
+        Sum of `conj(a) * b` over all elements.
+
+    Raises
+    ------
+    ValueError
+        If the operands differ in size.
+    TypeError
+        If an operand is not an array of this device.
+
+    Examples
+    --------
+    >>> a = np.array([1 + 2j, 3j], "complex64")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.vdot(a, a)
+    array(14.+0.j, dtype=complex64)
     """
     runtime = current_runtime()
     runtime.check(a, b, None, (), None)
@@ -116,10 +266,38 @@ def vdot(a: Any, b: Any) -> Any:
 
 @adopting
 def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """Products of every element of `a` with every one of `b`, as `cupy.outer` (numpy.outer): (a.size, b.size).
+    """Multiply every element of one array by every element of another.
 
-    Nothing is summed, so on a GPU the library does it. `out` must have the result's shape and dtype. Raises
-    ValueError where it has not, TypeError for operands that are no arrays of this device.
+    The meaning is that of `cupy.outer`. Nothing is summed, so on a GPU the array
+    library computes it.
+
+    Parameters
+    ----------
+    a, b : array
+        Operands, taken as vectors.
+    out : array, shape (a.size, b.size), optional
+        Array that receives the result, with the dtype of the result.
+
+    Returns
+    -------
+    array, shape (a.size, b.size)
+        A new array, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If `out` has another shape or dtype than the result.
+    TypeError
+        If an operand is not an array of this device.
+
+    Examples
+    --------
+    >>> a = np.arange(3, dtype="float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.outer(a, a)
+    array([[0., 0., 0.],
+           [0., 1., 2.],
+           [0., 2., 4.]], dtype=float32)
     """
     runtime = current_runtime()
     runtime.check(a, b, out, (), None)
@@ -138,27 +316,83 @@ def linear(
     group: int | None = None,
     prologue: Any = None,
 ) -> Any:
-    """`activation(x @ w.T + bias)` in one kernel, as `torch.nn.functional.linear` with an activation.
+    """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
-    `x` is (..., in), `w` (out, in) or (in,), `bias` broadcasts to the result, which is (..., out) or (...).
-    `activation` is one of relu, relu6, gelu, gelu_tanh, silu, tanh, sigmoid. The epilogue is computed in the
-    accumulator's type and rounded once.
+    It is `torch.nn.functional.linear` with an activation, in one kernel.
 
-    Gates halve the columns: swiglu, geglu, geglu_tanh and reglu are `f(x @ g.T) * (x @ u.T)`, where `w` is
-    (2 out, in), the gate `g` above `u` as Llama's merged gate_up_proj has them, and `bias` (2 out,).
+    Parameters
+    ----------
+    x : array, shape (..., in)
+        Input.
+    w : array, shape (out, in) or (in,)
+        Weights; with a gate (2 out, in); quantised weights of 4 bits (out, in / 2).
+    bias : array, optional
+        Term added to the product; it broadcasts to the result. With a gate, its shape
+        is (2 out,).
+    activation : str, optional
+        "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid" or a gate:
+        "swiglu", "geglu", "geglu_tanh", "reglu".
+    scales : array, shape (out,) or (out, groups), optional
+        Scales of quantised weights, one for a row or one for every `group` elements of
+        a row.
+    zeros : array, shape of `scales`, optional
+        Zero points, integers like the weights; by default 0, and 8 for weights of
+        4 bits.
+    group : int, optional
+        Elements of a row that share a scale; by default what the shapes say. Kernels
+        take 32, 64 and 128.
+    prologue : list, optional
+        Operations on `x` as kernels read it, as in `matmul`, with arrays of shape
+        (in,): `linear(x, w, prologue=["gelu"])` is `gelu(x) @ w.T`.
 
-    With `scales` the weights are quantised, `(w - zeros) * scales`, and widened inside the kernel: int8 (out, in), or
-    uint8 (out, in / 2) with two numbers of 0 to 15 in a byte, the one of even index in the lower half. `scales` are
-    (out,), or (out, groups) with one for every `group` elements of a row (32, 64 or 128 in kernels; by default what
-    the shapes say); `zeros` have their shape and the weights' kind, by default 0, and 8 for numbers of 4 bits. Kernels
-    take `x` of float16 or bfloat16, sum each group exactly as it is and scale the sum, so weights are never rounded;
-    scales are brought to x's dtype. The result has x's dtype. Gates take no quantised weights.
+    Returns
+    -------
+    array, shape (..., out) or (...)
+        A new array of the promoted dtype; with quantised weights, of the dtype of `x`.
 
-    `prologue` are operations on `x` as kernels read it, as in `matmul`: `linear(x, w, prologue=["gelu"])` is
-    `gelu(x) @ w.T`, and `[("mul", gamma), ("bias", beta), "relu"]` has vectors (in,).
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a name is unknown.
+    TypeError
+        If an operand is not an array of this device.
+    UnsupportedError
+        If a gate is asked for with quantised weights.
 
-    Raises ValueError for shapes that do not fit and for other names, TypeError for operands that are no arrays of this
-    device.
+    Notes
+    -----
+    The epilogue is computed in the accumulator's type and rounded once.
+
+    Gates: `w` holds the rows of the gate g above the rows of u, as Llama's merged
+    gate_up_proj does. The result is `f(x @ g.T) * (x @ u.T)` with f = silu, gelu,
+    gelu_tanh or relu [1]_.
+
+    Quantised weights stand for `(w - zeros) * scales` and are int8 (out, in), or uint8
+    (out, in / 2) with two numbers from 0 to 15 in a byte, the number of even index in
+    the lower four bits. Kernels take `x` of float16 or bfloat16. They sum each group
+    exactly and scale the sum, so the weights are never rounded. Scales are converted to
+    the dtype of `x`.
+
+    References
+    ----------
+    .. [1] N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
+
+    Examples
+    --------
+    >>> x = np.arange(6, dtype="float32").reshape(2, 3)
+    >>> w = np.array([[1, 1, 1], [1, 0, -1]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.linear(x, w, activation="relu")
+    array([[ 3.,  0.],
+           [12.,  0.]], dtype=float32)
+
+    Weights of int8 with one scale for each row:
+
+    >>> scales = np.array([0.5, 2], "float16")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.linear(x.astype("float16"), w.astype("int8"), scales=scales)
+    array([[ 1.5, -4. ],
+           [ 6. , -4. ]], dtype=float16)
     """
     runtime = current_runtime()
     if prologue is not None:
@@ -204,23 +438,55 @@ def _prepared_linear(
 
 
 def define(expression: str, epilogue: Any = (), prologue: Any = ()) -> Any:
-    """An operator of your own: `define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125)])`.
+    """Define an operator: a sum of products of two arrays with fused operations.
 
-    `expression` names the axes of two arrays and of the result, as words separated by spaces or as single letters;
-    axes of both that the result lacks are summed. `epilogue` lists up to six operations, in order: names that need
-    nothing ("relu", "gelu", ...), `("scale", number)`, and `("bias", axes)`, `("add", axes)`, `("mul", axes)` or
-    `("mask", axes, fill)`, whose array has the axes named, some of the result's. Those arrays are given at each call,
-    behind the two operands:
+    Parameters
+    ----------
+    expression : str
+        Axes of both operands and of the result, as words separated by spaces or as
+        single letters: "b h i d, b h j d -> b h i j" or "ij,jk->ik". Axes that the
+        result lacks are summed.
+    epilogue : sequence, default ()
+        Up to six operations on the result, in order: activations by name,
+        `("scale", number)`, `("bias", axes)`, `("add", axes)`, `("mul", axes)` or
+        `("mask", axes, fill)`. `axes` names the axes of the operation's array, which
+        are some of the axes of the result.
+    prologue : sequence, default ()
+        Operations on the first operand as kernels read it: activations by name,
+        `("scale", number)`, `("bias", axes)` or `("mul", axes)`, with some of the axes
+        of that operand.
 
-        scores = define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), ("mask", "i j", -1e9)])
-        s = scores(q, k, keep)
+    Returns
+    -------
+    callable
+        Function of the two operands, the arrays of the prologue and the arrays of the
+        epilogue, in this order. It returns a new array, or a transposed view of a new
+        array, in the promoted dtype of the operands. It raises ValueError for arrays
+        that do not fit.
 
-    `prologue` lists operations on the first operand as kernels read it: those without an array, "scale", and "bias" and
-    "mul" with the axes of theirs, some of the operand's. These arrays are given in front of the epilogue's.
+    Raises
+    ------
+    ValueError
+        If the expression or an operation cannot be understood.
 
-    The function returned takes arrays as `einsum` does and gives a result of their promoted dtype (sums of float16
-    and bfloat16 are taken in float32, and the epilogue too). Raises ValueError for an expression or an epilogue that
-    says nothing, and, when called, for arrays that do not fit.
+    Notes
+    -----
+    Sums and the epilogue of float16 and bfloat16 are computed in float32.
+
+    Examples
+    --------
+    Masked scores of attention:
+
+    >>> scores = gensor_kernels.define(
+    ...     "b h i d, b h j d -> b h i j",
+    ...     epilogue=[("scale", 0.5), ("mask", "i j", -1)],
+    ... )
+    >>> q = np.ones((1, 1, 2, 4), "float32")
+    >>> keep = np.array([[1, 0], [1, 1]], "int8")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     scores(q, q, keep)
+    array([[[[ 2., -1.],
+             [ 2.,  2.]]]], dtype=float32)
     """
     from .define import Defined
 

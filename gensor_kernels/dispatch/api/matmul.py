@@ -88,46 +88,146 @@ def matmul(
     dtype_b: Any = None,
     prologue: Any = None,
 ) -> Any:
-    """Matrix product of two arrays with a fused epilogue: `activation(alpha * a @ b + bias + add)`.
+    """Multiply two matrices and apply a fused epilogue.
 
-    `a` (..., m, k) and `b` (..., k, n) are CuPy arrays (NumPy arrays inside `emulated`); shapes, broadcasting,
-    one-dimensional operands, dtype promotion, `out` and errors are those of `cupy.matmul`. The result has shape
-    (..., m, n).
+    The result is `activation(alpha * a @ b + bias + add)`, computed in one kernel.
+    Shapes, broadcasting, one-dimensional operands, dtype promotion, `out` and errors
+    follow `cupy.matmul`.
 
-    `alpha` is a number (complex for complex results); `bias` and `add` are arrays that broadcast to the result;
-    `activation` is one of
-    relu, relu6, gelu, gelu_tanh, silu, tanh, sigmoid. `epilogue` gives operations in any order instead:
-    `[("bias", x), "relu", ("mul", y), ("scale", 0.5), ("mask", keep, fill), ("add", z), "cast"]`, up to six in a
-    kernel. The epilogue is computed in the accumulator's type (float32 for float16 and bfloat16) and rounded once.
+    Parameters
+    ----------
+    a : array, shape (..., m, k) or (k,)
+        Left operand: a CuPy array, or a NumPy array inside `emulated`.
+    b : array, shape (..., k, n) or (k,)
+        Right operand. With a gate, its shape is (..., k, 2 n).
+    out : array, shape (..., m, n), optional
+        Array that receives the result.
+    alpha : number, default 1
+        Factor of the product; complex only where the result is complex.
+    bias, add : array, optional
+        Terms added to the product; each broadcasts to the result.
+    activation : str, optional
+        "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid" or a gate:
+        "swiglu", "geglu", "geglu_tanh", "reglu".
+    epilogue : list, optional
+        Operations in any order, in place of `bias`, `add` and `activation`:
+        `[("bias", x), "relu", ("mul", y), ("scale", 0.5), ("mask", keep, fill),
+        ("add", z), "cast"]`, also with one gate or one norm. "mask" gives `fill` where
+        `keep` is 0, "cast" rounds to the dtype of the result. A kernel takes up to six
+        operations.
+    dtype : dtype, optional
+        Dtype of the result; by default the dtype of `out`, or the promoted dtype.
+        It may be wider than the operands' dtype: int32 for int8 gives exact sums.
+    precision : {None, "ieee", "tf32", "ozaki", "3m"}, optional
+        Arithmetic that kernels may use, see Notes.
+    dtype_a, dtype_b : {"float8_e4m3fn", "float8_e5m2", "int8"}, optional
+        Element type of an operand stored in 8 bits, see Notes.
+    prologue : list, optional
+        Operations on `a` as kernels read it, written as in `epilogue`: scale, bias,
+        mul and the activations, with arrays that broadcast to `a`.
+        `[("mul", gamma), ("bias", beta), "relu"]` gives `relu(a * gamma + beta) @ b`
+        without that array in memory.
 
-    Gates, as `activation` or in front in `epilogue`, where one bias may come before them: swiglu, geglu, geglu_tanh and
-    reglu are `f(a @ g) * (a @ u)` in one kernel with f = silu, gelu, gelu_tanh, relu, where `b` (..., k, 2 n) is
-    [g, u] side by side, `bias` (2 n,) likewise, and the result (..., m, n).
+    Returns
+    -------
+    array, shape (..., m, n)
+        A new array, or `out`.
 
-    `epilogue` may have one norm of the result's rows, "layernorm" or "rmsnorm", or ("layernorm", eps), with eps 1e-5
-    and 1e-6 by default: `[("bias", x), ("add", residual), "layernorm", ("mul", weight), ("bias", shift)]`.
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a name is unknown.
+    TypeError
+        If a dtype cannot be cast, or an operand is not an array of this device.
+    UnsupportedError
+        If an operation is not defined for complex numbers. Complex results take
+        scale, bias, add, mul, mask and cast.
 
-    `prologue` are operations on `a` as kernels read it: `prologue=[("mul", gamma), ("bias", beta), "relu"]` is
-    `relu(a * gamma + beta) @ b` without that array in memory. They are written as in `epilogue`, of scale, bias, mul
-    and the activations; arrays broadcast to `a`, and kernels take two of shape (k,), a scale, and six operations. They
-    are computed in the accumulator's type and rounded once to the operands' dtype. What kernels do not take, and what
-    stands beside a gate, a norm or `dtype_a`, is computed in front by the array library.
+    Notes
+    -----
+    Dtypes
+        Kernels serve float16, bfloat16, float32, float64, int8, complex64 and
+        complex128 with any strides; CuPy computes other calls. float16 and bfloat16 are
+        summed in float32. The epilogue is computed in the accumulator's type and
+        rounded once.
 
-    `dtype`, or the dtype of `out`, may be wider than the operands': int32 for int8 gives the exact sums.
-    `precision` is "ieee" or "tf32" for float32 operands; None follows CuPy's own TF32 switch. For float64 ones "ozaki"
-    allows exact products of 8-bit slices on integer tensor cores, within the same bound on errors: many times faster
-    on parts that multiply float64 slowly (RTX 4090, L4, Orin). For complex operands "3m"
-    allows three real products in place of four: faster where multiplication is what takes the time, with errors small
-    beside |a| |b| but not beside a small real or imaginary part. The operations of complex numbers are scale, bias,
-    add, mul, mask and cast.
+    Precision
+        float32: "ieee" or "tf32"; None follows CuPy's own TF32 switch.
 
-    `dtype_a` and `dtype_b` say what the bytes of an operand are where the array does not: "float8_e4m3fn" or
-    "float8_e5m2" for arrays of uint8 (or of ml_dtypes' types), "int8" beside floating-point numbers. Kernels widen such
-    an operand as they read it, exactly, to float16 or to the other operand's type, and sum in float32; nothing is
-    copied. The result has the dtype of the wider operand, float32 where both have 8 bits, or `dtype`.
+        float64: "ozaki" allows exact products of 8-bit slices on integer tensor cores
+        [1]_, within the same error bound. It is many times faster on parts that
+        multiply float64 slowly (RTX 4090, L4, Orin).
 
-    Raises ValueError for shapes that do not fit and unknown names, TypeError for dtypes that cannot be cast and
-    for operands that are no arrays of this device, UnsupportedError for operations that complex numbers lack.
+        Complex numbers: "3m" allows three real products in place of four [2]_. It is
+        faster where multiplication takes most of the time. Errors are small relative
+        to |a| |b|, but not relative to a small real or imaginary part.
+
+    Gates
+        `b` holds two matrices g and u side by side, and `bias` (2 n,) likewise. The
+        result is `f(a @ g) * (a @ u)` with f = silu, gelu, gelu_tanh or relu [3]_. In
+        an `epilogue`, only one bias may come before the gate.
+
+    Norms
+        "layernorm", "rmsnorm" or `("layernorm", eps)` in an `epilogue` normalises the
+        rows of the result: `[("bias", x), ("add", residual), "layernorm",
+        ("mul", weight), ("bias", shift)]`. The default eps is 1e-5 for "layernorm" and
+        1e-6 for "rmsnorm".
+
+    Prologue
+        It is computed in the accumulator's type and rounded once to the operands'
+        dtype. Kernels take six operations, with two arrays of shape (k,) and one scale.
+        The array library computes any other prologue in front of the product, and any
+        prologue beside a gate, a norm or `dtype_a`.
+
+    Operands in 8 bits
+        "float8_e4m3fn" and "float8_e5m2" [4]_ describe arrays of uint8 or of the types
+        of ml_dtypes; "int8" is for an operand beside floating-point numbers. Kernels
+        widen the operand exactly as they read it, to float16 or to the other operand's
+        type, and sum in float32; nothing is copied. The result has the dtype of the
+        wider operand, float32 where both have 8 bits, or `dtype`.
+
+    References
+    ----------
+    .. [1] H. Ootomo, K. Ozaki and R. Yokota, "DGEMM on Integer Matrix Multiplication
+       Unit", arXiv:2306.11975.
+    .. [2] N. J. Higham, "Stability of a method for multiplying complex matrices with
+       three real matrix multiplications", SIAM J. Matrix Anal. Appl. 13 (1992).
+    .. [3] N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
+    .. [4] P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433.
+
+    Examples
+    --------
+    >>> a = np.arange(6, dtype="float32").reshape(2, 3)
+    >>> b = np.ones((3, 2), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.matmul(a, b)
+    array([[ 3.,  3.],
+           [12., 12.]], dtype=float32)
+
+    On a GPU, CuPy arrays work the same outside of `emulated`:
+
+    >>> import cupy  # doctest: +SKIP
+    >>> gensor_kernels.matmul(cupy.asarray(a), cupy.asarray(b))  # doctest: +SKIP
+    array([[ 3.,  3.],
+           [12., 12.]], dtype=float32)
+
+    An epilogue, first by keywords, then as a list:
+
+    >>> bias = np.array([-5, 0], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.matmul(a, b, bias=bias, activation="relu")
+    ...     gensor_kernels.matmul(a, b, epilogue=["relu", ("scale", 2), ("bias", bias)])
+    array([[ 0.,  3.],
+           [ 7., 12.]], dtype=float32)
+    array([[ 1.,  6.],
+           [19., 24.]], dtype=float32)
+
+    Exact sums of int8, which would wrap around:
+
+    >>> x = np.full((1, 4), 100, "int8")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.matmul(x, x.T, dtype="int32")
+    array([[40000]], dtype=int32)
     """
     runtime = current.only or current.inside.get() or current.lookup()
     if prologue is not None:

@@ -20,16 +20,49 @@ WORTHWHILE = 1.05
 
 @adopting
 def prepack(w: Any, *, axis: int = -2, rows: int = 1) -> Any:
-    """`w` in the layout in memory that products with `rows` rows beside it are predicted to be fastest with.
+    """Lay out weights in memory as products with few rows read them fastest.
 
-    `w` is a weight matrix (..., k, n), `axis` the axis that is summed over: -2 for `x @ w`, -1 for `linear(x, w)` and
-    `w @ x`. Where the potential says that another order of its two axes in memory makes the product at least 5 %
-    faster, the result is a copy in that order, an array of the same shape, dtype and values that any function takes;
-    otherwise it is `w` itself. That is so where rows are misaligned (their length no multiple of 16 bytes) and the
-    other axis is not, and for int8; aligned weights of 16 bits and more are as fast in either order.
+    Parameters
+    ----------
+    w : array, shape (..., k, n)
+        Weight matrix.
+    axis : int, default -2
+        Axis that the product sums over: -2 for `x @ w`, -1 for `linear(x, w)` and
+        `w @ x`.
+    rows : int, default 1
+        Number of rows of the other operand.
 
-    Raises ValueError for an array of fewer than two axes and for another axis, TypeError for what is no array of this
-    device.
+    Returns
+    -------
+    array, shape (..., k, n)
+        A copy with the last two axes in the other order in memory, if the product is
+        predicted to be at least 5 % faster with it; otherwise `w` itself. Shape, dtype
+        and values are those of `w`, and any function takes the result.
+
+    Raises
+    ------
+    ValueError
+        If `w` has fewer than two axes, or `axis` is not one of its last two.
+    TypeError
+        If `w` is not an array of this device.
+
+    Notes
+    -----
+    A copy is faster where rows are misaligned (their length is not a multiple of 16
+    bytes) and the other axis is aligned, and for int8. Aligned weights of 16 bits and
+    more are as fast in either order.
+
+    Examples
+    --------
+    Rows of 1025 elements are misaligned, columns of 1024 elements are aligned:
+
+    >>> w = np.zeros((1024, 1025), "float16")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     packed = gensor_kernels.prepack(w)
+    >>> w.strides, packed.strides
+    ((2050, 2), (2, 2048))
+    >>> packed.shape == w.shape
+    True
     """
     runtime = current_runtime()
     if not runtime.device.is_array(w):
