@@ -34,26 +34,89 @@ def conv2d(
     precision: str | None = None,
     prologue: Any = None,
 ) -> Any:
-    """2-D convolution with a fused epilogue, `activation(x * w + bias + add)`, as torch.nn.functional.conv2d.
+    """Compute a 2-D convolution with a fused epilogue.
 
-    `x` is (n, c, h, w) and `w` (k, c / groups, r, s); with `layout="NHWC"` `x` is (n, h, w, c) and `w` (k, r, s,
-    c / groups). The result is (n, k, oh, ow), or (n, oh, ow, k), in memory with channels innermost where those of `x`
-    are. `stride` and `dilation` are integers or (h, w) pairs; `padding` too, or ((top, bottom), (left, right)), or
-    "same" (stride 1) or "valid". `bias` is (k,); `add` broadcasts to the result; `activation` as in `matmul`.
+    The result is `activation(x * w + bias + add)` with the arguments and rules of
+    `torch.nn.functional.conv2d`.
 
-    The dtypes are those of `matmul`: float16, bfloat16, float32, float64, and int8, whose sums are int32. Sums of
-    float16 and bfloat16 are taken in float32. `precision` is "ieee" or "tf32" for float32 operands; None follows
-    CuPy's own TF32 switch. "winograd" allows Winograd's F(2 x 2, 3 x 3) where a float32 filter is 3 x 3 and moves by
-    one, without dilation and groups: errors are some times larger than those of "ieee", and where an infinity is read,
-    the result may be NaN. Anywhere else it means "ieee".
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        Images; (n, h, w, c) with `layout="NHWC"`.
+    w : array, shape (k, c / groups, r, s)
+        Filters; (k, r, s, c / groups) with `layout="NHWC"`.
+    bias : array, shape (k,), optional
+        Term of each output channel.
+    stride : int or pair of int, default 1
+        Step of the filter along h and w.
+    padding : int, pair, pair of pairs or str, default 0
+        Zeros around the image: one number, (h, w) or ((top, bottom), (left, right)); or
+        "valid" for none, or "same" for as many rows and columns as `x` has (stride 1).
+    dilation : int or pair of int, default 1
+        Distance between the taps of the filter along h and w.
+    groups : int, default 1
+        Groups of channels that are convolved separately.
+    add : array, optional
+        Term that broadcasts to the result.
+    activation : str, optional
+        Activation as in `matmul`, without gates.
+    layout : {"NCHW", "NHWC"}, default "NCHW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+    precision : {None, "ieee", "tf32", "winograd"}, optional
+        Arithmetic of float32; None follows CuPy's TF32 switch. See Notes.
+    prologue : list, optional
+        Operations on `x` as kernels read it, as in `matmul`. Arrays of shape (c,) have
+        one element per channel; arrays of more axes broadcast to `x`.
 
-    `prologue` are operations on `x` as kernels read it, as in `matmul`: `[("mul", gamma), ("bias", beta), "relu"]` with
-    arrays (c,), one element per channel, is a folded batch norm and its activation. Padding is 0 behind them. Arrays of
-    more axes broadcast to `x`.
+    Returns
+    -------
+    array, shape (n, k, oh, ow) or (n, oh, ow, k)
+        A new array of the promoted dtype (int32 for int8), or `out`. Channels are
+        innermost in memory where they are innermost in `x`.
 
-    An image without channels gives the epilogue of zeros. Raises ValueError for shapes and arguments that do not fit,
-    TypeError for operands that are no arrays of this device. CuPy has no convolution of its own: where no kernel
-    serves, products of shifted images are summed.
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit.
+    TypeError
+        If an operand is not an array of this device.
+    UnsupportedError
+        If `activation` is a gate.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64 and int8, without an im2col buffer
+    [1]_. float16 and bfloat16 are summed in float32, int8 in int32. CuPy has no
+    convolution: where no kernel serves, products of shifted images are summed.
+
+    "winograd" allows Winograd's F(2 x 2, 3 x 3) [2]_ for float32 filters of 3 x 3 with
+    stride 1, without dilation and groups; anywhere else it means "ieee". Errors are
+    some times larger than with "ieee", and where an infinity is read, the result may be
+    NaN.
+
+    `prologue=[("mul", gamma), ("bias", beta), "relu"]` is a folded batch norm and its
+    activation. Padding is 0 after the prologue.
+
+    Images without channels give the epilogue of zeros.
+
+    References
+    ----------
+    .. [1] S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning",
+       arXiv:1410.0759.
+    .. [2] A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks",
+       arXiv:1509.09308.
+
+    Examples
+    --------
+    >>> x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    >>> w = np.ones((1, 1, 3, 3), "float32")
+    >>> bias = np.array([-50], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.conv2d(x, w, bias, activation="relu")
+    array([[[[ 0.,  4.],
+             [31., 40.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w)
     return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
@@ -76,8 +139,62 @@ def conv1d(
     precision: str | None = None,
     prologue: Any = None,
 ) -> Any:
-    """1-D convolution, as torch.nn.functional.conv1d: `x` (n, c, w) and `w` (k, c / groups, s), or with
-    `layout="NWC"` (n, w, c) and (k, s, c / groups). Everything else as in :func:`conv2d`."""
+    """Compute a 1-D convolution with a fused epilogue.
+
+    The arguments and rules are those of `torch.nn.functional.conv1d`; `conv2d` has the
+    notes on dtypes and precision.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, w)
+        Signals; (n, w, c) with `layout="NWC"`.
+    w : array, shape (k, c / groups, s)
+        Filters; (k, s, c / groups) with `layout="NWC"`.
+    bias : array, shape (k,), optional
+        Term of each output channel.
+    stride : int, default 1
+        Step of the filter.
+    padding : int or {"same", "valid"}, default 0
+        Zeros on either side.
+    dilation : int, default 1
+        Distance between the taps of the filter.
+    groups : int, default 1
+        Groups of channels that are convolved separately.
+    add : array, optional
+        Term that broadcasts to the result.
+    activation : str, optional
+        Activation as in `matmul`, without gates.
+    layout : {"NCW", "NWC"}, default "NCW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+    precision : {None, "ieee", "tf32", "winograd"}, optional
+        Arithmetic of float32 as in `conv2d`.
+    prologue : list, optional
+        Operations on `x` as kernels read it, as in `conv2d`.
+
+    Returns
+    -------
+    array, shape (n, k, ow) or (n, ow, k)
+        A new array, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit.
+    TypeError
+        If an operand is not an array of this device.
+    UnsupportedError
+        If `activation` is a gate.
+
+    Examples
+    --------
+    >>> x = np.arange(6, dtype="float32").reshape(1, 1, 6)
+    >>> w = np.array([[[1, 0, -1]]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.conv1d(x, w)
+    array([[[-2., -2., -2., -2.]]], dtype=float32)
+    """
     if layout not in ("NCW", "NWC"):
         raise ValueError(f"layout must be 'NCW' or 'NWC', not {layout!r}")
     axis = 2 if layout == "NCW" else 1
@@ -112,11 +229,74 @@ def conv_transpose2d(
     precision: str | None = None,
     prologue: Any = None,
 ) -> Any:
-    """Transposed 2-D convolution (the gradient of one in its image), as torch.nn.functional.conv_transpose2d.
+    """Compute a transposed 2-D convolution with a fused epilogue.
 
-    `x` is (n, c, h, w) and `w` (c, k / groups, r, s), or with `layout="NHWC"` (n, h, w, c) and (c, r, s, k / groups).
-    The result has (h - 1) stride - 2 padding + dilation (r - 1) + output_padding + 1 rows, columns likewise.
-    Everything else as in :func:`conv2d`; weights are copied into the order kernels take at every call.
+    It is the gradient of a convolution in its image, with the arguments and rules of
+    `torch.nn.functional.conv_transpose2d`; `conv2d` has the notes on dtypes and
+    precision.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        Images; (n, h, w, c) with `layout="NHWC"`.
+    w : array, shape (c, k / groups, r, s)
+        Filters; (c, r, s, k / groups) with `layout="NHWC"`. Every call copies them into
+        the order that kernels take.
+    bias : array, shape (k,), optional
+        Term of each output channel.
+    stride : int or pair of int, default 1
+        Step of the filter in the result along h and w.
+    padding : int, pair, pair of pairs or str, default 0
+        Rows and columns that are taken off the result, written as in `conv2d`.
+    output_padding : int or pair of int, default 0
+        Rows and columns that are added at the end of the result.
+    groups : int, default 1
+        Groups of channels that are convolved separately.
+    dilation : int or pair of int, default 1
+        Distance between the taps of the filter along h and w.
+    add : array, optional
+        Term that broadcasts to the result.
+    activation : str, optional
+        Activation as in `matmul`, without gates.
+    layout : {"NCHW", "NHWC"}, default "NCHW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+    precision : {None, "ieee", "tf32", "winograd"}, optional
+        Arithmetic of float32 as in `conv2d`.
+    prologue : list, optional
+        Operations on `x` as kernels read it, as in `conv2d`.
+
+    Returns
+    -------
+    array, shape (n, k, oh, ow) or (n, oh, ow, k)
+        A new array, or `out`, with oh = (h - 1) stride - 2 padding + dilation (r - 1) +
+        output_padding + 1, and ow likewise.
+
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit.
+    TypeError
+        If an operand is not an array of this device.
+    UnsupportedError
+        If `activation` is a gate.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep
+       learning", arXiv:1603.07285.
+
+    Examples
+    --------
+    >>> x = np.array([[[[1, 2], [3, 4]]]], "float32")
+    >>> w = np.ones((1, 1, 2, 2), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.conv_transpose2d(x, w, stride=2)
+    array([[[[1., 1., 2., 2.],
+             [1., 1., 2., 2.],
+             [3., 3., 4., 4.],
+             [3., 3., 4., 4.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w, output_padding)
     return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)

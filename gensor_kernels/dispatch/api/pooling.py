@@ -23,13 +23,48 @@ def max_pool2d(
     layout: str = "NCHW",
     out: Any = None,
 ) -> Any:
-    """Maximum of each channel under a sliding window, as torch.nn.functional.max_pool2d.
+    """Take the maximum of each channel under a sliding window.
 
-    `x` is (n, c, h, w), or (n, h, w, c) with `layout="NHWC"`; the result likewise, in memory as `x` lies.
-    `kernel_size`, `stride` (the window's own by default) and `dilation` are integers or (h, w) pairs; `padding` too, or
-    ((top, bottom), (left, right)), and is at most half of what a window spans, as in PyTorch. Padding never wins; NaN
-    does. With `ceil_mode` the last window may reach past the padding. Raises ValueError for shapes and arguments that
-    do not fit, and for images without rows or columns.
+    The arguments and rules are those of `torch.nn.functional.max_pool2d`.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        Images; (n, h, w, c) with `layout="NHWC"`.
+    kernel_size : int or pair of int
+        Rows and columns of the window.
+    stride : int or pair of int, optional
+        Step of the window, by default `kernel_size`.
+    padding : int, pair or pair of pairs, default 0
+        Padding: one number, (h, w) or ((top, bottom), (left, right)), at most half of
+        the elements that a window spans. Padding never is the maximum.
+    dilation : int or pair of int, default 1
+        Distance between the elements of the window.
+    ceil_mode : bool, default False
+        Whether the last window may reach past the padding.
+    layout : {"NCHW", "NHWC"}, default "NCHW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape (n, c, oh, ow) or (n, oh, ow, c)
+        A new array with the dtype of `x`, in the order of `x` in memory, or `out`. A
+        window with a NaN gives NaN.
+
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit, or images have no rows or columns.
+
+    Examples
+    --------
+    >>> x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.max_pool2d(x, 2)
+    array([[[[ 5.,  7.],
+             [13., 15.]]]], dtype=float32)
     """
     return _pooled("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(ceil_mode))
 
@@ -46,10 +81,47 @@ def avg_pool2d(
     layout: str = "NCHW",
     out: Any = None,
 ) -> Any:
-    """Average of each channel under a sliding window, as torch.nn.functional.avg_pool2d.
+    """Take the average of each channel under a sliding window.
 
-    `count_include_pad`: positions in the padding count, as zeros. Sums of float16 and bfloat16 are taken in float32.
-    Everything else as in :func:`max_pool2d`.
+    The arguments and rules are those of `torch.nn.functional.avg_pool2d`.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        Images; (n, h, w, c) with `layout="NHWC"`.
+    kernel_size : int or pair of int
+        Rows and columns of the window.
+    stride : int or pair of int, optional
+        Step of the window, by default `kernel_size`.
+    padding : int, pair or pair of pairs, default 0
+        Padding as in `max_pool2d`.
+    ceil_mode : bool, default False
+        Whether the last window may reach past the padding.
+    count_include_pad : bool, default True
+        Whether positions in the padding count, as zeros.
+    layout : {"NCHW", "NHWC"}, default "NCHW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape (n, c, oh, ow) or (n, oh, ow, c)
+        A new array with the dtype of `x`, in the order of `x` in memory, or `out`.
+        float16 and bfloat16 are summed in float32.
+
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit, or images have no rows or columns.
+
+    Examples
+    --------
+    >>> x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.avg_pool2d(x, 2)
+    array([[[[ 2.5,  4.5],
+             [10.5, 12.5]]]], dtype=float32)
     """
     more = {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
     return _pooled("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
@@ -57,7 +129,35 @@ def avg_pool2d(
 
 @adopting
 def global_avg_pool2d(x: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
-    """Average of each channel over the whole image: (n, c, 1, 1), or (n, 1, 1, c) with `layout="NHWC"`."""
+    """Take the average of each channel over the whole image.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        Images; (n, h, w, c) with `layout="NHWC"`.
+    layout : {"NCHW", "NHWC"}, default "NCHW"
+        Order of axes.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape (n, c, 1, 1) or (n, 1, 1, c)
+        A new array with the dtype of `x`, or `out`. float16 and bfloat16 are summed in
+        float32.
+
+    Raises
+    ------
+    ValueError
+        If shapes or arguments do not fit, or images have no rows or columns.
+
+    Examples
+    --------
+    >>> x = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.global_avg_pool2d(x)
+    array([[[[7.5]]]], dtype=float32)
+    """
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
     from gensor_kernels.dispatch.plans.calls import call
 
