@@ -17,76 +17,524 @@ from .interop import adopting
 
 @adopting
 def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Sum over `axis` (all by default), as `cupy.sum`; float16 and bfloat16 are summed in float32 and rounded once.
+    """Sum the elements over axes, as `cupy.sum` does.
 
-    The result is int64 for integers, else of `a`'s dtype, or of `dtype`.
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result; by default int64 for integers (uint64 for
+        unsigned), else the dtype of `a`.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Sums, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+    float16 and bfloat16 are summed in float32 and rounded once.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.sum(a, axis=1)
+    array([ 6., 18.], dtype=float32)
     """
     return _reduced("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
 def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Mean over `axis` (all by default), as `cupy.mean`; float16 and bfloat16 are summed in float32."""
+    """Average the elements over axes, as `cupy.mean` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result; by default float64 for integers, else the dtype of `a`.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Averages, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+    float16 and bfloat16 are summed in float32 and rounded once.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.mean(a, axis=1)
+    array([2., 6.], dtype=float32)
+    """
     return _reduced("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
 def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Product over `axis` (all by default), as `cupy.prod`."""
+    """Multiply the elements over axes, as `cupy.prod` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result; by default int64 for integers (uint64 for
+        unsigned), else the dtype of `a`.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Products, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.prod(a, axis=1)
+    array([  6., 192.], dtype=float32)
+    """
     return _reduced("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
 @adopting
 def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Maximum over `axis` (all by default), as `cupy.max`; NaN where there is one. ValueError for no elements."""
+    """Take the maximum over axes, as `cupy.max` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Maxima, or `out`, in the dtype of `a`. A NaN among the elements gives NaN.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, or a reduced axis has no elements.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.max(a, axis=1)
+    array([3., 8.], dtype=float32)
+    """
     return _reduced("reduce_max", a, axis, out, keepdims)
 
 
 @adopting
 def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Minimum over `axis` (all by default), as `cupy.min`; NaN where there is one. ValueError for no elements."""
+    """Take the minimum over axes, as `cupy.min` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Minima, or `out`, in the dtype of `a`. A NaN among the elements gives NaN.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, or a reduced axis has no elements.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.min(a, axis=1)
+    array([1., 4.], dtype=float32)
+    """
     return _reduced("reduce_min", a, axis, out, keepdims)
 
 
 @adopting
 def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    """Position of the first maximum, or of the first NaN, over `axis` (the flattened array by default); int64."""
+    """Find the position of the maximum over axes, as `cupy.argmax` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes. A position counts through
+        all reduced axes in their order.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array of int64
+        Positions of the first maximum, or of the first NaN; or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, or a reduced axis has no elements.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.argmax(a, axis=1)
+    array([2, 2])
+    """
     return _reduced("argmax", a, axis, out, keepdims)
 
 
 @adopting
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    """Position of the first minimum, or of the first NaN, over `axis` (the flattened array by default); int64."""
+    """Find the position of the minimum over axes, as `cupy.argmin` does.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes. A position counts through
+        all reduced axes in their order.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array of int64
+        Positions of the first minimum, or of the first NaN; or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, or a reduced axis has no elements.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.argmin(a, axis=1)
+    array([0, 0])
+    """
     return _reduced("argmin", a, axis, out, keepdims)
 
 
 @adopting
 def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    """Variance over `axis` (all by default), as `cupy.var`: squares of deviations over count - `ddof`."""
+    """Compute the variance over axes, as `cupy.var` does.
+
+    The variance is the sum of squared deviations from the mean over count - `ddof`.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result; by default float64 for integers, else the dtype of `a`.
+    out : array, optional
+        Array that receives the result.
+    ddof : int, default 0
+        Number that is taken off the count of elements.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Variances, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+
+    References
+    ----------
+    .. [1] B. P. Welford, "Note on a Method for Calculating Corrected Sums of Squares
+       and Products", Technometrics 4 (1962).
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.var(a, axis=1, ddof=1)
+    array([1., 4.], dtype=float32)
+    """
     return _reduced("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
 @adopting
 def norm(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Euclidean norm over `axis` (all by default): the square root of the sum of squares."""
+    """Compute the Euclidean norm over axes.
+
+    The norm is the square root of the sum of squares.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Norms, in the dtype of `a`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.norm(np.array([[3, 4], [6, 8]], "float32"), axis=1)
+    array([ 5., 10.], dtype=float32)
+    """
     return _reduced("l2_norm", a, axis, None, keepdims)
 
 
 @adopting
 def logsumexp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """log(sum(exp(a))) over `axis` (all by default) without overflow, as `scipy.special.logsumexp`."""
+    """Compute `log(sum(exp(a)))` over axes without overflow.
+
+    The meaning is that of `scipy.special.logsumexp`.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+
+    Returns
+    -------
+    array
+        Logarithms, in the dtype of `a`.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, or a reduced axis has no elements.
+    TypeError
+        If `a` is not an array of this device.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+
+    References
+    ----------
+    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
+       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.logsumexp(a * 1000, axis=1)
+    array([3000., 8000.], dtype=float32)
+    """
     return _reduced("logsumexp", a, axis, None, keepdims)
 
 
 @adopting
 def softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along `axis` without overflow, as `torch.nn.functional.softmax`; of `x`'s dtype."""
+    """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
+
+    The meaning is that of `torch.nn.functional.softmax`.
+
+    Parameters
+    ----------
+    x : array
+        Input.
+    axis : int, default -1
+        Axis along which elements sum to one.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If the axis does not exist.
+    TypeError
+        If `x` is not an array of this device.
+
+    References
+    ----------
+    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
+       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
+
+    Examples
+    --------
+    >>> x = np.array([[0, 0], [1000, 0]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.softmax(x)
+    array([[0.5, 0.5],
+           [1. , 0. ]], dtype=float32)
+    """
     return _mapped("softmax", x, axis, out)
 
 
 @adopting
 def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
-    """log(softmax(x)) along `axis`, as `torch.nn.functional.log_softmax`; of `x`'s dtype."""
+    """Compute the logarithm of `softmax` along an axis without overflow.
+
+    The meaning is that of `torch.nn.functional.log_softmax`.
+
+    Parameters
+    ----------
+    x : array
+        Input.
+    axis : int, default -1
+        Axis along which the exponentials of the result sum to one.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If the axis does not exist.
+    TypeError
+        If `x` is not an array of this device.
+
+    References
+    ----------
+    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
+       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
+
+    Examples
+    --------
+    >>> x = np.array([[1000, 0]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.log_softmax(x)
+    array([[    0., -1000.]], dtype=float32)
+    """
     return _mapped("log_softmax", x, axis, out)
 
 
@@ -94,19 +542,98 @@ def log_softmax(x: Any, axis: Any = -1, out: Any = None) -> Any:
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
 ) -> Any:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes, as `torch.nn.functional.layer_norm`.
+    """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
-    `normalized_shape` are the extents of these axes (or the one extent), which `weight` and `bias` have too. The
-    arithmetic is float32 for float16 and bfloat16. ValueError where shapes do not fit.
+    The meaning is that of `torch.nn.functional.layer_norm`.
+
+    Parameters
+    ----------
+    x : array
+        Input.
+    normalized_shape : int or sequence of int
+        Extents of the last axes of `x`, which are normalised together.
+    weight, bias : array, shape `normalized_shape`, optional
+        Factors and terms of the normalised elements.
+    eps : float, default 1e-5
+        Term added to the variance.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
+        bfloat16 is float32.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    TypeError
+        If `x` is not an array of this device.
+
+    References
+    ----------
+    .. [1] J. L. Ba, J. R. Kiros and G. E. Hinton, "Layer Normalization",
+       arXiv:1607.06450.
+
+    Examples
+    --------
+    >>> x = np.array([[1, 3], [4, 8]], "float32")
+    >>> weight = np.array([2, 1], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     y = gensor_kernels.layer_norm(x, 2, weight)
+    >>> y.round(3)
+    array([[-2.,  1.],
+           [-2.,  1.]], dtype=float32)
     """
     return _normed("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
 @adopting
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axes, as `torch.nn.functional.rms_norm`.
+    """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 
-    `eps` None is the spacing of `x`'s dtype at 1, as there. Everything else as in :func:`layer_norm`.
+    The meaning is that of `torch.nn.functional.rms_norm`.
+
+    Parameters
+    ----------
+    x : array
+        Input.
+    normalized_shape : int or sequence of int
+        Extents of the last axes of `x`, which are normalised together.
+    weight : array, shape `normalized_shape`, optional
+        Factors of the normalised elements.
+    eps : float, optional
+        Term added to the mean square; by default the spacing of the dtype of `x` at 1.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`. The arithmetic of float16 and
+        bfloat16 is float32.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    TypeError
+        If `x` is not an array of this device.
+
+    References
+    ----------
+    .. [1] B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization",
+       arXiv:1910.07467.
+
+    Examples
+    --------
+    >>> x = np.array([[1, 7]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     y = gensor_kernels.rms_norm(x, 2)
+    >>> y.round(3)
+    array([[0.2, 1.4]], dtype=float32)
     """
     if eps is None:
         import numpy as np
