@@ -18,13 +18,46 @@ _originals: list[tuple[Any, str, Any]] = []
 
 @contextmanager
 def accelerate() -> Iterator[None]:
-    """Within it, `cupy.matmul`, `@`, `cupy.dot`, `ndarray.dot`, `cupy.einsum`, `cupy.tensordot`, `cupy.inner` and
-    `cupy.vdot` of any code go through this package; afterwards everything is as it was.
+    """Send the products of existing CuPy code through this package.
 
-    What a call means does not change: operands that are no CuPy arrays, keyword arguments beside `out`, and an `out`
-    of another dtype than the result's are CuPy's as before, and so is whatever no kernel of ours is faster at. It
-    holds for all threads while any block is open; blocks may be nested. Names imported before (`from cupy import
-    matmul`) stay what they were. Raises ToolMissingError without CuPy.
+    Within the context, `cupy.matmul`, `@`, `cupy.dot`, `ndarray.dot`, `cupy.einsum`,
+    `cupy.tensordot`, `cupy.inner` and `cupy.vdot` of any code come here. Afterwards,
+    the functions are CuPy's again.
+
+    Returns
+    -------
+    context manager
+        It holds for all threads while any block is open. Blocks may be nested.
+
+    Raises
+    ------
+    ToolMissingError
+        If CuPy is not installed.
+
+    Notes
+    -----
+    The meaning of a call does not change. CuPy serves, as before, operands that are not
+    CuPy arrays, keyword arguments beside `out`, an `out` of another dtype than the
+    result, and any call that no kernel serves faster. Names imported before (`from cupy
+    import matmul`) stay CuPy's.
+
+    Examples
+    --------
+    On a GPU:
+
+    >>> x = cupy.ones((2, 3))  # doctest: +SKIP
+    >>> with gensor_kernels.accelerate():  # doctest: +SKIP
+    ...     y = x @ x.T  # gensor_kernels.matmul(x, x.T)
+
+    CuPy's functions are replaced only within the block:
+
+    >>> import cupy
+    >>> before = cupy.matmul
+    >>> with gensor_kernels.accelerate():
+    ...     cupy.matmul is before
+    False
+    >>> cupy.matmul is before
+    True
     """
     _enter()
     try:

@@ -76,10 +76,16 @@ _forget_devices: list[Callable[[], None]] = []
 
 
 def refresh() -> None:
-    """Forgets every plan and what was read from databases and settings: the next call looks again.
+    """Forget all plans, and read databases and settings again at the next call.
 
-    Inside `emulated` the databases that the environment names now are read at once. Loaded kernels stay loaded, because
-    captured graphs may launch them.
+    Inside `emulated`, the databases that the environment names now are read at once.
+    Loaded kernels stay loaded, because captured graphs may launch them.
+
+    Examples
+    --------
+    >>> import os
+    >>> os.environ["GENSOR_TUNE"] = "off"
+    >>> gensor_kernels.refresh()
     """
     global only
     with _lock:
@@ -94,10 +100,39 @@ def refresh() -> None:
 
 @contextmanager
 def emulated(arch: str) -> Iterator[None]:
-    """Within it, calls take NumPy arrays and run the kernels of `arch` ("sm_87", "h200") on the CPU.
+    """Run kernels on the CPU, with NumPy arrays in place of CuPy arrays.
 
-    Slow, exact in what it executes, and strict: a call that no kernel serves raises UnsupportedError instead of
-    going to an array library. Needs g++ (ToolMissingError). bfloat16 arrays have the dtype of `ml_dtypes`.
+    Parameters
+    ----------
+    arch : str
+        Capability or part whose kernels run, such as "sm_87" or "h200".
+        `gensor-tune archs` lists them.
+
+    Returns
+    -------
+    context manager
+        Within it, the calls of this thread or task run on the emulator.
+
+    Raises
+    ------
+    UnknownArchError
+        If there is no such capability or part.
+    ToolMissingError
+        If g++ is missing.
+
+    Notes
+    -----
+    The emulator is slow, and exact in what it executes. It is also strict: a call that
+    no kernel serves raises UnsupportedError in place of going to an array library.
+    bfloat16 arrays have the dtype of `ml_dtypes`.
+
+    Examples
+    --------
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.matmul(a, a.T)
+    array([[3., 3.],
+           [3., 3.]], dtype=float32)
     """
     global _emulates, only
     runtime = _emulator(arch)

@@ -26,11 +26,42 @@ if TYPE_CHECKING:
 
 @adopting
 def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explanation:
-    """What `function(*args, **keywords)` would do, where `function` computes something: matmul, einsum, conv2d and all
-    others of `gensor_kernels`, or what `define` returned.
+    """Tell which kernel would serve a call, and why, without running it.
 
-    Nothing is launched, compiled or tuned. Raises what the call would raise for arguments that do not fit, and
-    TypeError for any other function.
+    Nothing is launched, compiled or tuned.
+
+    Parameters
+    ----------
+    function : callable
+        A function of `gensor_kernels` that computes (matmul, einsum, conv2d, ...), or a
+        function that `define` returned.
+    *args, **keywords
+        Arguments of the call.
+
+    Returns
+    -------
+    Explanation
+        Tier, reason, kernel and times; `print` shows them as a table.
+
+    Raises
+    ------
+    TypeError
+        If `function` is another function. For arguments that do not fit, `explain`
+        raises what the call raises.
+
+    Examples
+    --------
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     found = gensor_kernels.explain(gensor_kernels.matmul, a, a.T)
+    >>> print(found)  # doctest: +ELLIPSIS
+         tier  3 (chosen from stored kernels)
+       reason  ...
+       device  orin-nano-8gb (sm_87)
+       kernel  ...
+       family  ...
+      program  ...
+    predicted  ... us
     """
     explainer = _EXPLAINERS.get(function)
     if explainer is None and not _computes(function):

@@ -27,21 +27,52 @@ READER = (sys.executable, "-m", "gensor_tuner.shapes.shapes")
 
 
 def warmup(source: str | os.PathLike[str] | None = None) -> int:
-    """Loads the kernels that the calls of `source` would be served by; how many of them are ready now.
+    """Load the kernels that a program will need, before its first calls.
 
-    `source` is a shapes file (CSV), such as `record` writes, or a database of `gensor-tune`, whose kernels must be in
-    the databases in use too; None stands for every Workload that those databases have a record of. Afterwards the
-    first call of a kind loads nothing and can stand in a graph capture. Nothing is raced or tuned, and on a GPU nothing
-    is compiled but a stored binary that the driver refuses.
+    Afterwards, the first call of a kind loads nothing and can stand in a graph capture.
 
-    Inside `emulated`, a kernel is a library that g++ builds in a second or more. Those of a `source` are built, several
-    at a time; without one, which may mean hundreds, kernels are chosen and bound, libraries that were built before are
-    taken, and the others are left to their first calls.
+    Parameters
+    ----------
+    source : path, optional
+        Shapes file (CSV), such as `record` writes, or a database of `gensor-tune`,
+        whose kernels must be in the databases in use too. By default, every workload
+        that the databases in use have a record of.
 
-    A bar on stderr shows the progress where that is a terminal and tqdm is installed (as with the `tune` extra);
-    `GENSOR_LOG=info` logs it elsewhere.
+    Returns
+    -------
+    int
+        Number of kernels that are ready now.
 
-    Raises FileNotFoundError without a file, GensorError for one that is neither.
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    GensorError
+        If the file is neither a shapes file nor a database.
+
+    Notes
+    -----
+    Nothing is raced or tuned. On a GPU, nothing is compiled except a stored binary that
+    the driver refuses.
+
+    Inside `emulated`, a kernel is a library that g++ builds in a second or more. With a
+    `source`, its libraries are built, several at a time. Without one, which may mean
+    hundreds of kernels, kernels are chosen and bound, libraries that were built before
+    are loaded, and the others are built by their first calls.
+
+    A bar on stderr shows the progress where that is a terminal and tqdm is installed
+    (as with the `tune` extra); `GENSOR_LOG=info` logs the progress elsewhere.
+
+    Examples
+    --------
+    Record the calls of one run, and load their kernels in the next run:
+
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     with gensor_kernels.record("shapes.csv"):
+    ...         y = gensor_kernels.matmul(a, a.T)
+    ...     gensor_kernels.warmup("shapes.csv")
+    1
     """
     runtime = current_runtime()
     device = runtime.device
