@@ -41,15 +41,40 @@ def seen(plan: Any) -> None:
 
 
 def counters() -> dict[str, Any]:
-    """What the calls of this process came to.
+    """Count what served the calls of this process.
 
-    `misses`: calls that had to be planned, the first of their kinds; `races` between kernels and the array library;
-    `tunes`: walks that ended with a kernel; `fallbacks`: calls that the array library served (tier 4); `kinds`: how
-    many kinds of calls are known now, by the tier that serves them (0: nothing to compute); `hits`: calls that kernels
-    served without planning, by tier, or None where they are not counted: that takes `GENSOR_COUNT_HITS=1`, or a
-    recording, because it would be a noticeable part of what such a call costs.
+    Returns
+    -------
+    dict
+        hits : dict of int, or None
+            Calls that kernels served without planning, by tier. None where they are not
+            counted: counting takes `GENSOR_COUNT_HITS=1`, or a recording, because it
+            is a noticeable part of what such a call costs.
+        misses : int
+            Calls that had to be planned, the first calls of their kinds.
+        races : int
+            Races between kernels and the array library.
+        tunes : int
+            Tunings that ended with a kernel.
+        fallbacks : int
+            Calls that the array library served (tier 4).
+        kinds : dict of int
+            Kinds of calls that are known now, by the tier that serves them (0: nothing
+            to compute).
 
-    With `GENSOR_LOG=info` the process logs them when it ends.
+    Notes
+    -----
+    With `GENSOR_LOG=info`, the process logs the counters when it ends.
+
+    Examples
+    --------
+    >>> before = gensor_kernels.counters()["misses"]
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     y = gensor_kernels.matmul(a, a.T)
+    ...     y = gensor_kernels.matmul(a, a.T)
+    >>> gensor_kernels.counters()["misses"] - before
+    1
     """
     served = {tier: hits[tier].value() for tier in (1, 2, 3)}
     return {

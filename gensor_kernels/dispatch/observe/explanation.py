@@ -19,14 +19,53 @@ TIERS = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer of `explain`; times in microseconds, None where there are none.
+    """The answer of `explain`: which kernel serves a call, and why.
 
-    `tier` is 1 to 4 (0: the result has no elements), `kernel` the digest of the kernel, `family` and `program`
-    what it is, `workload` the canonical key it was looked up by, `staged` what happens to the arrays first,
-    `views` the shapes and strides (in elements) a contraction was turned into, as a product (batch..., m, k) by
-    (batch..., k, n). `steps` are the pairwise contractions of three and more operands; the rest then says what holds
-    for the one that does most work. `predicted_us` claims no rate above the best published one of the part, where there
-    is one (docs/potential.md).
+    `print` shows it as a table. Times are in microseconds; an attribute is None where
+    there is nothing to tell.
+
+    Attributes
+    ----------
+    tier : int
+        1: measured on this part, 2: tuned for this workload, 3: chosen from stored
+        kernels, 4: the array library, 0: nothing to compute.
+    reason : str
+        Why this tier serves the call.
+    arch : str
+        Part and capability of the device.
+    kernel : str or None
+        Digest of the kernel.
+    family : str or None
+        Kernel family.
+    program : Program or None
+        Coordinates of the kernel: tile sizes, stages, splits.
+    workload : str or None
+        Canonical key that the kernel was looked up by.
+    predicted_us : float or None
+        Predicted time. It claims no rate above the best published rate of the part,
+        where there is one (docs/potential.md).
+    measured_us : float or None
+        Measured time of the kernel.
+    vendor_us : float or None
+        Measured time of the array library.
+    staged : str or None
+        What happens to the arrays first: conversions and copies.
+    views : str or None
+        Shapes and strides (in elements) that a contraction was turned into, as a
+        product (batch..., m, k) by (batch..., k, n).
+    steps : tuple of Explanation
+        Pairwise contractions of three and more operands. The other attributes then
+        describe the contraction that does most work.
+
+    Examples
+    --------
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     found = gensor_kernels.explain(gensor_kernels.einsum, "ij,kj->ik", a, a)
+    >>> found.tier, found.arch, found.steps
+    (3, 'orin-nano-8gb (sm_87)', ())
+    >>> print(found.views)
+    (2, 3) of strides (3, 1) by (3, 2) of strides (1, 3) into (2, 2) of strides (2, 1)
     """
 
     tier: int

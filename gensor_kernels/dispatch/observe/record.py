@@ -104,12 +104,43 @@ def count(row: Cells) -> None:
 
 @contextmanager
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, every distinct call of a public function is counted, whichever thread of this process makes it.
+    """Count the calls that a program makes, as a shapes file for the tuner.
 
-    On leaving, with an exception or without, the counts are added to the shapes file `path`, which is made where it is
-    absent; `gensor-tune --shapes` accepts it unchanged. Blocks may be nested: each file gets every call once. A file
-    that cannot be written, or is there and is no recording, is left as it is: one RuntimeWarning, and calls are served
-    all the same.
+    Within the context, every distinct call of a public function is counted, whichever
+    thread of this process makes it.
+
+    Parameters
+    ----------
+    path : path
+        Shapes file (CSV). It is made where it is absent; counts are added to a
+        recording that is there. `gensor-tune --shapes` accepts it unchanged.
+
+    Returns
+    -------
+    context manager
+        It writes the file when the block is left, also by an exception. Blocks may be
+        nested: each file gets every call once.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the file cannot be written, or is not a recording. The file is left as it
+        is, and calls are served.
+
+    Notes
+    -----
+    `GENSOR_RECORD=shapes.csv` records a whole process.
+
+    Examples
+    --------
+    >>> a = np.ones((2, 3), "float32")
+    >>> with gensor_kernels.emulated("sm_87"), gensor_kernels.record("shapes.csv"):
+    ...     y = gensor_kernels.matmul(a, a.T)
+    ...     y = gensor_kernels.matmul(a, a.T)
+    >>> import csv
+    >>> [row] = csv.DictReader(open("shapes.csv"))
+    >>> row["op"], row["m"], row["n"], row["k"], row["count"]
+    ('matmul', '2', '2', '3', '2')
     """
     recording = _start(Path(os.fsdecode(path)))
     try:
