@@ -8,13 +8,28 @@ class GensorError(Exception):
 
 
 class ConfigError(GensorError):
-    """A setting or a folder that cannot be used; the text says which variable to change."""
+    """A setting or a folder cannot be used; the text names the variable to change."""
 
 
 class UnsupportedError(GensorError):
-    """What was asked for is valid, but no kernel family or device here can serve it.
+    """No kernel family or device can serve a valid call.
 
-    `reason` holds the sentence alone, for `explain` and for the `error` column of the tuner's table.
+    Attributes
+    ----------
+    reason : str
+        The sentence alone, for `explain` and for the `error` column of the tuner's
+        table.
+
+    Examples
+    --------
+    The emulator has no array library to fall back to:
+
+    >>> a = np.ones((2, 2), "int64")
+    >>> with gensor_kernels.emulated("sm_87"):  # doctest: +ELLIPSIS
+    ...     gensor_kernels.matmul(a, a)
+    Traceback (most recent call last):
+        ...
+    gensor_kernels.errors.UnsupportedError: no kernel serves this call: ...
     """
 
     def __init__(self, reason: str):
@@ -23,11 +38,26 @@ class UnsupportedError(GensorError):
 
 
 class UnknownArchError(GensorError):
-    """No such compute capability or part; the text lists the known ones."""
+    """No compute capability or part has this name; the text lists the known names.
+
+    Examples
+    --------
+    >>> with gensor_kernels.emulated("sm_12"):  # doctest: +ELLIPSIS
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    gensor_kernels.errors.UnknownArchError: unknown arch 'sm_12'; known: ...
+    """
 
 
 class BuildError(GensorError):
-    """A kernel source did not compile; `log` holds what the compiler wrote."""
+    """A kernel source did not compile.
+
+    Attributes
+    ----------
+    log : str
+        Output of the compiler.
+    """
 
     def __init__(self, message: str, log: str = ""):
         super().__init__(message)
@@ -35,4 +65,4 @@ class BuildError(GensorError):
 
 
 class ToolMissingError(GensorError):
-    """A compiler or library is absent; the text says what to install."""
+    """A compiler or library is missing; the text says what to install."""
