@@ -1,23 +1,57 @@
 """Pretuned CUDA kernels for CuPy.
 
-matmul(a, b, ...)          matrix product with a fused epilogue
-linear(x, w, bias, ...)    activation(x @ w.T + bias)
-grouped_matmul(x, w, ...)  products of groups with different rows
-prepack(w)                 weights in the layout that products with few rows read fastest
-einsum(subscripts, ...)    sums of products, as cupy.einsum; tensordot, dot, vdot, inner and outer likewise
-define("ij,jk->ik", ...)   an operator of your own: a sum of products with an epilogue
-conv2d(x, w, ...)          convolution with a fused epilogue; conv1d, conv_transpose2d
-sum, mean, max, argmax, var, softmax, layer_norm, ...
-                           reductions and what normalises rows
-max_pool2d(x, ...)         pooling; avg_pool2d, global_avg_pool2d
-attention(q, k, v, ...)    fused attention
-explain(matmul, a, b, ...) which kernel would serve that call, and why
-accelerate()               context manager: cupy.matmul, @, einsum, dot, tensordot of existing code come here
-warmup("shapes.csv")       load what a program will need, before graph capture
-emulated("sm_87")          context manager: run kernels on the CPU, with NumPy arrays
-record("shapes.csv")       context manager: count the calls made, as a file for gensor-tune --shapes
-counters()                 how many calls were hits, misses, races, tunes and fallbacks
-refresh()                  forget plans, settings and databases read so far
+Each function serves a call with the best kernel of its databases, or with CuPy where
+no kernel is faster [1]_. `help` of a function tells its arguments.
+
+Products
+    matmul             matrix product with a fused epilogue
+    linear             activation(x @ w.T + bias), also with quantised weights
+    grouped_matmul     products of groups with different numbers of rows
+    prepack            weights in the layout that products with few rows read fastest
+    einsum             sums of products; also tensordot, dot, vdot, inner, outer
+    define             an operator of your own: a sum of products with an epilogue
+
+Neural networks
+    conv2d             convolution with a fused epilogue; also conv1d,
+                       conv_transpose2d
+    max_pool2d         pooling; also avg_pool2d, global_avg_pool2d
+    attention          fused attention
+    softmax            maps of rows; also log_softmax, layer_norm, rms_norm
+
+Reductions
+    sum                also mean, prod, max, min, argmax, argmin, var, norm, logsumexp
+
+Tools
+    explain            which kernel would serve a call, and why
+    accelerate         context manager: cupy.matmul, @, einsum, dot, tensordot of
+                       existing code come here
+    warmup             load what a program will need, before graph capture
+    emulated           context manager: run kernels on the CPU, with NumPy arrays
+    record             context manager: count calls, as a file for gensor-tune --shapes
+    counters           numbers of hits, misses, races, tunes and fallbacks
+    refresh            forget plans, settings and databases read so far
+
+Arrays are CuPy arrays of the current GPU, or NumPy arrays inside `emulated`. PyTorch
+tensors and objects with `__cuda_array_interface__` or `__dlpack__` are accepted too;
+the result is a tensor where the first array is one. There are no gradients.
+
+References
+----------
+.. [1] Gensor, arXiv:2502.11407.
+
+Examples
+--------
+The examples of all functions begin with
+
+>>> import numpy as np
+>>> import gensor_kernels
+
+and run without a GPU. On a GPU, use CuPy arrays and leave `emulated` out.
+
+>>> with gensor_kernels.emulated("sm_87"):
+...     gensor_kernels.matmul(np.ones((2, 3), "float32"), np.ones((3, 2), "float32"))
+array([[3., 3.],
+       [3., 3.]], dtype=float32)
 """
 
 from .dispatch import (
