@@ -133,12 +133,13 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Examples
     --------
+    >>> import csv
     >>> a = np.ones((2, 3), "float32")
     >>> with gensor_kernels.emulated("sm_87"), gensor_kernels.record("shapes.csv"):
     ...     y = gensor_kernels.matmul(a, a.T)
     ...     y = gensor_kernels.matmul(a, a.T)
-    >>> import csv
-    >>> [row] = csv.DictReader(open("shapes.csv"))
+    >>> with open("shapes.csv") as file:
+    ...     [row] = csv.DictReader(file)
     >>> row["op"], row["m"], row["n"], row["k"], row["count"]
     ('matmul', '2', '2', '3', '2')
     """
