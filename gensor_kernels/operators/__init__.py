@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 
+from .types.workload import look_operators_up_by
+
 if TYPE_CHECKING:
     from .declaration.operator import Operator
 
@@ -84,3 +86,6 @@ def _nearest(name: str) -> list[str]:
     from difflib import get_close_matches
 
     return get_close_matches(name, MODULES) or [each for each in MODULES if "_" not in each]
+
+
+look_operators_up_by(operator)

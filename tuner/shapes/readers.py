@@ -7,7 +7,7 @@ import re
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator, shape_row
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.declaration.sum_of_products import SumOfProducts
+from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue, pooling

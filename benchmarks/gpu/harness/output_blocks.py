@@ -16,9 +16,8 @@ import numpy as np
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import Attention
 from gensor_kernels.operators.declaration.operator import Operator
-from gensor_kernels.operators.expression.affine import Affine, Axis
+from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
-from gensor_kernels.operators.expression.values import IndexValue
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_product import Convolution
 

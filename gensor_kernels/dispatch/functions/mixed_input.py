@@ -15,7 +15,8 @@ from gensor_kernels.dispatch.plans.function import Asked, Function, Result, Unde
 from gensor_kernels.dispatch.plans.problem import make
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
+from gensor_kernels.operators.types.dtypes import float8_values
+from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, WIDENED, default_output
 from gensor_kernels.operators.types.workload import View
 
 

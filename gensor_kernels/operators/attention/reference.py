@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.attention import averaging_bound
+from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound
 from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.epilogue import Step
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
-
-
-class Scores(NamedTuple):
-    """Scaled, masked scores (queries, keys) and a bound on the error of each in units of 1."""
-
-    values: np.ndarray
-    error: np.ndarray
 
 
 def expect(

@@ -12,16 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gensor_kernels.errors import GensorError
+from .values import ExpressionError, IndexExpression, Value, apply
 
 Index: TypeAlias = "Axis | Affine | Quotient | int"
 
 
-class ExpressionError(GensorError, ValueError):
-    """A declaration, or arrays given to one, that do not fit together; the text has the names and numbers."""
-
-
-class _Arithmetic:
+class _Arithmetic(IndexExpression):
     """Operators shared by Axis and Affine; comparisons give element-wise values (see values.py)."""
 
     def __add__(self, other: Any) -> Affine:
@@ -53,23 +49,17 @@ class _Arithmetic:
         """This divided by ``divisor`` where it is divisible; a read elsewhere gives the fill value."""
         return Quotient(affine(self), divisor, exact=True)
 
-    def __lt__(self, other: Any) -> Any:
-        return _compare("less", self, other)
+    def __lt__(self, other: Any) -> Value:
+        return apply("less", index(self), index(other))
 
-    def __le__(self, other: Any) -> Any:
-        return _compare("less_equal", self, other)
+    def __le__(self, other: Any) -> Value:
+        return apply("less_equal", index(self), index(other))
 
-    def __gt__(self, other: Any) -> Any:
-        return _compare("greater", self, other)
+    def __gt__(self, other: Any) -> Value:
+        return apply("greater", index(self), index(other))
 
-    def __ge__(self, other: Any) -> Any:
-        return _compare("greater_equal", self, other)
-
-
-def _compare(function: str, left: Any, right: Any) -> Any:
-    from .values import apply, index
-
-    return apply(function, index(left), index(right))
+    def __ge__(self, other: Any) -> Value:
+        return apply("greater_equal", index(self), index(other))
 
 
 @dataclass(frozen=True)
@@ -141,7 +131,7 @@ class Affine(_Arithmetic):
 
 
 @dataclass(frozen=True)
-class Quotient:
+class Quotient(IndexExpression):
     """``numerator // divisor`` rounded down; ``exact`` marks the positions where it divides as the valid ones."""
 
     numerator: Affine
@@ -191,3 +181,15 @@ def extent_of(extent: Index, sizes: Mapping[str, int]) -> int:
     """``extent`` with every axis standing for its size."""
     expression = extent if isinstance(extent, Quotient) else affine(extent)
     return int(expression.value({axis.name: axis.size(sizes) for axis in expression.axes}))
+
+
+@dataclass(frozen=True)
+class IndexValue(Value):
+    """An index expression used as a number, as in a causal mask."""
+
+    index: Affine | Quotient
+
+
+def index(expression: Index) -> Value:
+    """An axis or index expression as a number."""
+    return IndexValue(expression if isinstance(expression, Quotient) else affine(expression))

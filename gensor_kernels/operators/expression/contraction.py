@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .affine import Affine, Axis, ExpressionError, Quotient
+from .affine import Affine, Axis, Quotient
 from .combiners import SUM
-from .expression import Expression
-from .values import Apply, Read, Tensor, Value, apply
+from .expression import Expression, Read, Tensor
+from .values import Apply, ExpressionError, Value, apply
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import numpy as np
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.epilogue import apply as apply_epilogue
 
-from .affine import Affine, Axis, ExpressionError, Quotient, extent_of
+from .affine import Affine, Axis, IndexValue, Quotient, extent_of
 from .combiners import Combiner, State
-from .expression import Expression, infer_sizes
-from .values import FUNCTIONS, Apply, Constant, IndexValue, Position, Read, Result, Value
+from .expression import Expression, Read, infer_sizes
+from .values import FUNCTIONS, Apply, Constant, ExpressionError, Position, Result, Value
 
 #: Points of the iteration space evaluated at once.
 BLOCK_POINTS = 1 << 17

@@ -17,7 +17,7 @@ any of them in float64; contraction.py sees which are matrix multiplications.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,23 +25,9 @@ import numpy as np
 
 from gensor_database.lazy import cached_property
 
-from .affine import Affine, Axis, ExpressionError, Index, affine, axes, extent_of
+from .affine import Affine, Axis, Index, IndexValue, Quotient, affine, axes, extent_of, index
 from .combiners import ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, PRODUCT, SOFTMAX_AVERAGE, SUM, WELFORD, Combiner
-from .values import (
-    FUNCTIONS,
-    Apply,
-    IndexValue,
-    Read,
-    Result,
-    Tensor,
-    Value,
-    apply,
-    index,
-    position,
-    result,
-    tensor,
-    value_of,
-)
+from .values import FUNCTIONS, Apply, ExpressionError, Result, Value, apply, position, result, value_of
 
 __all__ = [
     "ARGMAX", "ARGMIN", "LOGSUMEXP", "MAX", "MIN", "PRODUCT", "SOFTMAX_AVERAGE", "SUM", "WELFORD",
@@ -63,6 +49,52 @@ sigmoid = partial(apply, "sigmoid")
 sqrt = partial(apply, "sqrt")
 tanh = partial(apply, "tanh")
 where = partial(apply, "where")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named operand.  ``extents`` are axes, integers or expressions of axes; ``fill`` is what a read outside
+    them gives (None: such a read is an error in the declaration)."""
+
+    name: str
+    extents: tuple[Index, ...]
+    fill: float | None = None
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Extents under ``sizes``."""
+        return tuple(extent_of(extent, sizes) for extent in self.extents)
+
+    def pad(self, fill: float = 0.0) -> Tensor:
+        """The same operand, giving ``fill`` where it is read outside its extents."""
+        return replace(self, fill=float(fill))
+
+    def __getitem__(self, indices: Index | tuple[Index, ...]) -> Read:
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != len(self.extents):
+            shape = ", ".join(map(str, self.extents))
+            raise ExpressionError(f"{self.name}({shape}) has {len(self.extents)} axes, read with {len(given)}")
+        return Read(self, tuple(i if isinstance(i, Quotient) else affine(i) for i in given))
+
+
+@dataclass(frozen=True)
+class Read(Value):
+    """One element of a tensor at affine indices."""
+
+    tensor: Tensor
+    indices: tuple[Affine | Quotient, ...]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Axes the indices depend on, in the order of their use."""
+        return tuple(dict.fromkeys(axis for item in self.indices for axis in item.axes))
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
+
+
+def tensor(name: str, *extents: Index) -> Tensor:
+    """A named operand: ``tensor("a", m, k)``."""
+    return Tensor(name, extents)
 
 
 @dataclass(frozen=True)

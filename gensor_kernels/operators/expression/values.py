@@ -7,13 +7,21 @@ and their cost, so an evaluator, a counter of operations and a code generator re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .affine import Affine, Axis, ExpressionError, Index, Quotient, affine, extent_of
+from gensor_kernels.errors import GensorError
+
+
+class ExpressionError(GensorError, ValueError):
+    """A declaration, or arrays given to one, that do not fit together; the text has the names and numbers."""
+
+
+class IndexExpression:
+    """Base of axes and expressions of them (affine.py); ``affine.index`` makes a Value of one."""
 
 
 class Function(NamedTuple):
@@ -115,13 +123,6 @@ class Constant(Value):
 
 
 @dataclass(frozen=True)
-class IndexValue(Value):
-    """An index expression used as a number, as in a causal mask."""
-
-    index: Affine | Quotient
-
-
-@dataclass(frozen=True)
 class Position(Value):
     """Row-major position among the reduced axes, as argmax returns it."""
 
@@ -131,47 +132,6 @@ class Result(Value):
     """A field of the finished reduction by name ("" for its main value), read in a map pass."""
 
     field: str = ""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A named operand.  ``extents`` are axes, integers or expressions of axes; ``fill`` is what a read outside
-    them gives (None: such a read is an error in the declaration)."""
-
-    name: str
-    extents: tuple[Index, ...]
-    fill: float | None = None
-
-    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Extents under ``sizes``."""
-        return tuple(extent_of(extent, sizes) for extent in self.extents)
-
-    def pad(self, fill: float = 0.0) -> Tensor:
-        """The same operand, giving ``fill`` where it is read outside its extents."""
-        return replace(self, fill=float(fill))
-
-    def __getitem__(self, indices: Index | tuple[Index, ...]) -> Read:
-        given = indices if isinstance(indices, tuple) else (indices,)
-        if len(given) != len(self.extents):
-            shape = ", ".join(map(str, self.extents))
-            raise ExpressionError(f"{self.name}({shape}) has {len(self.extents)} axes, read with {len(given)}")
-        return Read(self, tuple(i if isinstance(i, Quotient) else affine(i) for i in given))
-
-
-@dataclass(frozen=True)
-class Read(Value):
-    """One element of a tensor at affine indices."""
-
-    tensor: Tensor
-    indices: tuple[Affine | Quotient, ...]
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """Axes the indices depend on, in the order of their use."""
-        return tuple(dict.fromkeys(axis for item in self.indices for axis in item.axes))
-
-    def __str__(self) -> str:
-        return f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
 
 
 @dataclass(frozen=True)
@@ -186,16 +146,6 @@ class Apply(Value):
         yield self
         for argument in self.arguments:
             yield from argument.nodes()
-
-
-def tensor(name: str, *extents: Index) -> Tensor:
-    """A named operand: ``tensor("a", m, k)``."""
-    return Tensor(name, extents)
-
-
-def index(expression: Index) -> Value:
-    """An axis or index expression as a number."""
-    return IndexValue(expression if isinstance(expression, Quotient) else affine(expression))
 
 
 def result(field: str = "") -> Value:
@@ -214,7 +164,7 @@ def value_of(item: Any) -> Value:
         return item
     if isinstance(item, (int, float, complex, np.number)):
         return Constant(item if isinstance(item, (int, float, complex)) else item.item())
-    hint = "; index(...) makes a number of an axis" if isinstance(item, (Axis, Affine, Quotient)) else ""
+    hint = "; index(...) makes a number of an axis" if isinstance(item, IndexExpression) else ""
     raise ExpressionError(f"{item} is no value{hint}")
 
 

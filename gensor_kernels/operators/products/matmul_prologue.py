@@ -69,7 +69,7 @@ class PreparedMatmul(matmul.Matmul):
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
-        a, away = tolerance_prologue.prepared(workload, a, listed)
+        a, away = tolerance_prologue.prepared(a, listed, workload.dtype["a"], workload.accumulator)
         product, bound = matmul.product_and_bound(a, b, workload, workload.dtype["a"], structured=structured)
         return tolerance_base.expect(
             product,

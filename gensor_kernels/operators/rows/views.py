@@ -6,14 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
+from . import elementwise, norms, reductions, softmax
 from .layout import Digit, Layout, merged
 from .rows import RowOperator, checked
+
+#: Every operator on rows by name.
+OPERATORS: dict[str, RowOperator] = {
+    **reductions.OPERATORS,
+    **softmax.OPERATORS,
+    **norms.OPERATORS,
+    "elementwise": elementwise.OPERATOR,
+}
 
 #: Operations that integers are folded by, and what they are folded in.
 INTEGERS = {"sum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
@@ -44,17 +52,15 @@ def workload(
     ``out`` is C's dtype, by default NumPy's.  UnsupportedError for what no kernel takes, ValueError for wrong axes.
     """
     places = normal_axes(axes, len(shape))
-    given = operator(name)
-    kept = tuple(shape) if is_map(name) else tuple(s for axis, s in enumerate(shape) if axis not in places)
-    assert isinstance(given, RowOperator)
+    given = OPERATORS[name]
+    kept = tuple(shape) if given.maps else tuple(s for axis, s in enumerate(shape) if axis not in places)
     a, c = contiguous(shape, dtype), contiguous(kept, out or default_output(given.operation, dtype))
     return workload_from_views(name, a, c, places, epilogue=epilogue, ddof=ddof).workload
 
 
 def is_map(name: str) -> bool:
     """Whether C has the shape of x."""
-    given = operator(name)
-    return isinstance(given, RowOperator) and given.maps
+    return name in OPERATORS and OPERATORS[name].maps
 
 
 def default_output(operation: str, dtype: str) -> str:
@@ -89,8 +95,7 @@ def workload_from_views(
     of the epilogue's operands, which were broadcast to C's shape.  ``value`` is a norm's eps.  Strides may be zero or
     negative.  ValueError where shapes do not fit, UnsupportedError for what no kernel takes.
     """
-    given = operator(name)
-    assert isinstance(given, RowOperator)
+    given = OPERATORS[name]
     places = normal_axes(axes, len(a.shape))
     columns = _columns(a, c, places, operands, given.maps)
     accumulator = accumulator_of(given.operation, a.dtype, c.dtype)

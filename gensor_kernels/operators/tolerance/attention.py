@@ -24,7 +24,7 @@ counterpart for L are below what is allowed for n terms.  L has only positive te
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,12 @@ from gensor_kernels.operators.types.dtypes import facts
 from . import base as tolerance_base
 from .base import Magnitude
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.attention.reference import Scores
+
+class Scores(NamedTuple):
+    """Scaled, masked scores (queries, keys) and a bound on the error of each in units of 1."""
+
+    values: np.ndarray
+    error: np.ndarray
 
 
 def averaging_bound(

@@ -9,31 +9,26 @@ f + E are rounded to, which for 16-bit types is nearly always one and the same. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_kernels.operators.declaration.prologue import sides
 from gensor_kernels.operators.types.dtypes import facts, round_to
 from gensor_kernels.operators.types.epilogue import Step, step_function
 
 from .base import step_bound
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
-
-def prepared(workload: Workload, values: np.ndarray, steps: Sequence[Step]) -> tuple[np.ndarray, np.ndarray]:
-    """(f(values) rounded to the first operand's dtype, away), float64 arrays of its shape."""
-    first, u = workload.dtype[sides(workload)[0]], facts(workload.accumulator).unit_roundoff
+def prepared(values: np.ndarray, steps: Sequence[Step], dtype: str, accumulator: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return (f(values) rounded to ``dtype``, away), float64 arrays of the shape of ``values``."""
+    u = facts(accumulator).unit_roundoff
     bound = np.zeros_like(values)
     with np.errstate(all="ignore"):
         for step in steps:
-            after = step_function(step, first)(values)
-            bound = step_bound(step, values, after, bound, u, first)
+            after = step_function(step, dtype)(values)
+            bound = step_bound(step, values, after, bound, u, dtype)
             values, bound = after, np.where(np.isfinite(after), bound, 0.0)
-        found = round_to(first, values)
-        away = np.maximum(*(np.abs(round_to(first, values + side * bound) - found) for side in (-1.0, 1.0)))
+        found = round_to(dtype, values)
+        away = np.maximum(*(np.abs(round_to(dtype, values + side * bound) - found) for side in (-1.0, 1.0)))
     return found, np.where(np.isfinite(found), np.where(np.isnan(away), np.inf, away), 0.0)
 
 

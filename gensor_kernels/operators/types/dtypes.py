@@ -6,6 +6,7 @@ are held in float64 here and rounded with :func:`round_to`.  Values of complex t
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -136,8 +137,6 @@ def encode(name: str, values: np.ndarray) -> np.ndarray:
     theirs in uint8."""
     rounded = round_to(name, values)
     if name.startswith("float8"):
-        from .storage import float8_bits
-
         return float8_bits(name, rounded)
     if name == "uint4x2":
         return rounded.astype(np.int64).astype(np.uint8)
@@ -150,11 +149,50 @@ def decode(name: str, stored: np.ndarray) -> np.ndarray:
     """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes' types are understood too."""
     stored = np.asarray(stored)
     if name.startswith("float8") and stored.dtype == np.uint8:
-        from .storage import float8_values
-
         return np.asarray(float8_values(name)[stored])
     if facts(name).is_complex:
         return stored.astype(np.complex128)
     if name == "bfloat16" and stored.dtype == np.uint16:
         stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return stored.astype(np.float64)
+
+
+def float8_bits(name: str, rounded: np.ndarray) -> np.ndarray:
+    """The bytes (uint8) of numbers that have been rounded to an 8-bit float type."""
+    kind = facts(name)
+    with np.errstate(all="ignore"):
+        magnitude = np.abs(rounded)
+        finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
+        exponent = np.maximum(np.frexp(finite)[1] - 1, kind.min_exponent)
+        exponent = np.where(finite == 0, kind.min_exponent, exponent)
+        # The hidden bit of the significand adds one to the exponent's field.
+        significand = np.ldexp(finite, kind.digits - 1 - exponent).astype(np.int64)
+        bits = ((exponent - kind.min_exponent) << (kind.digits - 1)) + significand
+    bits = np.where(np.isinf(magnitude), _infinity(kind), bits)
+    bits = np.where(np.isnan(magnitude), 0x7F, bits)
+    return np.asarray(bits | np.where(np.signbit(rounded), 0x80, 0)).astype(np.uint8)
+
+
+def float8_values(name: str) -> np.ndarray:
+    """The number each of the 256 bytes stands for: float64 (256,)."""
+    return _values(name).copy()
+
+
+@cache
+def _values(name: str) -> np.ndarray:
+    kind = facts(name)
+    magnitude = np.arange(128)
+    field, digits = magnitude >> (kind.digits - 1), magnitude & ((1 << (kind.digits - 1)) - 1)
+    hidden = np.where(field > 0, 1 << (kind.digits - 1), 0)
+    values = np.ldexp(
+        (hidden + digits).astype(np.float64), np.maximum(field, 1) - 1 + kind.min_exponent - kind.digits + 1
+    )
+    values[values > kind.maximum] = np.nan
+    if _infinity(kind) != 0x7F:
+        values[_infinity(kind)] = np.inf
+    return np.concatenate([values, np.copysign(values, -1.0)])
+
+
+def _infinity(kind: DType) -> int:
+    """The byte of infinity; of a type without one, of NaN."""
+    return 0x7C if kind.digits == 3 else 0x7F

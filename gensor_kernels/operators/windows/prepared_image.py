@@ -70,7 +70,7 @@ class PreparedImage(Operator):
 
         listed = prologue.steps_of(workload.prologue, prologue.arrays_of(workload, arrays), scale)
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
-        x, away = tolerance_prologue.prepared(workload, x, listed)
+        x, away = tolerance_prologue.prepared(x, listed, workload.dtype["x"], workload.accumulator)
         return self.summed(workload, x, w, steps, structured, away)
 
     def bytes_moved(self, workload: Workload) -> int:

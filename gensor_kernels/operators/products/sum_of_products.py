@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product, Side
+from gensor_kernels.operators.declaration.operator import Operand, Operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, flattened
 from gensor_kernels.operators.types.workload import Workload, alignment_class, contiguous
 
-from .lowered import Product, Side
-from .operator import Operand, Operator
+from .matmul import product_and_bound
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.affine import Axis
@@ -168,7 +169,6 @@ class SumOfProducts(Operator):
         integer_steps: int = 0,
     ) -> Expected:
         """The product of both, their axes in groups, in float64."""
-        from gensor_kernels.operators.products.matmul import product_and_bound
         from gensor_kernels.operators.tolerance import base as tolerance_base
 
         view, size = self.view(workload), workload.size
