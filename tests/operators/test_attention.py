@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.attention.attention import View, contiguous, workload, workload_from_views
-from gensor_kernels.operators.attention.geometry import SCALE_OFFSET
+from gensor_kernels.operators.attention.attention import (
+    SCALE_OFFSET,
+    View,
+    contiguous,
+    workload,
+    workload_from_views,
+)
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.workload import Workload
 from tests.programs.attention_cases import operands, pytorch

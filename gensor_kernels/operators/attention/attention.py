@@ -18,6 +18,8 @@ all the same where it is an infinity or NaN.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,14 +33,22 @@ from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
-from .expression import CAUSAL, MASK_AXES, NAMES, declare, diagonal, seen_pairs
-from .geometry import geometry as make_geometry
-
 if TYPE_CHECKING:
     import numpy as np
 
-    from gensor_kernels.operators.tolerance.base import Expected
+    from gensor_kernels.operators.expression.expression import Expression
 
+#: operator by kind of mask: none, booleans that keep, numbers that are added
+NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased"}
+CAUSAL = {"none": 0, "lower_right": 1, "upper_left": 2}
+#: Bits of the size ``mask_axes``: the axes along which a mask varies; along the others it is broadcast.
+MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
+#: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal.
+_TOLD = struct.Struct("<Q 5q f i")
+_SCALE = struct.Struct("<f")
+#: Where the scale lies in the tail of Params, for a caller that changes it from call to call.
+SCALE_OFFSET = 48
+LARGEST = 2**31 - 1
 AXES = {
     "a": ("batch", "heads", "queries", "head"),
     "b": ("batch", "kv_heads", "keys", "head"),
@@ -48,6 +58,113 @@ AXES = {
 #: Queries, keys and sizes of a head that a portfolio is chosen over, beside those that were tuned.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128)
+
+
+def diagonal(sizes: Mapping[str, int]) -> int:
+    """Query i sees the keys below i + this."""
+    return {0: sizes["keys"], 1: sizes["keys"] - sizes["queries"] + 1, 2: 1}[sizes["causal"]]
+
+
+def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
+    """Scores, then their softmax average of V; ``kind`` is that of the mask: "", "bool" or "added"."""
+    from gensor_kernels.operators.expression.expression import (
+        SOFTMAX_AVERAGE,
+        SUM,
+        Axis,
+        Expression,
+        axes,
+        result,
+        tensor,
+        where,
+    )
+
+    batch, heads, kv_heads, i, j, d = axes("batch heads kv_heads queries keys head")
+    q, k = tensor("a", batch, heads, i, d), tensor("b", batch, kv_heads, j, d)
+    v = tensor("d", batch, kv_heads, j, d)
+    group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
+    scores = Expression("scores", (batch, heads, i, j), q[batch, heads, i, d] * k[batch, group, j, d], SUM)
+    score = scores[batch, heads, i, j] * max(sizes["head"], 1) ** -0.5
+    if kind:
+        varies = [axis for axis in (batch, heads, i, j) if sizes["mask_axes"] & MASK_AXES[axis.name]]
+        full: list[Axis] = [batch, heads, i, j]
+        mask = tensor("e", *(axis if axis in varies else 1 for axis in full))
+        value = mask[tuple(axis if axis in varies else 0 for axis in full)]
+        score = score + value if kind == "added" else where(_equal(value, 0.0), -math.inf, score)
+    if sizes["causal"]:
+        score = where(j < i + diagonal(sizes), score, -math.inf)
+    average = Expression(
+        "c",
+        (batch, heads, i, d),
+        (score, v[batch, group, j, d]),
+        SOFTMAX_AVERAGE,
+        map=where(_equal(result("sumexp"), 0.0), 0.0, result()),
+    )
+    return scores, average
+
+
+def _equal(left: object, right: object) -> object:
+    from gensor_kernels.operators.expression.values import apply
+
+    return apply("equal", left, right)
+
+
+def seen_pairs(sizes: Mapping[str, int]) -> int:
+    """Pairs of a query and a key that it sees, masks left aside."""
+    queries, keys, first = sizes["queries"], sizes["keys"], diagonal(sizes)
+    if not sizes["causal"]:
+        return queries * keys
+    # Query i sees clip(first + i, 0, keys): none at first, then ever more, then all.
+    none = min(max(1 - first, 0), queries)
+    rising = min(max(keys - first, none), queries) - none
+    return rising * (2 * (first + none) + rising - 1) // 2 + (queries - none - rising) * keys
+
+
+def call_geometry(
+    workload: Workload, strides: Mapping[str, tuple[int, ...]], diagonal: int, scale: float | None = None
+) -> Geometry:
+    """Batch axes are (batch, head of K and V, head of the group that shares it); m queries, n elements, k keys.
+
+    ``strides`` are those of arrays by operand and axis.  UnsupportedError where scale is not above 0, and for more
+    rows or keys than kernels count.
+    """
+    size = workload.size
+    group = size["heads"] // max(size["kv_heads"], 1)
+    scale = max(size["head"], 1) ** -0.5 if scale is None else float(scale)
+    if not 0.0 < _rounded(scale) < float("inf"):
+        raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
+    rows = size["queries"] * group
+    if max(size["queries"] + size["keys"], rows, size["batch"] * size["heads"] * size["queries"]) + 256 > LARGEST:
+        raise UnsupportedError(f"attention over {rows} rows and {size['keys']} keys: kernels count to 2^31")
+    a, c = (_rows(strides[name], group) for name in "ac")
+    (b_batch, b_head, b_key, b_element), (d_batch, d_head, d_key, d_element) = strides["b"], strides["d"]
+    mask = _mask(strides["e"], size["mask_axes"], group) if "e" in strides else (0, 0, 0, 0, 0)
+    return Geometry(
+        (size["queries"], size["head"], size["keys"]),
+        (size["batch"], size["kv_heads"], group),
+        a,
+        Strides((b_batch, b_head, 0), b_element, b_key),
+        c,
+        Strides((d_batch, d_head, 0), d_key, d_element),
+        _TOLD.pack(0, *mask, scale, diagonal),
+    )
+
+
+def _rounded(scale: float) -> float:
+    """``scale`` as a float32, infinite where it is too large for one."""
+    try:
+        return float(_SCALE.unpack(_SCALE.pack(scale))[0])
+    except OverflowError:
+        return float("inf")
+
+
+def _rows(strides: tuple[int, ...], group: int) -> Strides:
+    batch, head, query, element = strides
+    return Strides((batch, head * group, head), query, element)
+
+
+def _mask(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
+    batch, head, query, key = (s if axes >> (3 - place) & 1 else 0 for place, s in enumerate(strides))
+    return batch, head * group, head, query, key
 
 
 @dataclass(frozen=True)
@@ -81,7 +198,7 @@ class Attention(Operator):
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float | None = None
     ) -> Geometry:
         """See attention_geometry; ``scale`` is 1 / sqrt(head) by default, and above 0."""
-        return make_geometry(workload, strides, diagonal(workload.size), scale)
+        return call_geometry(workload, strides, diagonal(workload.size), scale)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Batch entry, head of K and V, head within its group; queries; elements of a head."""
@@ -89,20 +206,19 @@ class Attention(Operator):
         group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
         return Strides((batch, head * group, head), query, element)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-        scale: float | None = None,
-    ) -> Expected:
-        """See attention_reference.expect."""
-        from .reference import expect
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return softmax averages in float64; see Operator."""
+        from .reference import bounded
 
-        return expect(workload, self.kind, arrays, steps, diagonal(workload.size), scale, structured=structured)
+        return bounded(workload, self.kind, arrays, diagonal(workload.size), structured)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """m are the queries, k the keys, n the elements of a head up to 256."""

@@ -99,16 +99,30 @@ class Operator:
         """Where an epilogue operand lies that was broadcast to the output's shape, from its strides by axis."""
         raise NotImplementedError
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """What a kernel should store for inputs stored as ``dtypes.encode`` does, with its error bound."""
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the float64 result in front of the epilogue, and the bound on a kernel's error in it.
+
+        Parameters
+        ----------
+        workload : Workload
+            Sizes, dtypes and math mode.
+        arrays : Mapping[str, np.ndarray]
+            Inputs by operand name, stored as ``dtypes.encode`` stores them.
+        structured : bool
+            Whether the bound holds for data of any order, not only for independent random numbers.
+        steps : Sequence[Step]
+            The first ``inner_steps`` operations of the epilogue.
+        away : np.ndarray, optional
+            How far the first operand of a kernel may lie from the given one, element by element (prologues).
+        """
         raise NotImplementedError
 
     def product(self, workload: Workload) -> Product | None:
@@ -194,6 +208,53 @@ class Operator:
             count = {"": 0, "n": columns, "mn": math.prod(output.shape(sizes))}[OPERATIONS[name].operand]
             total += count * (1 if name == "mask" else facts(workload.dtype[output.name]).itemsize)
         return total
+
+    def inner_steps(self, workload: Workload) -> int:
+        """Return how many operations of the epilogue ``bounded`` applies itself: those in front of a norm."""
+        return 0
+
+    def expect(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        steps: Sequence[Step] = (),
+        *,
+        structured: bool = False,
+        integer_steps: int = 0,
+    ) -> Expected:
+        """Return the result a kernel should store, with its error bound.
+
+        Parameters
+        ----------
+        workload : Workload
+            Sizes, dtypes and math mode.
+        arrays : Mapping[str, np.ndarray]
+            Inputs by operand name, stored as ``dtypes.encode`` stores them.
+        steps : Sequence[Step]
+            The epilogue with its operands and scalars.
+        structured : bool
+            Whether the bound holds for data of any order, not only for independent random numbers.
+        integer_steps : int
+            How many first steps behind an int32 accumulator are exact.
+
+        Returns
+        -------
+        Expected
+            float64 (complex128) values of the output's shape and a bound on the error of each.
+        """
+        from gensor_kernels.operators.tolerance.base import expect
+
+        inner = self.inner_steps(workload)
+        values, bound = self.bounded(workload, arrays, structured, steps=steps[:inner])
+        return expect(
+            values,
+            bound,
+            steps[inner:],
+            accumulator=workload.accumulator,
+            output=workload.dtype[self.names[-1]],
+            integer_steps=integer_steps,
+            math=workload.math,
+        )
 
     def reference(
         self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int] | None = None, steps: Sequence[Step] = ()

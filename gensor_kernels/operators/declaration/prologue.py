@@ -11,22 +11,20 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.dtypes import decode, encode, facts
 from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS, OPERATIONS, Step
-from gensor_kernels.operators.types.geometry import TAIL_BYTES
+from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .lowered import Prologue
-from .operator import Operand
+from .lowered import Product, Prologue
+from .operator import Operand, Operator
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from .operator import Operator
 
 VECTORS = ("d", "e")
 #: The number that kernels with a scale are verified with.
@@ -57,11 +55,6 @@ def suffix_of(vectors: int) -> str:
     return "_prologue" + (str(vectors) if vectors else "")
 
 
-def names_of(vectors: int, a: str, b: str, c: str) -> tuple[str, ...]:
-    """Operands of a product with so many vectors."""
-    return (a, b, *VECTORS[:vectors], c)
-
-
 def described(workload: Workload) -> Prologue:
     """What the families are told."""
     names = VECTORS[: vectors_of(workload.prologue)]
@@ -71,6 +64,14 @@ def described(workload: Workload) -> Prologue:
 def told(tail: bytes, scale: float = VERIFIED_SCALE) -> bytes:
     """The bytes of an operator's tail with the number of its scale, in place of a window's unused end."""
     return tail.ljust(_PLACE, b"\0")[:_PLACE] + _TOLD.pack(scale, 0)
+
+
+def placed(geometry: Geometry, scale: float, group: int = 0) -> Geometry:
+    """Return the geometry of a product with the number of the scale and vectors without gaps.
+
+    ``group`` is the number of a vector's elements per batch entry, 0 where all entries share them.
+    """
+    return replace(geometry, d=Strides((0, 0, group), column=1), tail=told(geometry.tail, scale), fourth=SECOND)
 
 
 def steps_of(names: Sequence[str], vectors: Sequence[np.ndarray], scale: float = VERIFIED_SCALE) -> list[Step]:
@@ -120,17 +121,71 @@ def vector_types(own: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((own, "float64" if own == "float64" else "float32")))
 
 
-def vector_operands(operator: Operator, workload: Workload, shape: tuple[int, ...]) -> tuple[Operand, ...]:
-    """The vectors as operands; ValueError where they are not those of the Workload's prologue."""
-    names = VECTORS[: vectors_of(workload.prologue)]
-    if workload.operator != operator.name or set(workload.dtype) != set(operator.names) or not workload.prologue:
-        raise ValueError(f"{workload.operator} with the prologue {', '.join(workload.prologue)}")
-    if any(workload.layouts[name] != "k" for name in names):
-        raise ValueError("'layout' of a prologue's vector is k")
-    return tuple(Operand(name, shape, tuple(range(len(shape))), len(shape)) for name in names)
+@dataclass(frozen=True)
+class Prepared(Operator):
+    """In front of a product's class in the bases: the product behind a prologue with ``vectors`` vectors.
 
+    The declaration is that of the product.  Vectors run along the last axes of the first operand, as many of them as
+    ``columns``.
+    """
 
-def vector_bytes(operator: Operator, workload: Workload) -> int:
-    """Bytes of the vectors."""
-    found = (each for each in operator.operands(workload) if each.name in VECTORS)
-    return sum(math.prod(each.shape) * facts(workload.dtype[each.name]).itemsize for each in found)
+    vectors: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Operands: both factors, the vectors, the output."""
+        first, second, output = super().names
+        return (first, second, *VECTORS[: self.vectors], output)
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Return the product's operands and, in front of the output, the vectors, which have no gaps."""
+        first, second, output = super().operands(workload)
+        names = VECTORS[: vectors_of(workload.prologue)]
+        if workload.operator != self.name or set(workload.dtype) != set(self.names) or not workload.prologue:
+            raise ValueError(f"{workload.operator} with the prologue {', '.join(workload.prologue)}")
+        if any(workload.layouts[name] != "k" for name in names):
+            raise ValueError("'layout' of a prologue's vector is k")
+        shape = first.shape[-self.columns :]
+        vectors = (Operand(name, shape, tuple(range(len(shape))), len(shape)) for name in names)
+        return (first, second, *vectors, output)
+
+    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+        """Return the product's geometry with the place of the vectors and the number of the scale."""
+        return placed(geometry, scale)
+
+    def geometry(
+        self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float = VERIFIED_SCALE
+    ) -> Geometry:
+        """Return the product's geometry with the place of the vectors and the number of the scale."""
+        return self.told(super().geometry(workload, strides), workload, scale)
+
+    def bounded(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        structured: bool = False,
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product with the prepared first operand in float64; see Operator.
+
+        Kernels may round some of the prepared elements to a neighbour.
+        """
+        from gensor_kernels.operators.tolerance.prologue import prepared
+
+        first, dtype = self.names[0], workload.dtype[self.names[0]]
+        listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)
+        values, away = prepared(decode(dtype, arrays[first]), listed, dtype, workload.accumulator)
+        return super().bounded(workload, {**arrays, first: encode(dtype, values)}, structured, away=away)
+
+    def product(self, workload: Workload) -> Product | None:
+        """Return the product with its prologue; None where families see no product."""
+        plain = super().product(workload)
+        return plain and replace(plain, prologue=described(workload))
+
+    def bytes_moved(self, workload: Workload) -> int:
+        """Return the traffic of the product and of the vectors, in bytes."""
+        found = (each for each in self.operands(workload) if each.name in VECTORS)
+        vectors = sum(math.prod(each.shape) * facts(workload.dtype[each.name]).itemsize for each in found)
+        return super().bytes_moved(workload) + vectors

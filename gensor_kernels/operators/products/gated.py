@@ -23,12 +23,11 @@ from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 from . import matmul
-from .gated_expression import declare
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from gensor_kernels.operators.tolerance.base import Expected
+    from gensor_kernels.operators.expression.expression import Expression, Value
 
 BIASED = "bias_"
 #: Axes of each operand in the declared order; "half" tells gate and other apart.
@@ -38,6 +37,32 @@ _ORDERS = {"n": (0, 1, 2, 3), "s": (0, 1, 2, 3), "k": (0, 2, 3, 1)}
 _TOLD = struct.Struct("<q")
 #: Sizes a portfolio is chosen over: rows, columns of C, k.
 USUAL = ((1, 16, 128, 1024), (1408, 4096, 14336), (2048, 4096))
+
+
+def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
+    """h[batch, m, half, n] = sum over k of a b, and c = f(h[.., 0, n]) h[.., 1, n]; d is added to h."""
+    from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, tensor
+
+    batch, m, n, k = axes("batch m n k")
+    both = Axis("half", 2)
+    a, b, d = tensor("a", batch, m, k), tensor("b", batch, k, both, n), tensor("d", both, n)
+    products = Expression("h", (batch, m, both, n), a[batch, m, k] * b[batch, k, both, n], SUM)
+    sides: list[Value] = [products[batch, m, 0, n], products[batch, m, 1, n]]
+    if biased:
+        sides = [side + d[half, n] for half, side in enumerate(sides)]
+    return products, Expression("c", (batch, m, n), _curve(gate, sides[0]) * sides[1])
+
+
+def _curve(gate: str, v: Value) -> Value:
+    from gensor_kernels.operators.expression.expression import erf, maximum, sigmoid, tanh
+
+    if gate == "silu":
+        return v * sigmoid(v)
+    if gate == "relu":
+        return maximum(v, 0.0)
+    if gate == "gelu":
+        return 0.5 * v * (1.0 + erf(v * 0.5**0.5))
+    return 0.5 * v * (1.0 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)))
 
 
 @dataclass(frozen=True)
@@ -79,29 +104,25 @@ class Gated(Operator):
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """Both products in float64, and what the gate makes of their errors."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gated product of both halves in float64; see Operator."""
         from gensor_kernels.operators.tolerance.gated import gated
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         bias = decode(workload.dtype["d"], arrays["d"]) if self.biased else None
-        halves = [
+        gate, other = (
             matmul.product_and_bound(a, b[:, :, half], workload, workload.dtype["a"], structured=structured)
             for half in (0, 1)
-        ]
-        values, bound = gated(self.gate, halves[0], halves[1], bias, workload.accumulator)
-        return tolerance_base.expect(
-            values, bound, steps, accumulator=workload.accumulator, output=workload.dtype["c"], math=workload.math
         )
+        return gated(self.gate, gate, other, bias, workload.accumulator)
 
     def product(self, workload: Workload) -> Product | None:
         """A product with two matrices B; None of integers and of complex numbers, which have no gates."""

@@ -15,22 +15,15 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, joined, round_to
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.storage import default_output, peak_type, product_type
 from gensor_kernels.operators.types.workload import CONJUGATED, View, Workload, alignment_class, contiguous, unit_axis
 
-from .matmul_reference import magnitude, product_and_bound, reference
-
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
-    from gensor_kernels.operators.tolerance.base import Expected
-
-__all__ = [
-    "NAME", "OPERATOR", "Matmul", "declare", "default_output", "expect", "magnitude", "product_and_bound", "reference",
-    "workload", "workload_from_operands",
-]  # fmt: skip
+    from gensor_kernels.operators.tolerance.base import Expected, Magnitude
 
 NAME = "matmul"
 
@@ -76,17 +69,25 @@ class Matmul(Operator):
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """See :func:`expect`."""
-        return expect(arrays["a"], arrays["b"], workload, steps, structured=structured, integer_steps=integer_steps)
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product in float64; see Operator."""
+        a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
+        a, b = (np.conj(each) if workload.conjugated[name] else each for name, each in (("a", a), ("b", b)))
+        multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
+        product, bound = product_and_bound(a, b, workload, multiplied, structured=structured)
+        if away is not None:
+            from gensor_kernels.operators.tolerance.prologue import spread
+
+            bound = bound + spread(away, b)
+        return product, bound
 
     def product(self, workload: Workload) -> Product:
         """Itself."""
@@ -203,24 +204,68 @@ def expect(
     structured: bool = False,
     integer_steps: int = 0,
 ) -> Expected:
-    """What a kernel of ``workload`` should store, with its error bound, for tolerance.check.
+    """Return the result that a kernel of ``workload`` should store for A and B; see Operator.expect."""
+    arrays = {"a": a, "b": b}
+    return OPERATOR.expect(workload, arrays, steps, structured=structured, integer_steps=integer_steps)
 
-    ``a`` (..., m, k) and ``b`` (..., k, n) are stored as ``dtypes.encode`` does; ``steps`` are the epilogue
-    with its operands.  ``structured`` gives the looser bound that holds for data of any order.
+
+def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str = "float64") -> np.ndarray:
+    """A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
+
+    ``a`` and ``b`` are arrays (..., m, k) and (..., k, n) of any type.  Integer products are summed exactly and wrap
+    around as an int32 accumulator does.  Complex ones are summed part by part, so that a NaN or infinity in one part
+    of the sums leaves the other alone.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    if np.iscomplexobj(a) or np.iscomplexobj(b):
+        return epilogues.apply(_complex_product(a, b), steps, out)
+    with np.errstate(all="ignore"):
+        product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        if a.dtype.kind in "iub" and b.dtype.kind in "iub":
+            product = round_to("int32", product)  # sums of int8 products are exact in float64
+    return epilogues.apply(product, steps, out)
+
+
+def _complex_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    ar, ai, br, bi = (np.asarray(part, dtype=np.float64) for part in (a.real, a.imag, b.real, b.imag))
+    with np.errstate(all="ignore"):
+        pairs = [ar @ br - ai @ bi, ar @ bi + ai @ br]
+    return joined(np.stack(pairs, axis=-1))
+
+
+def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:
+    """Scale of the products that are summed: sum |a b| and sqrt(sum (a b)^2), float64 (..., m, n)."""
+    from gensor_kernels.operators.tolerance.base import Magnitude
+
+    a, b = np.abs(np.asarray(a, dtype=np.float64)), np.abs(np.asarray(b, dtype=np.float64))
+    with np.errstate(all="ignore"):
+        total = np.matmul(a, b)
+        norm = np.sqrt(np.matmul(a * a, b * b))
+        # Squares may overflow or underflow; the norm lies between these two whatever the terms.
+        return Magnitude(total, np.clip(norm, total / np.sqrt(max(a.shape[-1], 1)), total))
+
+
+def product_and_bound(
+    a: np.ndarray, b: np.ndarray, workload: Workload, dtype: str, *, structured: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(a b, bound on a kernel's error) in float64, of matrices of ``dtype`` as ``workload`` accumulates them.
+
+    Of complex matrices both are complex: the bound's parts are those of the product's parts.
     """
     from gensor_kernels.operators.tolerance import base as tolerance_base
 
-    a, b = decode(workload.dtype["a"], a), decode(workload.dtype["b"], b)
-    a = np.conj(a) if workload.conjugated["a"] else a
-    b = np.conj(b) if workload.conjugated["b"] else b
-    multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
-    product, bound = product_and_bound(a, b, workload, multiplied, structured=structured)
-    return tolerance_base.expect(
+    product = reference(a, b)
+    if facts(workload.accumulator).is_complex:
+        return product, tolerance_base.complex_bound(a, b, magnitude, workload.accumulator, workload.math, structured)
+    if workload.accumulator == "int32":
+        product = round_to("int32", product)
+    bound = tolerance_base.accumulation_bound(
         product,
-        bound,
-        steps,
+        magnitude(a, b),
+        a.shape[-1],
+        dtype=dtype,
         accumulator=workload.accumulator,
-        output=workload.dtype["c"],
-        integer_steps=integer_steps,
         math=workload.math,
+        structured=structured,
     )
+    return product, bound

@@ -17,7 +17,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import NORMS, Step
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gensor_kernels.operators.expression.expression import Expression
-    from gensor_kernels.operators.tolerance.base import Expected
 
 PREFIX = "matmul_"
 _TOLD = struct.Struct("<d i")
@@ -63,28 +62,25 @@ class Normed(matmul.Matmul):
         """That of the product, eps, and how many operations come before the norm."""
         return replace(super().geometry(workload, strides), tail=told(eps, workload.size["before"]))
 
-    def expect(
+    def inner_steps(self, workload: Workload) -> int:
+        """Return the number of operations in front of the norm."""
+        return workload.size["before"]
+
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-        eps: float = VERIFIED_EPS,
-    ) -> Expected:
-        """Product, first operations and norm in float64, then the rest of the epilogue."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the norm of the rows of the product behind its first operations in float64; see Operator."""
         from gensor_kernels.operators.tolerance.normed import normalised
 
-        a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
-        before, types = workload.size["before"], workload.dtype
-        product, bound = matmul.product_and_bound(a, b, workload, types["a"], structured=structured)
-        values, bound = normalised(
-            *(self.norm, product, bound, steps[:before], workload.accumulator, eps), structured=structured
-        )
-        return tolerance_base.expect(
-            values, bound, steps[before:], accumulator=workload.accumulator, output=types["c"], math=workload.math
+        product, bound = super().bounded(workload, arrays, structured)
+        return normalised(
+            *(self.norm, product, bound, steps, workload.accumulator, VERIFIED_EPS), structured=structured
         )
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]

@@ -19,11 +19,12 @@ from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Operand, Operator
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.workload import View, Workload, alignment_class
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+
+from . import matmul
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
-    from gensor_kernels.operators.tolerance.base import Expected
     from gensor_kernels.operators.types.epilogue import Step
 
 #: Elements of k that may share a scale.
@@ -117,30 +118,33 @@ class Quantised(Operator):
             return rng.integers(0, 16, shape).astype(np.float64)
         return None
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """The dequantised product; its bound is that of the numbers and of the zeros, each scaled by itself, and
-        of two roundings more for each group."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product with the dequantised weights in float64; see Operator.
 
-        from .matmul_reference import magnitude, reference
+        The bound is that of the products with numbers and with zeros, each scaled, and of two roundings more for each
+        group.
+        """
+        from gensor_kernels.operators.tolerance import base as tolerance_base
 
         a = decode(workload.dtype["a"], arrays["a"])
         centre = 8.0 if self.bits == 4 else 0.0  # kernels sum numbers less this
         number, zero = numbers(self.bits, arrays["b"]) - centre, self.spread(workload, arrays.get("e"))
         zero = zero - centre if self.zeros else zero
         scale = self.spread(workload, decode(workload.dtype["d"], arrays["d"]))
-        product = reference(a, ((number - zero) * scale).T)
-        size = [magnitude(a, (each * scale).T) for each in (number, zero)]
+        product = matmul.reference(a, ((number - zero) * scale).T)
+        size = [matmul.magnitude(a, (each * scale).T) for each in (number, zero)]
         both = tolerance_base.Magnitude(size[0].total + size[1].total, np.hypot(size[0].norm, size[1].norm))
-        uncentred = reference(np.abs(a), np.abs(zero * scale).T)  # partial sums are as large as what is taken off
+        uncentred = matmul.reference(
+            np.abs(a), np.abs(zero * scale).T
+        )  # partial sums are as large as what is taken off
         terms = workload.size["k"] * (1 + self.zeros) + 2 * groups_of(workload.size["k"], workload.size["group"])
         bound = tolerance_base.accumulation_bound(
             np.abs(product) + (uncentred if self.zeros else 0.0),
@@ -150,14 +154,7 @@ class Quantised(Operator):
             accumulator=workload.accumulator,
             structured=structured,
         )
-        return tolerance_base.expect(
-            product,
-            bound,
-            steps,
-            accumulator=workload.accumulator,
-            output=workload.dtype["c"],
-            integer_steps=integer_steps,
-        )
+        return product, bound
 
     def spread(self, workload: Workload, per_group: np.ndarray | None) -> np.ndarray:
         """Values (n, groups) per element of k; zeros where there are none."""
@@ -257,8 +254,6 @@ def workload(
     epilogue: Sequence[str] = (),
 ) -> Workload:
     """The Workload of contiguous arrays at 16-byte aligned addresses."""
-    from gensor_kernels.operators.types.workload import contiguous
-
     groups = groups_of(k, group)
     shapes = {"a": (m, k), "b": (n, k * bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
     types = {"a": dtype, "b": "int8", "d": dtype, "e": "int8", "c": out or dtype}

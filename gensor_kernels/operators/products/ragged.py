@@ -26,7 +26,6 @@ from . import matmul
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
-    from gensor_kernels.operators.tolerance.base import Expected
 
 NAME = "ragged_matmul"
 #: Axes of each operand in the declared order.
@@ -80,18 +79,16 @@ class Ragged(Operator):
         """Rows and columns."""
         return Strides((0, 0, 0), *strides)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """Group by group in float64."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
-
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product of each group in float64; see Operator."""
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         size = workload.size
         product = np.zeros((size["m"], size["n"]), np.result_type(a, b))
@@ -100,15 +97,7 @@ class Ragged(Operator):
             product[begin:end], bound[begin:end] = matmul.product_and_bound(
                 a[begin:end], b[group], workload, workload.dtype["a"], structured=structured
             )
-        return tolerance_base.expect(
-            product,
-            bound,
-            steps,
-            accumulator=workload.accumulator,
-            output=workload.dtype["c"],
-            integer_steps=integer_steps,
-            math=workload.math,
-        )
+        return product, bound
 
     def product(self, workload: Workload) -> Product:
         """A batch of groups of the mean of their rows."""

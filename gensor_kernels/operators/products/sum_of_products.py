@@ -26,7 +26,6 @@ from .matmul import product_and_bound
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.affine import Axis
     from gensor_kernels.operators.expression.contraction import Access, Contraction
-    from gensor_kernels.operators.tolerance.base import Expected
 
 
 @dataclass(frozen=True)
@@ -159,18 +158,16 @@ class SumOfProducts(Operator):
                 sizes[axes[-1]] = -(-least // whole.get(axes[-1], 1)) * whole.get(axes[-1], 1)
         return workload.with_sizes(**sizes)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """The product of both, their axes in groups, in float64."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
-
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product of both tensors, their axes in groups, in float64; see Operator."""
         view, size = self.view(workload), workload.size
         names = [access.tensor.name for access in (view.a, view.b)]
         first, second = (decode(workload.dtype[name], arrays[name]) for name in names)
@@ -192,15 +189,7 @@ class SumOfProducts(Operator):
         order = [axes.index(axis) for axis in self.stages(size)[0].axes]
         shape = [axis.size(size) for axis in axes]
         product, bound = (np.broadcast_to(v, (*a.shape[:2], b.shape[2])).reshape(shape).transpose(order) for v in found)
-        return tolerance_base.expect(
-            product,
-            bound,
-            steps,
-            accumulator=workload.accumulator,
-            output=workload.dtype[self.names[-1]],
-            integer_steps=integer_steps,
-            math=workload.math,
-        )
+        return product, bound
 
     def _groups(self, view: Contraction) -> dict[str, tuple[str, ...]]:
         groups = {"batch": view.batch, "m": view.m, "n": view.n, "k": view.k}

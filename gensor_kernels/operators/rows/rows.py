@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import Workload
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.tolerance.base import Expected
 
 #: Where x's rows lie, by the last letter of its layout.
 ALONG = ("k", "n", "s")
@@ -111,17 +107,16 @@ class RowOperator(Operator):
         lines = size["batch"] * size["m"]
         return Rows(self.operation, self.maps, lines, size["n"], k, along, digits, *sides)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """The reference in float64 with its error bound; ``arrays`` has x as [batch, m, n, i, j, k] or [.., k]."""
-        from gensor_kernels.operators.tolerance import base as tolerance_base
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the reference of x, [batch, m, n, i, j, k] or [batch, m, n, k], in float64; see Operator."""
         from gensor_kernels.operators.tolerance import rows as tolerance_rows
 
         x = decode(workload.dtype["a"], arrays["a"])
@@ -132,12 +127,7 @@ class RowOperator(Operator):
         bound = tolerance_rows.bound(
             self.operation, x, values, workload.accumulator, structured=structured, value=value
         )
-        if not self.maps:
-            values, bound = values.transpose(0, 2, 1), bound.transpose(0, 2, 1)
-        return tolerance_base.expect(
-            values, bound, steps, accumulator=workload.accumulator, output=workload.dtype["c"],
-            integer_steps=integer_steps,
-        )  # fmt: skip
+        return (values, bound) if self.maps else (values.transpose(0, 2, 1), bound.transpose(0, 2, 1))
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """The wanted sizes, rounded up to what the alignment class promises; i and j only where k has digits."""

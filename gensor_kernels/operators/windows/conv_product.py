@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.products.matmul import product_and_bound
 from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flattened
 from gensor_kernels.operators.types.workload import Workload
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.tolerance.base import Expected
+from . import winograd
 
 PARAMETERS = (
     *("stride_h", "stride_w", "pad_top", "pad_bottom", "pad_left", "pad_right"),
@@ -201,22 +200,70 @@ class Convolution(Operator):
             z |= {"pad_bottom": 2, "h": max(1, 2 * (oh - 1)), "w": (ow - 1) + 5 - 3}
         return workload.with_sizes(**z)
 
-    def expect(
+    def bounded(
         self,
         workload: Workload,
         arrays: Mapping[str, np.ndarray],
-        steps: Sequence[Step] = (),
-        *,
         structured: bool = False,
-        integer_steps: int = 0,
-    ) -> Expected:
-        """The product of gathered patches and the weights, in float64."""
-        from .conv_reference import expected
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product of gathered patches and the filters in float64; see Operator."""
+        from gensor_kernels.operators.tolerance.prologue import spread
+        from gensor_kernels.operators.tolerance.winograd import bound as winograd_bound
 
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
-        return expected(self, workload, x, w, steps, structured=structured, integer_steps=integer_steps)
+        z = workload.size
+        g, k, r, s, c = w.shape
+        a = patches(x, z, self.transposed)  # (g, n oh ow, r s c)
+        b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
+        product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
+        if away is not None:
+            bound = bound + spread(patches(away, z, self.transposed), b)
+        shape = self.operands(workload)[-1].shape
+        flat = (shape[3], *shape[:3], shape[4])
+        product, bound = (
+            np.moveaxis(np.broadcast_to(each, (*a.shape[:2], k)).reshape(flat), 0, 3) for each in (product, bound)
+        )
+        if winograd.allowed(z, workload.math, self.transposed) == winograd.MATH:
+            pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
+            apart = winograd_bound(x[:, :, :, 0], w[0], pad, out, structured)[:, :, :, None]
+            bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
+        return product, bound
 
 
 def _pixels_are_rows(workload: Workload) -> bool:
     """Whether pixels are rows of C and filters its columns: where channels of y are last."""
     return workload.layouts["y"] == "nhwk"
+
+
+def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -> np.ndarray:
+    """(g, n oh ow, r s c) float64: what each output pixel reads of ``x`` (n, h, w, g, c); 0 in the padding."""
+    rows, row_inside = _indices(sizes, "h", transposed)
+    columns, column_inside = _indices(sizes, "w", transposed)
+    n, _, _, g, c = x.shape
+    if x.size == 0:
+        found = np.zeros((n, *rows.shape, *columns.shape, g, c))
+    else:
+        # (n, oh, r, ow, s, g, c)
+        found = x[:, rows][:, :, :, columns]
+        inside = row_inside[:, :, None, None] & column_inside[None, None]
+        found = np.where(inside[None, ..., None, None], found, 0.0)
+    ordered = found.transpose(5, 0, 1, 3, 2, 4, 6)
+    return ordered.reshape(g, n * rows.shape[0] * columns.shape[0], rows.shape[1] * columns.shape[1] * c)
+
+
+def _indices(sizes: Mapping[str, int], side: str, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(index in the image, whether it is there), each (output, filter), along one side."""
+    out, window = output_size(sizes, side, transposed), sizes["r" if side == "h" else "s"]
+    stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
+    before = sizes["pad_top" if side == "h" else "pad_left"]
+    o, f = np.arange(out)[:, None], np.arange(window)[None]
+    if transposed:
+        there = o + before - f * dilation
+        index, whole = there // stride, there % stride == 0
+    else:
+        index, whole = o * stride - before + f * dilation, np.ones((out, window), dtype=bool)
+    inside = whole & (index >= 0) & (index < sizes[side])
+    return np.where(inside, index, 0), inside

@@ -9,53 +9,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gensor_kernels.operators.declaration import prologue
-from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import Operand
-from gensor_kernels.operators.types.epilogue import MAX_VECTORS, Step
-from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.epilogue import MAX_VECTORS
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .conv import OPERATORS as CONVOLUTIONS
 from .conv_product import Convolution
-from .prepared_image import PreparedImage
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.tolerance.base import Expected
+    pass
 
 
 @dataclass(frozen=True)
-class PreparedConvolution(PreparedImage, Convolution):
-    """A convolution behind a prologue with so many vectors, as tuner and dispatch know it."""
-
-    def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Those of a convolution, and vectors without gaps."""
-        x, w, y = self.plain_operands(workload)
-        return (x, w, *prologue.vector_operands(self, workload, x.shape[-2:]), y)
+class PreparedConvolution(prologue.Prepared, Convolution):
+    """A convolution behind a prologue."""
 
     def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
-        """See PreparedImage."""
+        """Return the geometry with vectors of each group's channels; see Prepared."""
         return told(geometry, workload, scale)
-
-    def summed(
-        self,
-        workload: Workload,
-        x: np.ndarray,
-        w: np.ndarray,
-        steps: Sequence[Step],
-        structured: bool,
-        away: np.ndarray | None,
-    ) -> Expected:
-        """See PreparedImage."""
-        from .conv_reference import expected
-
-        return expected(self, workload, x, w, steps, structured=structured, away=away)
-
-    def product(self, workload: Workload) -> Product:
-        """That of the convolution."""
-        return replace(super().product(workload), prologue=prologue.described(workload))
 
 
 def _made(plain: Convolution, vectors: int) -> PreparedConvolution:
@@ -69,10 +41,8 @@ OPERATORS = {
 
 
 def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
-    """The geometry of a convolution whose vectors lie without gaps."""
-    channels = workload.size["c"] // workload.size["groups"]
-    vectors = Strides((0, 0, channels), column=1)
-    return replace(geometry, d=vectors, tail=prologue.told(geometry.tail, scale), fourth=prologue.SECOND)
+    """Return the geometry of a convolution with vectors of each group's channels; see prologue.placed."""
+    return prologue.placed(geometry, scale, workload.size["c"] // workload.size["groups"])
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.operator import Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, round_to
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gensor_kernels.operators.tolerance.base import Expected
     from gensor_kernels.operators.types.epilogue import Step
 
@@ -57,8 +57,6 @@ class Side:
 
     def count(self) -> np.ndarray:
         """How many positions of each output's window are counted, int64 (output,)."""
-        import numpy as np
-
         first = np.arange(self.output) * self.stride - self.pad
         low, high = self.counted
         return np.maximum(np.minimum(first + self.window, high) - np.maximum(first, low), 0)
@@ -164,6 +162,64 @@ class Sliding(Operator):
         made = (workload.with_sizes(n=n, h=side, w=side, c=c) for n in (1, 16) for side, c in stages)
         return [each for each in made if not self.empty(each)]
 
+    def bounded(
+        self,
+        workload: Workload,
+        arrays: Mapping[str, np.ndarray],
+        structured: bool = False,
+        *,
+        steps: Sequence[Step] = (),
+        away: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the declaration's values in float64; see Operator.
+
+        A maximum is exact.  Sums err as accumulation_bound says; an average is a sum times the rounded reciprocal of
+        its count, two roundings more.
+        """
+        plain = {name: decode(workload.dtype[name], array) for name, array in arrays.items()}
+        size, kind = self.window(workload), facts(workload.accumulator)
+        with np.errstate(all="ignore"):
+            values = self.reference(plain, size)
+            if self.kind == "maximum":
+                # A window that lies in the padding alone has the least value of its type.
+                values = np.maximum(values, -128.0) if kind.is_integer else values
+                return values, np.zeros_like(values)
+            values, bound = self._summed(workload, plain, values, structured)
+            if away is not None:
+                bound = bound + self.reference({**plain, "x": away, "w": np.abs(plain["w"])}, size)
+                bound = np.where(np.isnan(bound), np.inf, bound)
+        return values, bound
+
+    def _summed(
+        self, workload: Workload, plain: Mapping[str, np.ndarray], values: np.ndarray, structured: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return sums of products, or averages, and the bound on a kernel's error."""
+        from gensor_kernels.operators.tolerance.base import Magnitude, accumulation_bound
+
+        size, kind = self.window(workload), facts(workload.accumulator)
+        if kind.is_integer:
+            values = round_to(workload.accumulator, values)
+            return values, np.zeros_like(values)
+        high, wide = self.sides(workload)
+        count = np.ones(())
+        if self.kind == "average":
+            count = np.maximum(np.multiply.outer(high.count(), wide.count()), 1)[None, :, :, None]
+        total = self.reference({name: np.abs(array) for name, array in plain.items()}, size) * count
+        squares = self.reference({name: array * array for name, array in plain.items()}, size) * count
+        terms = high.window * wide.window
+        bound = accumulation_bound(
+            values * count,
+            Magnitude(total, np.clip(np.sqrt(squares), total / np.sqrt(terms), total)),
+            terms,
+            dtype=workload.accumulator,  # products on the CUDA cores: nothing is truncated
+            accumulator=workload.accumulator,
+            structured=structured,
+        )
+        if self.kind == "average":
+            bound = bound / count + 2.0 * kind.unit_roundoff * np.abs(values) + kind.smallest_subnormal
+            bound = np.where(np.isfinite(values), bound, 0.0)
+        return values, bound
+
     def expect(
         self,
         workload: Workload,
@@ -173,11 +229,10 @@ class Sliding(Operator):
         structured: bool = False,
         integer_steps: int = 0,
     ) -> Expected:
-        """See sliding_reference.expect."""
-        from .sliding_reference import expect
-
-        plain = {name: decode(workload.dtype[name], array) for name, array in arrays.items()}
-        return expect(self, workload, plain, steps, structured=structured, integer_steps=integer_steps)
+        """Return the result a kernel should store; a maximum of unchanged dtype without an epilogue is exact."""
+        found = super().expect(workload, arrays, steps, structured=structured, integer_steps=integer_steps)
+        exact = self.kind == "maximum" and not steps and workload.dtype["x"] == workload.dtype["y"]
+        return found._replace(bound=np.zeros_like(found.values)) if exact else found
 
 
 def side_fields(side: Side) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
 from gensor_kernels.dispatch.functions.convolution import full_sizes
 from gensor_kernels.dispatch.functions.convolve import convolve
-from gensor_kernels.operators.windows.conv_reference import patches
+from gensor_kernels.operators.windows.conv_product import patches
 from tests.doubles.numpy_device import NumpyDevice
 
 small = st.integers(1, 3)

@@ -9,7 +9,7 @@ from gensor_kernels.operators.expression.contraction import contraction
 from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.operators.windows.conv_reference import patches
+from gensor_kernels.operators.windows.conv_product import patches
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv_phased import axis, least_depth, phased, phases
 from gensor_kernels.operators.windows.conv_product import output_size
-from gensor_kernels.operators.windows.conv_reference import _indices
+from gensor_kernels.operators.windows.conv_product import _indices
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
