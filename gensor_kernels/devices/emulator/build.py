@@ -26,7 +26,8 @@ from gensor_kernels.errors import BuildError, GensorError, ToolMissingError
 
 from .kept import Kept
 
-FOLDER = Path(__file__).resolve().parent
+#: The C++ side of the emulator: headers and emulator.cpp.
+FOLDER = Path(__file__).resolve().parent / "host"
 # No -march=native: a library must not depend on the machine it was built on. No contraction into fused
 # multiply-adds: sums must not depend on the architecture either.
 COMMON_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off")
