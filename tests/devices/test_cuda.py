@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.devices import advice, cuda, modules, tensor_maps
+from gensor_kernels.devices import advice, cuda, tensor_maps
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
@@ -145,14 +145,14 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, monkeypatch):
         assert "#define BLOCK_M" in source
         return type("Binary", (), {"error": None, "cubin": b"\x7fELF", "toolchain": "nvrtc"})()
 
-    monkeypatch.setattr(modules.nvrtc, "compile_cubin", compile_cubin)
+    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", compile_cubin)
     device.load(kernel.code, [Launch("contraction_simt", 1, 32, 0)])
     assert compiled == ["sm_90a"] and FakeModule.loads == 2
 
     def missing(source, target):
         raise ToolMissingError("no NVRTC: pip install it")
 
-    monkeypatch.setattr(modules.nvrtc, "compile_cubin", missing)
+    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", missing)
     (other, *_) = kernels(cubin=b"x", dtype="float64").values()
     with pytest.raises(BuildError, match="refused the stored cubin, and no NVRTC"):
         device.load(other.code, [])

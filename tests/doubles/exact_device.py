@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gensor_kernels.devices.arguments import Arguments
+from gensor_kernels.devices.device import Arguments
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.devices.arguments import Arguments
 from gensor_kernels.devices.borrowed import reach
-from gensor_kernels.devices.device import Code, Device, Launcher
+from gensor_kernels.devices.device import Arguments, Code, Device, Launcher
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
@@ -128,11 +127,6 @@ def _launch(
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:
-    """(first address, bytes) of the memory between the lowest and the highest element."""
-    low = high = 0
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        reach = (size - 1) * stride
-        low, high = low + min(reach, 0), high + max(reach, 0)
-    if 0 in array.shape:
-        return array.ctypes.data, 0
-    return array.ctypes.data + low, high - low + array.itemsize
+    """Return (first address, bytes) of the memory between the lowest and the highest element of an array."""
+    before, size = reach(array.shape, array.strides, array.itemsize)
+    return array.ctypes.data - before, size

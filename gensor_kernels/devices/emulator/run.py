@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gensor_kernels import forking
 from gensor_kernels.errors import GensorError
-from gensor_kernels.programs.core.tensor_maps import TensorMap
+from gensor_kernels.programs.core.family import Launch
 
 from .counters import COUNTERS, FAULTS, Counters, KernelFault
 from .kept import Kept
@@ -25,45 +25,6 @@ from .maps import Packed
 SMS = 2
 #: Blocks of a launch that wait for one another: some tiles are shared by more than two.
 TOGETHER = 5
-
-
-class Launch(Protocol):
-    """What `run` reads of a launch; programs.family.Launch has it. The grid is one-dimensional."""
-
-    @property
-    def entry(self) -> str:
-        """Name of the kernel."""
-
-    @property
-    def grid(self) -> int:
-        """Number of blocks."""
-
-    def blocks(self, sms: int) -> int:
-        """Blocks to launch on a device of so many multiprocessors: all, or some that walk the grid."""
-
-    @property
-    def together(self) -> bool:
-        """Whether its blocks wait for one another, so that all of them are resident."""
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of a cluster, which reach each other's shared memory."""
-
-    @property
-    def dependent(self) -> bool:
-        """Whether a GPU may start it before the launch in front has ended."""
-
-    @property
-    def block(self) -> int:
-        """Threads of a block."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-
-    @property
-    def maps(self) -> tuple[TensorMap, ...]:
-        """What it reads by tensor copies."""
 
 
 class Buffer(NamedTuple):
