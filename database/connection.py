@@ -13,7 +13,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from .errors import ForeignStoreError, NewerStoreError, is_locked
-from .guard import Guarded
+from .sql_limits import Guarded
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
 SCHEMA_VERSION = 2  # user_version in the file header

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from .record import Binary, Kernel, Record, Residual, Source, Verification
-
-if TYPE_CHECKING:
-    from .store import Store
+from .row import RowType
 
 #: Outcomes after which a kernel is never used again, whatever else was found.
 REJECTING = ("wrong", "failed", "not_compiled")
+
+
+class Rows(Protocol):
+    """The part of a Store that an answer reads its kernel's code from."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether cubins of this store may be loaded."""
+
+    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+        """See Store.rows."""
+
+    def get(self, kind: type[RowType], digest: str) -> RowType | None:
+        """See Store.get."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +33,7 @@ class StoredKernel:
 
     kernel: Kernel
     verified: str
-    stores: tuple[Store, ...] = field(repr=False, compare=False, default=())
+    stores: tuple[Rows, ...] = field(repr=False, compare=False, default=())
 
     @property
     def usable(self) -> bool:
@@ -33,7 +45,7 @@ class StoredKernel:
 
         With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be.
         """
-        found = (store.binary(self.kernel) for store in self.stores if store.trusted or not trusted)
+        found = (store.get(Binary, self.kernel.binary_digest) for store in self.stores if store.trusted or not trusted)
         return next((binary for binary in found if binary is not None), None)
 
     def source(self) -> Source | None:
@@ -41,7 +53,7 @@ class StoredKernel:
         binary = self.binary(trusted=False)
         if binary is None:
             return None
-        found = (store.source(binary) for store in self.stores)
+        found = (store.get(Source, binary.source_digest) for store in self.stores)
         return next((source for source in found if source is not None), None)
 
 
@@ -85,7 +97,7 @@ def newest_first(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (-record.created, record.digest))
 
 
-def counting(store: Store, arch: str) -> Residual | None:
+def counting(store: Rows, arch: str) -> Residual | None:
     """The residual of a store that counts for a capability: the newest of those learnt from its timings, or from all;
     of one second, by digest."""
     rows = (row for each in ("", arch) for row in store.rows(Residual, arch=each))

@@ -13,10 +13,10 @@ from typing import Any
 
 from .connection import SCHEMA, SCHEMA_VERSION, check_schema, execute_schema, schema_rows, schema_text
 from .errors import ForeignStoreError
-from .guard import Guarded
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from .row import Row
 from .rows import insert, named
+from .sql_limits import Guarded
 
 #: From a table's name and an old row's values by column to those of the new row, or None to leave it out.
 Convert = Callable[[str, dict[str, Any]], Mapping[str, Any] | None]

@@ -12,7 +12,7 @@ from . import connection as sql
 from .errors import StoreWarning, UnreadableStoreError
 from .migrations import migrate
 from .trust import make_folder
-from .turns import turn
+from .write_queue import turn
 
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from . import connection as sql
 from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError, translated
-from .guard import Guarded
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Residual, Source, Timing, Verification
 from .row import Row, RowType
 from .rows import select
+from .sql_limits import Guarded
 
 if TYPE_CHECKING:
     from .store import Store

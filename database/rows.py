@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .guard import Guarded
 from .row import Row, RowType
+from .sql_limits import Guarded
 
 #: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
 #: to take long.

@@ -23,7 +23,7 @@ from .record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, V
 from .row import Row, RowType
 from .rows import insert, select
 from .trust import is_trusted
-from .turns import turn
+from .write_queue import turn
 
 Result = TypeVar("Result")
 

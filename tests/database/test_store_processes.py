@@ -14,9 +14,9 @@ import warnings
 
 import pytest
 
-from gensor_database import LockedStoreError, Record, Store, turns
+from gensor_database import LockedStoreError, Record, Store, write_queue
 from gensor_database import connection as sql
-from gensor_database.turns import turn
+from gensor_database.write_queue import turn
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
 PROCESSES, COMMITS = 8, 50
@@ -123,10 +123,10 @@ def held(tmp_path):
 
 def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, held, monkeypatch):
     """Whoever can open a folder can hold its lock; each transaction would wait for ten minutes."""
-    monkeypatch.setattr(turns, "PATIENT", 0.2)
-    monkeypatch.setattr(turns, "QUEUE", 1.0)
-    waits, queued = [], turns._queued
-    monkeypatch.setattr(turns, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
+    monkeypatch.setattr(write_queue, "PATIENT", 0.2)
+    monkeypatch.setattr(write_queue, "QUEUE", 1.0)
+    waits, queued = [], write_queue._queued
+    monkeypatch.setattr(write_queue, "_queued", lambda *arguments: waits.append(1) or queued(*arguments))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
@@ -137,11 +137,11 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
             held()
             store.add(*rows(5))  # it is free: who waits from now on does so in the queue again
-            assert not turns._stalled and len(list(store.rows(Record))) == 6
+            assert not write_queue._stalled and len(list(store.rows(Record))) == 6
 
 
 def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
-    monkeypatch.setattr(turns, "PATIENT", 0.05)
+    monkeypatch.setattr(write_queue, "PATIENT", 0.05)
     looks = []
 
     def written(path):
@@ -150,9 +150,9 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
             held()
         return len(looks)  # another state at each look: somebody writes
 
-    monkeypatch.setattr(turns, "_written", written)
+    monkeypatch.setattr(write_queue, "_written", written)
     with turn(tmp_path / "kernels.db", 0.05):
-        assert len(looks) >= 5 and not turns._stalled
+        assert len(looks) >= 5 and not write_queue._stalled
         fcntl = pytest.importorskip("fcntl")
         descriptor = os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):  # it is ours
