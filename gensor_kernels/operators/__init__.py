@@ -1,4 +1,4 @@
-"""What is computed: operators as declarations over expression/expression.py, one file each."""
+"""Operators by name: each is a declaration over expression/expression.py, in a file of its own."""
 
 from __future__ import annotations
 
@@ -73,7 +73,28 @@ MODULES: dict[str, str] = {
 
 @cache
 def operator(name: str) -> Operator:
-    """The declaration called ``name``; UnsupportedError lists the choices when there is none."""
+    """Return the declaration of an operator.
+
+    Parameters
+    ----------
+    name : str
+        A name in :data:`MODULES`.
+
+    Returns
+    -------
+    Operator
+        The one instance of this name; its module is imported at first use.
+
+    Raises
+    ------
+    UnsupportedError
+        For another name; the message lists similar names.
+
+    Examples
+    --------
+    >>> operator("matmul").names
+    ('a', 'b', 'c')
+    """
     if name not in MODULES:
         raise UnsupportedError(f"operator {name!r} is not one of {', '.join(_nearest(name))}")
     module = import_module(f".{MODULES[name]}", __name__)
@@ -82,7 +103,7 @@ def operator(name: str) -> Operator:
 
 
 def _nearest(name: str) -> list[str]:
-    """The operators a name may mean, or else all but variants of others: more than a person reads in one message."""
+    """Return similar names; where none is similar, all but variants, so that a person can read the message."""
     from difflib import get_close_matches
 
     return get_close_matches(name, MODULES) or [each for each in MODULES if "_" not in each]

@@ -1,8 +1,8 @@
-"""A Workload of any operator as cells of a row of a shapes file, and back, to the letter.
+"""A Workload of any operator as cells of a row of a shapes file, and back without loss.
 
-Nothing here knows operators by name: columns are the sizes, operands and types that a Workload itself has. Such a row
-names the layout of every operand (`layout_x`, ...), which no hand-written row does; that is how it is told apart.
-gensor-tune reads it by `workload_of`; matrix products have shorter rows of their own (observe/record_file.py).
+No operator is known here by name: columns are the sizes, operands and types of the Workload itself.  Such a row names
+the layout of every operand (`layout_x`, ...), unlike hand-written rows, and is recognised by these columns.
+gensor-tune reads it with `workload_of`; matrix products have shorter rows (observe/record_file.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .types import epilogue
 from .types.dtypes import facts
 from .types.workload import MATHS, Workload
 
-#: NumPy's names -> those of shapes files.
+#: Names in shapes files by NumPy's names.
 NAMES = {
     "float64": "fp64",
     "float32": "fp32",
@@ -39,7 +39,7 @@ ALIGNMENTS = ("16", "8", "4", "2", "1")
 
 
 class CellError(GensorError):
-    """A cell that cannot be read: its column, and why."""
+    """A cell that cannot be read: its column and the reason."""
 
     def __init__(self, column: str, reason: str):
         super().__init__(f"column '{column}': {reason}")
@@ -47,18 +47,19 @@ class CellError(GensorError):
 
 
 def join(names: Sequence[str]) -> str:
-    """An epilogue as text that reads back as these operations: ("gelu", "tanh") is not "gelu_tanh"."""
+    """Return an epilogue as text that parses to the same operations: ("gelu", "tanh") is not "gelu_tanh"."""
     text = epilogue.join(names)
     return text if len(names) < 2 or epilogue.parse(text) == tuple(names) else ";".join(names)
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The inverse: names joined by `_`, and by `;` where `_` would read as another; UnsupportedError for no name."""
+    """Return the inverse of join: names joined by `_`, and by `;` where `_` is ambiguous; UnsupportedError for unknown
+    names."""
     return tuple(name for part in text.split(";") for name in epilogue.parse(part))
 
 
 def dtype_name(dtype: str, math: str) -> str:
-    """What shapes files call operands of a dtype with a math mode."""
+    """Return the shapes file's name of a dtype with a math mode."""
     return "tf32" if math == "tf32" else NAMES[dtype] + (f"_{math}" if math != "ieee" else "")
 
 
@@ -73,7 +74,7 @@ DTYPES = {
 
 
 def columns(op: str) -> tuple[str, ...]:
-    """The columns that rows of an operator have beside those of every row."""
+    """Return the columns of an operator's rows beside the common columns."""
     declared = operator(op)
     return (
         *(("prologue",) if "_prologue" in op else ()),
@@ -102,13 +103,15 @@ def cells_of(workload: Workload) -> dict[str, object]:
 
 
 def is_whole(op: str, cells: Mapping[str, str]) -> bool:
-    """Whether a row says everything about its Workload, in the columns of this module."""
+    """Return whether a row has a whole Workload in the columns of this module."""
     return bool(cells.get(f"layout_{operator(op).names[-1]}", "").strip())
 
 
 def workload_of(op: str, cells: Mapping[str, str]) -> Workload:
-    """The Workload of a row's cells. CellError says what is wrong with which; UnsupportedError where it is of types or
-    operations that this version lacks."""
+    """Return the Workload of a row's cells.
+
+    CellError names a wrong cell and the reason; UnsupportedError is for types and operations that this version lacks.
+    """
     declared = operator(op)
     first, *others, output = declared.names
     text = {name: cells.get(name, "").strip() for name in cells}
@@ -138,7 +141,7 @@ _WIDTHS = {width: width for width in ALIGNMENTS}
 
 
 def _check(workload: Workload) -> None:
-    """ValueError for layouts that the operator has not; CellError for an alignment that an operand cannot have."""
+    """Raise ValueError for layouts that the operator lacks, CellError for an alignment that an operand cannot have."""
     for each in operator(workload.operator).operands(workload):
         size, align = facts(workload.dtype[each.name]).itemsize, workload.align[each.name]
         run = 1

@@ -1,19 +1,19 @@
 """Scaled dot-product attention: C[b, h, i] = sum over j of softmax_j(scale Q[b, h, i] . K[b, g, j] + mask) V[b, g, j].
 
-Query head h reads head g = h // (heads / kv_heads) of K and V (grouped-query attention).  Operands are called as
-kernels call them: a = Q (batch, heads, queries, head), b = K and d = V (batch, kv_heads, keys, head), e = mask
-(batch, heads, queries, keys) and c, of Q's shape.
+Query head h reads head g = h // (heads / kv_heads) of K and V (grouped-query attention).  Operands have the names that
+kernels use: a = Q (batch, heads, queries, head), b = K and d = V (batch, kv_heads, keys, head), e = mask (batch,
+heads, queries, keys) and c, of Q's shape.
 
-``causal`` is a size, so that one kernel serves all three:
+``causal`` is a size, so that one kernel serves all three values:
 
 * 0: every query sees every key.
 * 1, "lower_right": query i sees key j where j <= i + keys - queries.  The last query sees all keys, as decoding with
-  cached keys needs it.  This is what ``causal=True`` means here and in FlashAttention (2.1 and later).
+  cached keys needs it.  ``causal=True`` means this value here and in FlashAttention (2.1 and later).
 * 2, "upper_left": query i sees key j where j <= i, as ``is_causal`` of PyTorch's scaled_dot_product_attention.
 
-They agree where there are as many queries as keys.  A query that sees no key at all, because of the diagonal or of
-the mask, gives zeros, as PyTorch does where a mask is given.  A masked key has weight zero; what V holds there counts
-all the same where it is an infinity or NaN.
+Both diagonals are the same for equal numbers of queries and keys.  A query that sees no key, because of the diagonal
+or of the mask, gives zeros, as in PyTorch with a mask.  A masked key has weight zero, but an infinity or NaN of V at
+its place still spreads.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
     from gensor_kernels.operators.expression.expression import Expression
 
-#: operator by kind of mask: none, booleans that keep, numbers that are added
+#: Operator by kind of mask: none, boolean (True keeps a key), additive.
 NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased"}
 CAUSAL = {"none": 0, "lower_right": 1, "upper_left": 2}
-#: Bits of the size ``mask_axes``: the axes along which a mask varies; along the others it is broadcast.
+#: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal.
 _TOLD = struct.Struct("<Q 5q f i")
 _SCALE = struct.Struct("<f")
-#: Where the scale lies in the tail of Params, for a caller that changes it from call to call.
+#: Offset of the scale in the tail of Params, for a caller that changes it from call to call.
 SCALE_OFFSET = 48
 LARGEST = 2**31 - 1
 AXES = {
@@ -55,18 +55,18 @@ AXES = {
     "d": ("batch", "kv_heads", "keys", "head"),
     "c": ("batch", "heads", "queries", "head"),
 }
-#: Queries, keys and sizes of a head that a portfolio is chosen over, beside those that were tuned.
+#: Queries, keys and head sizes in a portfolio's grid, beside tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128)
 
 
 def diagonal(sizes: Mapping[str, int]) -> int:
-    """Query i sees the keys below i + this."""
+    """Return d such that query i sees the keys below i + d."""
     return {0: sizes["keys"], 1: sizes["keys"] - sizes["queries"] + 1, 2: 1}[sizes["causal"]]
 
 
 def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
-    """Scores, then their softmax average of V; ``kind`` is that of the mask: "", "bool" or "added"."""
+    """Declare scores, then their softmax average of V; ``kind`` is the kind of mask: "", "bool" or "added"."""
     from gensor_kernels.operators.expression.expression import (
         SOFTMAX_AVERAGE,
         SUM,
@@ -109,11 +109,11 @@ def _equal(left: object, right: object) -> object:
 
 
 def seen_pairs(sizes: Mapping[str, int]) -> int:
-    """Pairs of a query and a key that it sees, masks left aside."""
+    """Return the number of (query, key) pairs that the diagonal allows, without regard to a mask."""
     queries, keys, first = sizes["queries"], sizes["keys"], diagonal(sizes)
     if not sizes["causal"]:
         return queries * keys
-    # Query i sees clip(first + i, 0, keys): none at first, then ever more, then all.
+    # Query i sees clip(first + i, 0, keys) keys: first none, then a growing number, then all.
     none = min(max(1 - first, 0), queries)
     rising = min(max(keys - first, none), queries) - none
     return rising * (2 * (first + none) + rising - 1) // 2 + (queries - none - rising) * keys
@@ -122,10 +122,10 @@ def seen_pairs(sizes: Mapping[str, int]) -> int:
 def call_geometry(
     workload: Workload, strides: Mapping[str, tuple[int, ...]], diagonal: int, scale: float | None = None
 ) -> Geometry:
-    """Batch axes are (batch, head of K and V, head of the group that shares it); m queries, n elements, k keys.
+    """Return the kernel's view of a call: m queries, n elements of a head, k keys.
 
-    ``strides`` are those of arrays by operand and axis.  UnsupportedError where scale is not above 0, and for more
-    rows or keys than kernels count.
+    Batch axes are (batch, head of K and V, query head within its group).  ``strides`` are in elements, by operand and
+    axis.  UnsupportedError for a scale that is not above 0, and for more rows or keys than kernels can count.
     """
     size = workload.size
     group = size["heads"] // max(size["kv_heads"], 1)
@@ -150,7 +150,7 @@ def call_geometry(
 
 
 def _rounded(scale: float) -> float:
-    """``scale`` as a float32, infinite where it is too large for one."""
+    """Return ``scale`` as a float32, infinite on overflow."""
     try:
         return float(_SCALE.unpack(_SCALE.pack(scale))[0])
     except OverflowError:
@@ -169,17 +169,17 @@ def _mask(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """Attention with one kind of mask as tuner and dispatch know it."""
+    """Attention with one kind of mask, for tuner and dispatch."""
 
     kind: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Operands in the order of kernels: Q, K, V, the mask where there is one, the output."""
+        """Operands in the order of kernels: Q, K, V, the mask if any, the output."""
         return ("a", "b", "d", *(("e",) if self.kind else ()), "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Q, K, V, the mask where there is one, and the output."""
+        """Return Q, K, V, the mask if any, and the output."""
         size, layouts = workload.size, workload.layouts
         found = []
         for name in self.names:
@@ -197,11 +197,11 @@ class Attention(Operator):
     def geometry(
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float | None = None
     ) -> Geometry:
-        """See attention_geometry; ``scale`` is 1 / sqrt(head) by default, and above 0."""
+        """Return call_geometry; ``scale`` is 1 / sqrt(head) by default, and must be above 0."""
         return call_geometry(workload, strides, diagonal(workload.size), scale)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Batch entry, head of K and V, head within its group; queries; elements of a head."""
+        """Return strides by (batch entry, head of K and V, head within its group), query and element of a head."""
         batch, head, query, element = strides
         group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
         return Strides((batch, head * group, head), query, element)
@@ -221,13 +221,13 @@ class Attention(Operator):
         return bounded(workload, self.kind, arrays, diagonal(workload.size), structured)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """m are the queries, k the keys, n the elements of a head up to 256."""
+        """Return a Workload with m queries, k keys, and heads of n elements up to 256."""
         names = {"batch": "batch", "m": "queries", "k": "keys"}
         sizes = {names[axis]: extent for axis, extent in wanted.items() if axis in names}
         return workload.with_sizes(**sizes, head=min(wanted.get("n", 64), 256))
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Decoding steps and prefills of 32 heads, of which every four share one of K and V."""
+        """Return decoding steps and prefills of 32 heads, with 8 heads of K and V."""
         sizes = {"batch": 1, "heads": 32, "kv_heads": 8}
         if self.kind:
             sizes["mask_axes"] = workload.size["mask_axes"] or MASK_AXES["keys"]
@@ -239,7 +239,7 @@ class Attention(Operator):
         ]
 
     def flops(self, workload: Workload) -> int:
-        """Both products over the pairs of query and key that see each other, a multiply-add counting as two."""
+        """Return the operations of both products over the pairs that the diagonal allows, 2 per multiply-add."""
         size = workload.size
         return 4 * size["batch"] * size["heads"] * size["head"] * seen_pairs(size)
 
@@ -273,12 +273,12 @@ def workload(
     mask_axes: Iterable[str] = tuple(MASK_AXES),
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
-    """The Workload of contiguous operands (batch, heads, rows, head) at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands (batch, heads, rows, head) at 16-byte aligned addresses.
 
-    ``keys`` are as many as ``queries`` by default, ``kv_heads`` as many as ``heads``.  ``causal`` is False, True (the
-    same as "lower_right") or "upper_left".  ``mask`` is the dtype of a mask: "bool" (bytes, True keeps) or one that is
-    added; ``mask_axes`` names the axes along which it is not broadcast.  Raises UnsupportedError and ValueError as
-    :func:`workload_from_views`.
+    ``keys`` is ``queries`` by default, ``kv_heads`` is ``heads``.  ``causal`` is False, True (the same as
+    "lower_right") or "upper_left".  ``mask`` is the dtype of a mask: "bool" (bytes, True keeps a key) or the dtype of
+    an additive mask; ``mask_axes`` names the axes along which it is not broadcast.  Raises UnsupportedError and
+    ValueError as :func:`workload_from_views`.
     """
     keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
     q = contiguous((batch, heads, queries, head), dtype)
@@ -303,11 +303,12 @@ def workload_from_views(
     causal: bool | str = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
-    """The Workload of arrays as they lie in memory: Q and C (batch, heads, queries, head), K and V (batch, kv_heads,
-    keys, head), the mask broadcast to (batch, heads, queries, keys), with strides of 0 where it is repeated.
+    """Return the Workload of arrays in memory.
 
-    The mask is of "bool", or of float16, bfloat16 or float32 and then added; kernels read booleans as int8.
-    ValueError for shapes that do not fit together, UnsupportedError for types no kernel serves.
+    Q and C are (batch, heads, queries, head), K and V (batch, kv_heads, keys, head); the mask is broadcast to (batch,
+    heads, queries, keys), with strides of 0 along repeated axes.  A mask of "bool" selects keys, and kernels read it as
+    int8; a mask of float16, bfloat16 or float32 is added to the scores.  ValueError for shapes that do not fit
+    together, UnsupportedError for types that no kernel serves.
     """
     sizes = _sizes(q, k, v, c, mask) | {"causal": causal_code(causal)}
     kind = "" if mask is None else "bool" if mask.dtype == "bool" else "added"
@@ -336,7 +337,7 @@ def workload_from_views(
 
 
 def causal_code(causal: bool | str) -> int:
-    """The size ``causal`` of what a caller says; ValueError for another word."""
+    """Return the size ``causal`` for the argument of a public function; ValueError for an unknown word."""
     word = {False: "none", True: "lower_right"}.get(causal, causal) if isinstance(causal, bool) else causal
     if word not in CAUSAL:
         raise ValueError(f"causal is False, True or one of {', '.join(CAUSAL)}, not {causal!r}")
@@ -360,5 +361,5 @@ def _sizes(q: View, k: View, v: View, c: View, mask: View | None) -> dict[str, i
 
 
 def _unit(view: View, name: str) -> str:
-    """``name`` where the last axis has stride 1, or is too short or broadcast to have one that matters."""
+    """Return ``name`` if the last axis has stride 1, or is so short or broadcast that no stride matters; else "s"."""
     return name if view.shape[-1] <= 1 or view.strides[-1] == 1 else "s"

@@ -1,4 +1,4 @@
-"""Attention in float64, and how far a right kernel may lie from it (derived in tolerance/attention.py)."""
+"""Attention in float64, and the error bound of a correct kernel (derived in tolerance/attention.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bounded(
 
 
 def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
-    """scale Q K^T in float64, with the error of a kernel's sums."""
+    """Return scale Q K^T in float64, with the error of a kernel's sums."""
     with np.errstate(all="ignore"):
         product, total = q @ k.T, np.abs(q) @ np.abs(k).T
         norm = np.clip(np.sqrt((q * q) @ (k * k).T), total / np.sqrt(max(q.shape[1], 1)), total)
@@ -50,7 +50,7 @@ def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: b
 
 
 def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) -> Scores:
-    """Scores behind the mask and the diagonal: minus infinity where a query does not see a key."""
+    """Return scores behind mask and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
     with np.errstate(all="ignore"):
         if kind == "added":
@@ -65,7 +65,7 @@ def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonal: int) ->
 
 
 def averaged(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(softmax average of ``v``, bound on a kernel's error), zeros where no key is seen."""
+    """Return (softmax average of ``v``, bound on a kernel's error), zeros for a query without keys."""
     values = scores.values
     with np.errstate(all="ignore"):
         top = values.max(axis=1, keepdims=True, initial=-np.inf)

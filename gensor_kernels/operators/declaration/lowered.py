@@ -1,4 +1,4 @@
-"""What kernel families see of a Workload: a product of matrices, or rows that are folded or mapped."""
+"""Views of a Workload for kernel families: a matrix product, or rows that are reduced or mapped."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Side:
-    """One operand of a matrix product: its dtype, the axis of stride 1 ("s": none), and bytes of one access.
+    """One operand of a matrix product.
 
-    ``elements`` is how many it has in all, where they are not those of the whole matrix; ``conjugated``: they are
-    conjugated as they are read.  ``scaled``: it has scales (1), and zeros (2), one per ``group`` of k (0: all).
+    Attributes
+    ----------
+    dtype : str
+        Element type.
+    unit : str
+        Axis of stride 1, "s" for none.
+    align : int
+        Bytes of one vector access.
+    elements : int, optional
+        Number of elements, if it is not the size of the whole matrix.
+    conjugated : bool
+        Whether elements are conjugated as they are read.
+    scaled : int
+        1 with scales, 2 with scales and zeros, 0 without.
+    group : int
+        Elements of k that share a scale; 0 for all of k.
     """
 
     dtype: str
@@ -24,7 +38,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Prologue:
-    """Operations on the first operand of a product (prologue.py), and (dtype, alignment) of each of their vectors."""
+    """Operations on the first operand of a product (prologue.py), and (dtype, alignment) of each vector operand."""
 
     names: tuple[str, ...]
     vectors: tuple[tuple[str, int], ...] = ()
@@ -32,15 +46,30 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Product:
-    """A Workload as the contraction families see it: C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
+    """A Workload for the contraction families: C[batch, m, n] = sum over k of A[batch, m, k] B[batch, k, n].
 
-    ``window`` names the operand that is read through a sliding window ("a", "b" or "": none), and ``order`` the
-    digits of its k: 1 filter row, filter column, channel; 2 channel, filter row, filter column.  With a ``gate``, the
-    epilogue operation that is one, there are two matrices B, and ``biased`` says whether a bias comes first
-    (products/gated.py). With ``rows``, those of all batch entries together, entries have different rows of A and C
-    (products/ragged.py); m is their mean, rounded up.  With a ``norm``, "layernorm" or "rmsnorm", rows of C are
-    normalised (products/normed.py).  With a ``prologue``, elements of the operand read through the window, or of A,
-    pass through it (prologue.py).
+    Attributes
+    ----------
+    batch, m, n, k : int
+        Extents.
+    a, b, c : Side
+        Operands and output.
+    window : str
+        Operand that is read through a sliding window: "a", "b" or "" for none.
+    order : int
+        Order of k's digits under a window: 1 filter row, filter column, channel; 2 channel, filter row, filter column.
+        3 and 4 are the same orders of a transposed convolution.
+    gate : str
+        Epilogue operation on the first of two matrices B (products/gated.py).
+    biased : bool
+        Whether a bias precedes the gate.
+    rows : int
+        Rows of all batch entries together, if entries have different numbers of rows (products/ragged.py); m is then
+        their mean, rounded up.
+    norm : str
+        "layernorm" or "rmsnorm" of the rows of C (products/normed.py).
+    prologue : Prologue, optional
+        Operations on the elements of A, or of the operand that is read through the window (prologue.py).
     """
 
     batch: int
@@ -61,11 +90,22 @@ class Product:
 
 @dataclass(frozen=True)
 class Rows:
-    """A Workload as the rows family sees it: ``lines`` x ``columns`` rows of ``k`` elements, each folded by itself.
+    """A Workload for the rows family: ``lines`` x ``columns`` rows of ``k`` elements, each reduced or mapped by itself.
 
-    ``operation`` names what becomes of a row; ``maps``: an output per element instead of one per row.  ``along`` is
-    "k" where rows are contiguous, "n" where rows are columns that lie side by side, "s" where neither has stride 1;
-    ``digits`` how many axes k is taken apart into (1 or 3).  ``a`` is x, ``c`` the output.
+    Attributes
+    ----------
+    operation : str
+        Reduction or map.
+    maps : bool
+        Whether there is one output per element instead of one per row.
+    lines, columns, k : int
+        Extents.
+    along : str
+        "k" for contiguous rows, "n" for rows that are adjacent columns, "s" where neither axis has stride 1.
+    digits : int
+        Number of axes that make up k: 1 or 3.
+    a, c : Side
+        Input x and output.
     """
 
     operation: str

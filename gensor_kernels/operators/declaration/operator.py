@@ -1,8 +1,8 @@
 """Operator: a name and its expressions, from which work, traffic and reference follow.
 
-A subclass says beside them how its operands lie in memory and what kernels are told of them; everything else
-(tuner, store, dispatch) knows operators by this interface alone.  Expressions are imported where they are used,
-so that looking up a stored kernel doesn't load them.
+A subclass adds the memory layout of its operands and the kernel's view of them (Geometry, Product or Rows).  Tuner,
+store and dispatch use operators by this interface alone.  Expressions are imported where they are used, so that the
+look-up of a stored kernel does not load them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,22 @@ def _stages(
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a Workload: its ``shape`` in the declared order of axes, and how it lies in memory.
+    """An operand of a Workload: its shape in the declared order of axes, and its memory layout.
 
-    ``order`` are the axes from the outermost to the innermost in memory; the innermost ``dense`` of them follow
-    each other without gaps; the innermost has stride ``step`` (1, or more where the layout promises no unit
-    stride).  ``boolean``: an int8 operand that is only asked whether it is 0.  The last Operand of an operator is its
-    output.
+    Attributes
+    ----------
+    name : str
+        Name in the declaration.  The last Operand of an operator is its output.
+    shape : tuple[int, ...]
+        Extents of the declared axes.
+    order : tuple[int, ...]
+        Axes from the outermost to the innermost in memory.
+    dense : int
+        Number of innermost axes without gaps between them.
+    step : int
+        Stride of the innermost axis: 1, or more where the layout promises no unit stride.
+    boolean : bool
+        Whether an int8 operand is compared with 0 only.
     """
 
     name: str
@@ -55,48 +65,58 @@ class Operand:
     boolean: bool = False
 
     def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
-        """Strides in elements by declared axis; ``gap`` vectors of padding lie in front of the ``dense`` axes."""
+        """Return strides in elements by declared axis, with ``gap`` vectors of padding in front of the ``dense``
+        axes."""
         strides, pitch = [0] * len(self.shape), self.step
         for place, axis in enumerate(reversed(self.order)):
             if place == self.dense and gap:
                 pitch = (-(-pitch // vector) + gap) * vector
             strides[axis] = pitch
-            # Rows without a unit stride end in a gap: their pitch is a multiple of nothing.
+            # Rows without a unit stride end in a gap, so that their pitch is no multiple of a vector.
             pitch = pitch * max(self.shape[axis], 1) + (self.step > 1 and place == 0)
         return tuple(strides)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """What is computed: ``declare(**parameters)`` gives the chain of expressions, the last one's output last.
+    """A named computation: ``declare(**parameters)`` returns its chain of expressions.
 
-    ``parameters`` are names among a Workload's sizes that are no axes but shape the declaration, such as
-    strides and padding.  The names of tensors and of the last expression are those of a Workload's operands.
+    Attributes
+    ----------
+    name : str
+        Operator name in keys of records.
+    declare : Callable
+        Function that makes the expressions; the last one gives the output.  Names of tensors and of the last expression
+        are the operand names of a Workload.
+    parameters : tuple[str, ...]
+        Sizes of a Workload that are no axes but shape the declaration, such as strides and padding.
+    smallest : tuple[tuple[str, int], ...]
+        Sizes of a Workload that stands for its class.
+    columns : int
+        Number of trailing output axes along which a vector operand of the epilogue, such as a bias, runs.
     """
 
     name: str
     declare: Callable[..., Expression | Sequence[Expression]]
     parameters: tuple[str, ...] = ()
-    #: sizes of a Workload that stands for its class
     smallest: tuple[tuple[str, int], ...] = ()
-    #: trailing axes of the output along which a vector operand of the epilogue, such as a bias, runs
     columns = 1
 
-    # ---- what a subclass says
+    # ---- methods of each operator
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Inputs, then the output."""
+        """Return the inputs, then the output."""
         raise NotImplementedError
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """What kernels are told of arrays with these strides (elements, by operand and declared axis).
+        """Return the kernel's view of arrays with these strides (in elements, by operand and declared axis).
 
-        UnsupportedError where no kernel takes such strides.
+        Raises UnsupportedError if no kernel takes such strides.
         """
         raise NotImplementedError
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Where an epilogue operand lies that was broadcast to the output's shape, from its strides by axis."""
+        """Return the Strides of an epilogue operand from its strides along the axes of the output's shape."""
         raise NotImplementedError
 
     def bounded(
@@ -126,74 +146,79 @@ class Operator:
         raise NotImplementedError
 
     def product(self, workload: Workload) -> Product | None:
-        """The matrix product this Workload is, or None."""
+        """Return the matrix product this Workload is, or None."""
         return None
 
     def rows(self, workload: Workload) -> Rows | None:
-        """The rows this Workload folds or maps, or None."""
+        """Return the rows this Workload reduces or maps, or None."""
         return None
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Values (float64) to verify operand ``name`` with; None: standard normal, or integers of any size."""
+        """Return float64 values to verify operand ``name`` with; None: standard normal, or integers of any size."""
         return None
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """The Workload of this class whose product has about the ``wanted`` batch, m, n and k: at least these, and
-        the multiples its alignment class promises.  Kernels are verified there."""
+        """Return a Workload of this class with about the ``wanted`` batch, m, n and k, for the verification of kernels.
+
+        Sizes are at least the wanted sizes, and multiples of the alignment class.
+        """
         raise NotImplementedError
 
     def of_class(self, workload: Workload) -> Workload:
-        """The Workload with those of its sizes that its class fixes."""
+        """Return the Workload with the sizes that its class determines."""
         return workload
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Sizes a portfolio of this Workload's class should serve beside those that were asked for."""
+        """Return further sizes that a portfolio of this Workload's class should serve."""
         return []
 
     def multiplied(self, workload: Workload) -> str:
-        """The element type whose peak rate bounds this Workload, as Arch.peak names it."""
+        """Return the element type whose peak rate bounds this Workload, in the words of Arch.peak."""
         return workload.dtype[self.names[0]]
 
     def empty(self, workload: Workload) -> bool:
-        """Whether there is no output to compute."""
+        """Return whether the output has no elements."""
         return 0 in self.operands(workload)[-1].shape
 
-    # ---- what follows from the declaration
+    # ---- derived from the declaration
 
     @property
     def size_names(self) -> tuple[str, ...]:
-        """What a Workload's sizes are called."""
+        """Names of a Workload's sizes."""
         return tuple(name for name, _ in self.smallest)
 
     def vector_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of such a vector, broadcastable to the output's ``shape``."""
+        """Return the shape of a vector operand of the epilogue, broadcastable to the output's ``shape``."""
         return (*(1 for _ in shape[: -self.columns]), *shape[len(shape) - self.columns :])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Operands: inputs in the order of their first read, then the output."""
+        """Operand names: inputs in the order of their first read, then the output."""
         stages = self.stages(dict(self.smallest))
         made = {stage.name for stage in stages}
         inputs = (item.name for stage in stages for item in stage.tensors if item.name not in made)
         return (*dict.fromkeys(inputs), stages[-1].name)
 
     def stages(self, sizes: Mapping[str, int]) -> tuple[Expression, ...]:
-        """The expressions under the parameters found in ``sizes``."""
+        """Return the expressions for the parameters found in ``sizes``."""
         return _stages(self.declare, tuple((name, sizes[name]) for name in self.parameters))
 
     def flops(self, workload: Workload) -> int:
-        """Operations of all stages (without the epilogue), a multiply-add counting as two, of complex numbers as eight:
-        a product of two is four multiplications and two additions, a sum two additions."""
+        """Return the operations of all stages without the epilogue.
+
+        A multiply-add counts as two; a complex one counts as eight: four multiplications and two additions for the
+        product, two additions for the sum.
+        """
         each = 4 if facts(workload.accumulator).is_complex else 1
         return each * sum(stage.operations(workload.size) for stage in self.stages(workload.size))
 
     def bytes_moved(self, workload: Workload) -> int:
-        """Least bytes to move: inputs and epilogue operands read once, the output written once.
+        """Return the least traffic in bytes: inputs and epilogue operands read once, the output written once.
 
-        A bias counts as one row over the output's columns, a mask as one byte per element, other epilogue
-        operands as the output.
+        A bias counts as one row over the output's columns, a mask as one byte per element, every other epilogue operand
+        as the output.
         """
         stages, sizes = self.stages(workload.size), workload.size
         made = {stage.name for stage in stages}
@@ -210,7 +235,7 @@ class Operator:
         return total
 
     def inner_steps(self, workload: Workload) -> int:
-        """Return how many operations of the epilogue ``bounded`` applies itself: those in front of a norm."""
+        """Return the number of epilogue operations that ``bounded`` applies itself: operations in front of a norm."""
         return 0
 
     def expect(
@@ -259,7 +284,7 @@ class Operator:
     def reference(
         self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int] | None = None, steps: Sequence[Step] = ()
     ) -> np.ndarray:
-        """The declaration evaluated in float64: slow, and the last word on what an operator means."""
+        """Return the declaration evaluated in float64: slow, and the definition of the operator."""
         from gensor_kernels.operators.expression.evaluate import evaluate
 
         return evaluate(self.stages(sizes or {}), arrays, sizes=sizes, steps=steps)

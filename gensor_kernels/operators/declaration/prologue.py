@@ -1,9 +1,9 @@
 """Prologues: element-wise operations on the first operand of a product, applied as kernels read it.
 
-C = (f(A)) B with f a list of the operations in epilogue.PROLOGUES: f(a) is computed in the accumulator's type
-(float32, or float64) and rounded once to a's own dtype, then multiplied.  That is what a call of the array library in
-front of the product would give it.  bias and mul have a vector along k (the channels of a convolution): operands d and
-e, in the order of the operations; the number of a scale is told to kernels at run time, no Workload names it.
+C = f(A) B, where f is a list of the operations in epilogue.PROLOGUES.  f(a) is computed in the accumulator's type
+(float32 or float64), rounded once to a's own dtype, then multiplied: the result is that of element-wise array
+operations in front of the product.  bias and mul have a vector along k (the channels of a convolution): operands d and
+e, in the order of the operations.  The number of a scale is a run-time argument and part of no Workload.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 VECTORS = ("d", "e")
 #: The number that kernels with a scale are verified with.
 VERIFIED_SCALE = 0.75
-#: Number of the scale, and where params.pack puts e: the end of the tail, behind what a window is told.
+#: Number of the scale, and the address of e, which params.pack writes: the end of the tail, behind a Window.
 _TOLD = struct.Struct("<d Q")
 SECOND, _PLACE = TAIL_BYTES - 8, TAIL_BYTES - _TOLD.size
 
 
 def vectors_of(names: Iterable[str]) -> int:
-    """How many vectors a prologue reads."""
+    """Return the number of vectors that a prologue reads."""
     return sum(OPERATIONS[name].takes_operand for name in names)
 
 
 def suffix(names: Sequence[str]) -> str:
-    """What is appended to a product's name for an operator with this prologue; UnsupportedError for too long a one."""
+    """Return the suffix of a product's name for this prologue; UnsupportedError if it is too long for kernels."""
     vectors, scales = vectors_of(names), list(names).count("scale")
     if not 0 < len(names) <= MAX_STEPS or vectors > MAX_VECTORS or scales > MAX_SCALES:
         raise UnsupportedError(
@@ -51,18 +51,18 @@ def suffix(names: Sequence[str]) -> str:
 
 
 def suffix_of(vectors: int) -> str:
-    """The same from the number of vectors."""
+    """Return the suffix of a product's name for this number of vectors."""
     return "_prologue" + (str(vectors) if vectors else "")
 
 
 def described(workload: Workload) -> Prologue:
-    """What the families are told."""
+    """Return the families' view of a Workload's prologue."""
     names = VECTORS[: vectors_of(workload.prologue)]
     return Prologue(workload.prologue, tuple((workload.dtype[x], workload.align[x]) for x in names))
 
 
 def told(tail: bytes, scale: float = VERIFIED_SCALE) -> bytes:
-    """The bytes of an operator's tail with the number of its scale, in place of a window's unused end."""
+    """Return the bytes of an operator's tail with the number of the scale, in place of a window's unused end."""
     return tail.ljust(_PLACE, b"\0")[:_PLACE] + _TOLD.pack(scale, 0)
 
 
@@ -75,20 +75,20 @@ def placed(geometry: Geometry, scale: float, group: int = 0) -> Geometry:
 
 
 def steps_of(names: Sequence[str], vectors: Sequence[np.ndarray], scale: float = VERIFIED_SCALE) -> list[Step]:
-    """The operations with their operands, each broadcastable to the first operand of the product."""
+    """Return the operations with their operands, each broadcastable to the first operand of the product."""
     left = iter(vectors)
     return [Step(name, next(left) if OPERATIONS[name].takes_operand else None, scale) for name in names]
 
 
 def arrays_of(workload: Workload, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The vectors, float64."""
+    """Return the vectors as float64."""
     return [decode(workload.dtype[x], arrays[x]) for x in VECTORS if x in arrays]
 
 
 def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View]) -> Workload:
-    """The Workload of a product (matmul, conv2d) behind a prologue with these vectors, (k,) or (groups, channels) each.
+    """Return the Workload of a product (matmul, conv2d) behind a prologue with vectors (k,) or (groups, channels).
 
-    UnsupportedError for types that have no such functions.
+    UnsupportedError for types without such functions.
     """
     own, other = (base.dtype[name] for name in sides(base))
     kind = facts(base.accumulator)
@@ -112,21 +112,20 @@ def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View])
 
 
 def sides(workload: Workload) -> tuple[str, str]:
-    """The operands of a product by name: a and b, or a convolution's x and w."""
+    """Return the names of a product's operands: a and b, or a convolution's x and w."""
     return ("x", "w") if "x" in workload.dtype else ("a", "b")
 
 
 def vector_types(own: str) -> tuple[str, ...]:
-    """Types of vectors that kernels read beside a first operand of type ``own``; the last holds all the others."""
+    """Return the types of vectors that kernels read beside a first operand of type ``own``, the widest last."""
     return tuple(dict.fromkeys((own, "float64" if own == "float64" else "float32")))
 
 
 @dataclass(frozen=True)
 class Prepared(Operator):
-    """In front of a product's class in the bases: the product behind a prologue with ``vectors`` vectors.
+    """Base in front of a product's class: the product behind a prologue with ``vectors`` vectors.
 
-    The declaration is that of the product.  Vectors run along the last axes of the first operand, as many of them as
-    ``columns``.
+    The declaration is that of the product.  A vector runs along the last ``columns`` axes of the first operand.
     """
 
     vectors: int = 0

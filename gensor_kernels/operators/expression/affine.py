@@ -18,7 +18,7 @@ Index: TypeAlias = "Axis | Affine | Quotient | int"
 
 
 class _Arithmetic(IndexExpression):
-    """Operators shared by Axis and Affine; comparisons give element-wise values (see values.py)."""
+    """Arithmetic of axes and affine expressions; comparisons give element-wise values (values.py)."""
 
     def __add__(self, other: Any) -> Affine:
         return affine(self).plus(affine(other), 1)
@@ -46,7 +46,7 @@ class _Arithmetic(IndexExpression):
         return Quotient(affine(self), divisor)
 
     def exactly(self, divisor: int) -> Quotient:
-        """This divided by ``divisor`` where it is divisible; a read elsewhere gives the fill value."""
+        """Return the quotient by ``divisor``, valid where it has no remainder; other reads give the fill value."""
         return Quotient(affine(self), divisor, exact=True)
 
     def __lt__(self, other: Any) -> Value:
@@ -70,7 +70,7 @@ class Axis(_Arithmetic):
     extent: Axis | Affine | Quotient | int | None = None
 
     def size(self, sizes: Mapping[str, int]) -> int:
-        """Extent under ``sizes`` (by axis name); ExpressionError names a size that is missing or negative."""
+        """Return the extent under ``sizes`` (by axis name); ExpressionError names a missing or negative size."""
         if self.extent is None:
             if self.name not in sizes:
                 known = ", ".join(f"{name} = {value}" for name, value in sizes.items())
@@ -92,7 +92,8 @@ def axes(names: str) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Affine(_Arithmetic):
-    """An integer combination of axes plus a constant; terms are in the order of first use, none is zero."""
+    """An integer combination of axes plus a constant; terms are in the order of first use, without zero
+    coefficients."""
 
     terms: tuple[tuple[Axis, int], ...]
     constant: int
@@ -115,11 +116,11 @@ class Affine(_Arithmetic):
         return dict(self.terms).get(axis, 0)
 
     def value(self, positions: Mapping[str, Any]) -> Any:
-        """Value at ``positions`` (integers or arrays by axis name)."""
+        """Return the value at ``positions`` (integers or arrays by axis name)."""
         return sum((c * positions[axis.name] for axis, c in self.terms), start=self.constant)
 
     def bounds(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Smallest and largest value over all positions; no axis may have extent 0."""
+        """Return the smallest and the largest value over all positions; no axis may have extent 0."""
         spans = [(axis.size(sizes) - 1) * coefficient for axis, coefficient in self.terms]
         return self.constant + sum(min(s, 0) for s in spans), self.constant + sum(max(s, 0) for s in spans)
 
@@ -132,7 +133,7 @@ class Affine(_Arithmetic):
 
 @dataclass(frozen=True)
 class Quotient(IndexExpression):
-    """``numerator // divisor`` rounded down; ``exact`` marks the positions where it divides as the valid ones."""
+    """``numerator // divisor``; if ``exact``, only positions where the division leaves no remainder are valid."""
 
     numerator: Affine
     divisor: int

@@ -1,7 +1,7 @@
-"""Combiners: monoids over small tuples of numbers, which is all a reduction is.
+"""Combiners: the monoids of reductions, over small tuples of numbers.
 
-A kernel may split a reduction over lanes, warps and blocks in any way exactly because ``combine`` is
-associative and commutative and ``identity`` neutral; tests hold every combiner here to that.
+``combine`` is associative and commutative and ``identity`` neutral (tests check every combiner), so that a kernel may
+split a reduction over lanes, warps and blocks in any way.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ WELFORD = Combiner(
 
 
 def _rescale(state: State, maximum: np.ndarray) -> State:
-    """``state`` behind the maximum, in units of exp(maximum); a state of no weight stays so."""
+    """Return ``state`` behind the maximum, in units of exp(maximum); a state of no weight stays so."""
     with np.errstate(invalid="ignore"):
         factor = np.where(state[0] == maximum, 1.0, np.exp(state[0] - maximum))
         factor = np.where(state[0] == -np.inf, 0.0, factor)

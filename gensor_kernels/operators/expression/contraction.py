@@ -1,8 +1,8 @@
-"""Contractions: which expressions are matrix multiplications, and where their operands lie.
+"""Contractions: finds expressions that are matrix products, and the memory layout of their operands.
 
-An expression that sums the product of two reads is seen as C[batch, M, N] = sum over K of A[batch, M, K]
-B[batch, K, N], where batch, M, N and K are groups of axes.  Each operand's address is affine in all of them, so
-convolutions, transposes, diagonals and einsum go through the same loops without a copy.
+An expression that sums the product of two reads is C[batch, M, N] = sum over K of A[batch, M, K] B[batch, K, N], where
+batch, M, N and K are groups of axes.  Each operand's address is affine in all of them, so that convolutions,
+transposes, diagonals and einsum use the same loops without a copy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Access:
         return sum(i.coefficient(axis) * stride for i, stride in zip(self.indices, strides, strict=True))
 
     def offset(self, strides: tuple[int, ...]) -> int:
-        """Element the access starts at where every axis is 0 (negative inside leading padding)."""
+        """Return the element at which the access starts when every axis is 0 (negative inside leading padding)."""
         return sum(i.constant * stride for i, stride in zip(self.indices, strides, strict=True))
 
     def guards(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[Guard, ...]:

@@ -1,8 +1,7 @@
 """Reference evaluator: any expression in float64 (complex128 for complex operands), block by block.
 
-It follows the declaration literally over grids of index arrays, and shares nothing with the kernels.  Work is
-cut into blocks of a hundred thousand points, which stay in cache and hold memory down whatever
-the sizes.
+The evaluator follows the declaration literally over grids of index arrays, and shares nothing with the kernels.  Blocks
+of about a hundred thousand points stay in cache and bound memory for any size.
 """
 
 from __future__ import annotations
@@ -37,11 +36,39 @@ def evaluate(
     output: str = "float64",
     block_points: int = BLOCK_POINTS,
 ) -> np.ndarray:
-    """The last stage's output over ``arrays`` (by operand name), in float64 or complex128.
+    """Evaluate expressions over arrays.
 
-    ``sizes`` are extents that no operand's shape gives, such as a pooling window.  ``steps`` are an epilogue
-    on the last output, whose casts round to ``output``.  ExpressionError says which shapes do not fit, which
-    operand is missing, or which read leaves its operand.
+    Parameters
+    ----------
+    stages : Expression or Sequence[Expression]
+        The chain; later stages read the outputs of earlier stages.
+    arrays : Mapping[str, np.ndarray]
+        Inputs by operand name, of any dtype.
+    sizes : Mapping[str, int], optional
+        Extents that no operand's shape gives, such as a pooling window.
+    steps : Sequence[Step]
+        Epilogue on the last output; casts round to ``output``.
+    output : str
+        Dtype of the epilogue's casts.
+    block_points : int
+        Points of the iteration space evaluated at once.
+
+    Returns
+    -------
+    np.ndarray
+        The last output, float64 or complex128.
+
+    Raises
+    ------
+    ExpressionError
+        If shapes do not fit, an operand is missing, or a read leaves its operand.
+
+    Examples
+    --------
+    >>> from gensor_kernels.operators import operator
+    >>> a, b = np.array([[[1.0, 2.0]]]), np.array([[[3.0], [4.0]]])
+    >>> float(evaluate(operator("matmul").stages({}), {"a": a, "b": b})[0, 0, 0])
+    11.0
     """
     chain = [stages] if isinstance(stages, Expression) else list(stages)
     known = {name: np.asarray(array) for name, array in arrays.items()}
@@ -194,7 +221,7 @@ def _join(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _check_read(read: Read, sizes: Mapping[str, int]) -> None:
-    """ExpressionError when a read without a fill value leaves its tensor anywhere."""
+    """Raise ExpressionError if a read without a fill value can leave its tensor."""
     if read.tensor.fill is not None or any(axis.size(sizes) == 0 for axis in read.axes):
         return
     for number, (place, extent) in enumerate(zip(read.indices, read.tensor.extents, strict=True)):

@@ -10,8 +10,8 @@ result, over all output axes:
     softmax = Expression("y", (i, j), x[i, j], LOGSUMEXP, over=(j,),
                          map=exp(x[i, j] - result("max")) / result("sumexp"))
 
-Expressions chain: ``scores[b, i, j]`` reads the output of the expression ``scores``.  evaluate.py computes
-any of them in float64; contraction.py sees which are matrix multiplications.
+Expressions chain: ``scores[b, i, j]`` reads the output of the expression ``scores``.  evaluate.py computes any
+expression in float64; contraction.py finds matrix multiplications.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ where = partial(apply, "where")
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named operand.  ``extents`` are axes, integers or expressions of axes; ``fill`` is what a read outside
-    them gives (None: such a read is an error in the declaration)."""
+    """A named operand.
+
+    ``extents`` are axes, integers or expressions of axes; ``fill`` is the value of reads outside them (None: such a
+    read is an error in the declaration).
+    """
 
     name: str
     extents: tuple[Index, ...]
@@ -65,7 +68,7 @@ class Tensor:
         return tuple(extent_of(extent, sizes) for extent in self.extents)
 
     def pad(self, fill: float = 0.0) -> Tensor:
-        """The same operand, giving ``fill`` where it is read outside its extents."""
+        """Return the same operand with the value ``fill`` outside its extents."""
         return replace(self, fill=float(fill))
 
     def __getitem__(self, indices: Index | tuple[Index, ...]) -> Read:
@@ -99,11 +102,35 @@ def tensor(name: str, *extents: Index) -> Tensor:
 
 @dataclass(frozen=True)
 class Expression:
-    """One output tensor over ``axes``: ``finish(combine over the reduced axes of init(body))``, then ``map``.
+    """One output tensor: ``finish(combine over the reduced axes of init(body))``, then ``map``.
 
-    ``body`` is a value, or a tuple of as many values as the combiner takes.  ``over`` are the reduced axes in
-    order; without it, those of the body that ``axes`` lacks, in the order of their use.  With a ``map``, an
-    axis may be both reduced and an output axis.  Without a combiner the body is the output.
+    Parameters
+    ----------
+    name : str
+        Name of the output.
+    axes : tuple[Axis, ...]
+        Axes of the output.
+    body : Value or tuple[Value, ...]
+        Value at one point of the axes, or as many values as the combiner takes.
+    combiner : Combiner, optional
+        Reduction; without it the body is the output.
+    over : tuple[Axis, ...]
+        Reduced axes in order; by default the axes of the body that ``axes`` lacks, in the order of their use.
+    map : Value, optional
+        Value of each output from the reduced result; an axis may then be both reduced and an output axis.
+
+    Raises
+    ------
+    ExpressionError
+        If the parts do not fit together.
+
+    Examples
+    --------
+    >>> m, n, k = axes("m n k")
+    >>> a, b = tensor("a", m, k), tensor("b", k, n)
+    >>> product = Expression("c", (m, n), a[m, k] * b[k, n], SUM)
+    >>> product.shape({"m": 2, "n": 3, "k": 4}), product.operations({"m": 2, "n": 3, "k": 4})
+    ((2, 3), 48)
     """
 
     name: str
@@ -172,7 +199,7 @@ class Expression:
 
     @property
     def vector_axes(self) -> tuple[Axis, ...]:
-        """Output axes the body's first value doesn't depend on: the extent of a combiner's vector field."""
+        """Output axes that the body's first value does not depend on: the extent of a combiner's vector field."""
         return tuple(axis for axis in self.parallel if axis not in _axes_of(self.body[:1]))
 
     @property
@@ -194,7 +221,7 @@ class Expression:
         return points * each + sum(map(_operations, self._maps)) * int(np.prod(self.shape(sizes), dtype=object))
 
     def infer_sizes(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int] = {}) -> dict[str, int]:
-        """``sizes`` and all that follow from the operands' ``shapes``; ExpressionError where they disagree."""
+        """Return ``sizes`` and all sizes that follow from operands' ``shapes``; ExpressionError if they disagree."""
         return infer_sizes(self.tensors, shapes, sizes)
 
 

@@ -1,9 +1,9 @@
-"""Einstein summation as it is written: subscripts of `einsum` to one label per axis.
+"""Subscripts of `einsum` as written by a caller, turned into one label per axis.
 
-The rules are NumPy's (the reference of numpy.einsum): letters are labels; an ellipsis stands for axes that are
-broadcast; without an arrow the output has the ellipsis first and then every letter that occurs once, in the order
-of the alphabet with capitals first. Labels are integers: the code of a letter, or -1 for the last axis of an
-ellipsis, -2 for the one before it, and so on. Whatever does not fit raises ValueError.
+The rules are NumPy's (the reference of numpy.einsum): letters are labels; an ellipsis stands for broadcast axes;
+without an arrow the output has the ellipsis first and then every letter that occurs once, in the order of the alphabet
+with capitals first.  Labels are integers: the code of a letter, or -1 for the last axis of an ellipsis, -2 for the
+axis before it, and so on.  Subscripts that do not fit raise ValueError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-#: What the numbers 0 to 51 of the sublist form stand for.
+#: Letters for the numbers 0 to 51 of the sublist form.
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _ELLIPSIS = "@"
 
@@ -77,7 +77,7 @@ def parse(text: str, axes: tuple[int, ...]) -> Subscripts:
 
 
 def _split(text: str) -> tuple[list[str], str | None]:
-    """(what stands for each operand, what stands for the output), ellipses as one character."""
+    """Return (text of each operand, text of the output), ellipses as one character."""
     text = text.replace("...", _ELLIPSIS).replace(" ", "")
     if "." in text:
         raise ValueError(
@@ -135,7 +135,7 @@ def _output(part: str, operands: tuple[Labels, ...]) -> Labels:
 
 
 def extents(subscripts: Subscripts, shapes: Sequence[Sequence[int]]) -> dict[int, int]:
-    """The extent of every label. One of 1 is broadcast against another operand's, not against itself."""
+    """Return the extent of every label.  An extent of 1 is broadcast against other operands, not within one operand."""
     found: dict[int, int] = {}
     for number, (labels, shape) in enumerate(zip(subscripts.operands, shapes, strict=True)):
         own: dict[int, int] = {}
@@ -162,7 +162,7 @@ def spoken(label: int) -> str:
 
 
 def written(operands: Sequence[Labels], output: Labels) -> str:
-    """Subscripts as text for any labels, with letters of their own: what an array library takes."""
+    """Return subscripts as text for any labels, with new letters, as array libraries accept them."""
     names: Mapping[int, str] = {
         label: letter
         for label, letter in zip(

@@ -1,7 +1,7 @@
-"""Element-wise values: what is computed from tensor reads at one position of the axes.
+"""Element-wise values: expressions over tensor reads at one position of the axes.
 
-Arithmetic and comparisons on values build a small tree.  Functions live in one table with their NumPy meaning
-and their cost, so an evaluator, a counter of operations and a code generator read the same declaration.
+Arithmetic and comparisons on values build a small tree.  Functions are in one table with their NumPy meaning and their
+cost, so that evaluator, operation count and code generator read the same declaration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gensor_kernels.errors import GensorError
 
 
 class ExpressionError(GensorError, ValueError):
-    """A declaration, or arrays given to one, that do not fit together; the text has the names and numbers."""
+    """A declaration, or arrays given to it, that do not fit together; the message has the names and numbers."""
 
 
 class IndexExpression:

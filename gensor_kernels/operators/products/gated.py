@@ -1,8 +1,8 @@
-"""Gated products: C[b, m, n] = f(A G)[b, m, n] (A U)[b, m, n], the feed-forward layer of Llama and its like.
+"""Gated products: C[b, m, n] = f(A G)[b, m, n] (A U)[b, m, n], the feed-forward layer of Llama and similar models.
 
-B holds both matrices: G, the gate, and U behind it, along its columns (k, 2n) or, as PyTorch's layers keep them, along
-its rows (2n, k).  Each gate has an operator without and one with a bias, named as the epilogue column of a shapes file
-names them; the bias D (2, n) is added to both products first.  GLU variants: Shazeer 2020, arXiv 2002.05202.
+B holds both matrices: G, the gate, and U behind it, along its columns (k, 2n) or, as in PyTorch's layers, along its
+rows (2n, k).  Each gate has an operator without and another with a bias, named as in the epilogue column of a shapes
+file; the bias D (2, n) is added to both products first.  GLU variants: Shazeer 2020, arXiv 2002.05202.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression, Value
 
 BIASED = "bias_"
-#: Axes of each operand in the declared order; "half" tells gate and other apart.
+#: Axes of each operand in the declared order; "half" is 0 for the gate and 1 for the other matrix.
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "half", "n"), "d": ("half", "n"), "c": ("batch", "m", "n")}
 #: Orders in memory of B's axes, the outermost first, by its layout.
 _ORDERS = {"n": (0, 1, 2, 3), "s": (0, 1, 2, 3), "k": (0, 2, 3, 1)}
 _TOLD = struct.Struct("<q")
-#: Sizes a portfolio is chosen over: rows, columns of C, k.
+#: Sizes of a portfolio's grid: rows, columns of C, k.
 USUAL = ((1, 16, 128, 1024), (1408, 4096, 14336), (2048, 4096))
 
 
 def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
-    """h[batch, m, half, n] = sum over k of a b, and c = f(h[.., 0, n]) h[.., 1, n]; d is added to h."""
+    """Declare h[batch, m, half, n] = sum over k of a b (+ d), and c = f(h[.., 0, n]) h[.., 1, n]."""
     from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, tensor
 
     batch, m, n, k = axes("batch m n k")
@@ -67,18 +67,18 @@ def _curve(gate: str, v: Value) -> Value:
 
 @dataclass(frozen=True)
 class Gated(Operator):
-    """One gate, with or without a bias, as tuner and dispatch know it."""
+    """One gate, with or without a bias, for tuner and dispatch."""
 
     gate: str = "silu"
     biased: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """a, b, the bias d where there is one, c."""
+        """a, b, the bias d if any, c."""
         return ("a", "b", "d", "c") if self.biased else ("a", "b", "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """See AXES; b's gate and other lie anywhere apart."""
+        """Return operands with the axes of AXES; the two halves of b may lie any distance apart."""
         size, found = {**workload.size, "half": 2}, []
         for name in self.names:
             axes, unit = AXES[name], workload.layouts[name]
@@ -91,7 +91,7 @@ class Gated(Operator):
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """One batch axis."""
+        """Return the kernel's view with one batch axis."""
         size = workload.size
         batch, row, other, column = strides["b"]
         b = Strides((0, 0, batch), row, column)
@@ -100,7 +100,7 @@ class Gated(Operator):
         return placed((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c, d, other)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Batch, rows, columns."""
+        """Return strides of batch, rows and columns."""
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
@@ -125,7 +125,7 @@ class Gated(Operator):
         return gated(self.gate, gate, other, bias, workload.accumulator)
 
     def product(self, workload: Workload) -> Product | None:
-        """A product with two matrices B; None of integers and of complex numbers, which have no gates."""
+        """Return a product with two matrices B; None for integers and complex numbers, which have no gates."""
         kind = facts(workload.accumulator)
         if kind.is_integer or kind.is_complex:
             return None
@@ -135,11 +135,11 @@ class Gated(Operator):
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c, gate=self.gate, biased=self.biased)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Exactly the wanted sizes."""
+        """Return the Workload at exactly the wanted sizes."""
         return workload.with_sizes(**wanted)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of sizes of language models."""
+        """Return a grid of sizes of language models."""
         grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
         return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
 
@@ -166,8 +166,11 @@ def placed(
     d: Strides,
     other: int,
 ) -> Geometry:
-    """What kernels are told: b and d are those of the gate, ``other`` elements further lies the other matrix, and d's
-    row stride leads to its bias."""
+    """Return the kernel's view of a gated product.
+
+    b and d are the gate's matrix and bias, ``other`` is the distance in elements to the second matrix, and d's row
+    stride the distance to the second bias.
+    """
     return Geometry(sizes, batch, a, b, c, d, _TOLD.pack(other))
 
 
@@ -199,13 +202,14 @@ def workload(
 
 
 def turned(view: View) -> View:
-    """The last two axes exchanged."""
+    """Return the view with its last two axes exchanged."""
     shape, strides = (([*x[:-2], x[-1], x[-2]]) for x in (view.shape, view.strides))
     return view._replace(shape=tuple(shape), strides=tuple(strides))
 
 
 def halves(view: View) -> tuple[View, int]:
-    """The gate of (..., 2n), and how many elements further the other half begins; ValueError for odd extents."""
+    """Return the gate's half of (..., 2n) and the distance in elements to the other half; ValueError for odd
+    extents."""
     if view.shape[-1] % 2:
         raise ValueError(f"the last axis of {view.shape} is a gate and another half of as many columns")
     n = view.shape[-1] // 2
@@ -215,8 +219,10 @@ def halves(view: View) -> tuple[View, int]:
 def workload_from_operands(
     name: str, a: View, b: View, c: View, d: View | None, *, math: str = "ieee", epilogue: str | Iterable[str] = ()
 ) -> Workload:
-    """The Workload of arrays as they lie: a (batch axes..., m, k), b (batch axes..., k, 2n), c (batch axes..., m, n), d
-    (2n,).  Errors are those of matmul.workload_from_operands."""
+    """Return the Workload of arrays in memory: a (..., m, k), b (..., k, 2n), c (..., m, n), d (2n,).
+
+    Raises as matmul.workload_from_operands.
+    """
     gate, other = halves(b)
     base = matmul.workload_from_operands(a, gate, c, math=math, epilogue=epilogue)
     size = facts(b.dtype).itemsize
@@ -240,8 +246,8 @@ def workload_from_operands(
 
 
 def parse(text: str) -> tuple[str, tuple[str, ...]]:
-    """(operator, operations behind it) of an epilogue as in shapes.csv, ``"swiglu_add"``; ("", ()) where it begins with
-    no gate."""
+    """Return (operator, operations behind it) of an epilogue as in shapes.csv, ``"swiglu_add"``; ("", ()) without a
+    gate."""
     for name in sorted(OPERATORS, key=len, reverse=True):
         if text == name or text.startswith(name + "_"):
             return name, epilogues.parse(text[len(name) + 1 :])

@@ -39,15 +39,15 @@ def declare() -> Expression:
 
 #: Axes of each operand in the declared order.
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
-#: Sizes of m and n, and of k, that a portfolio is chosen over, beside those that were tuned.
+#: Sizes of m and n, and of k, in a portfolio's grid, beside tuned sizes.
 USUAL, USUAL_K = (16, 128, 1024, 4096), (64, 512, 4096)
 
 
 class Matmul(Operator):
-    """Matrix multiplication as tuner and dispatch know it."""
+    """Matrix multiplication for tuner and dispatch."""
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """a, b and c with one batch axis each."""
+        """Return a, b and c with one batch axis each."""
         found = []
         for name, axes in AXES.items():
             unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
@@ -59,13 +59,13 @@ class Matmul(Operator):
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """One batch axis, rows and columns as they are."""
+        """Return the kernel's view: one batch axis, rows and columns unchanged."""
         size = workload.size
         a, b, c = (self.output(workload, strides[name]) for name in AXES)
         return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Batch, rows, columns."""
+        """Return strides of batch, rows and columns."""
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
@@ -90,21 +90,21 @@ class Matmul(Operator):
         return product, bound
 
     def product(self, workload: Workload) -> Product:
-        """Itself."""
+        """Return the product itself."""
         size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
         a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
     def multiplied(self, workload: Workload) -> str:
-        """See storage.peak_type."""
+        """Return storage.peak_type of the operands."""
         return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Exactly the wanted sizes."""
+        """Return the Workload at exactly the wanted sizes."""
         return workload.with_sizes(**wanted)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of sizes."""
+        """Return a grid of sizes."""
         grid = ((m, n, k) for m in USUAL for n in USUAL for k in USUAL_K)
         return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
 
@@ -127,15 +127,38 @@ def workload(
     conjugate: str = "",
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses.
 
-    ``dtype`` is that of A and B, ``dtype_b`` that of B where it is another (see types/storage.py); ``out`` that of C,
-    by default the same or the wider one (int32 for int8 inputs, float32 for 8-bit floats).  A is stored (batch, m, k),
-    or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with ``trans_b``; C (batch, m, n).  ``math``
-    "tf32" allows TF32 products of float32 operands, "3m" three real products in place of four for complex ones, "ozaki"
-    products of 8-bit slices for float64.  ``conjugate`` names the operands that are read conjugated: "a", "b" or "ab".
-    ``epilogue`` is a list of operation names or text as in shapes.csv. Raises UnsupportedError for types and operations
-    not served.
+    Parameters
+    ----------
+    m, n, k : int
+        Rows of A, columns of B, columns of A.
+    batch : int
+        Number of products.
+    dtype, dtype_b : str
+        Types of A and B; ``dtype_b`` is ``dtype`` by default (types/storage.py lists mixed types).
+    out : str, optional
+        Type of C; by default the wider operand type (int32 for int8 inputs, float32 for 8-bit floats).
+    math : str
+        "ieee"; "tf32" allows TF32 products of float32, "3m" three real products instead of four for complex types,
+        "ozaki" products of 8-bit slices for float64.
+    trans_a, trans_b : bool
+        A is stored (batch, m, k), or (batch, k, m) with ``trans_a``; B (batch, k, n), or (batch, n, k) with
+        ``trans_b``.
+    conjugate : str
+        Operands that are read conjugated: "a", "b" or "ab".
+    epilogue : str or Iterable[str]
+        Operation names, or text as in shapes.csv.
+
+    Raises
+    ------
+    UnsupportedError
+        For types and operations that are not served.
+
+    Examples
+    --------
+    >>> workload(64, 32, 16, epilogue="bias_relu").flops()
+    65536
     """
     a = _stored(batch, m, k, dtype, trans_a)
     b = _stored(batch, k, n, dtype_b or dtype, trans_b)
@@ -154,12 +177,22 @@ def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -
 def workload_from_operands(
     a: View, b: View, c: View, *, math: str = "ieee", conjugate: str = "", epilogue: str | Iterable[str] = ()
 ) -> Workload:
-    """The Workload of three arrays as they lie in memory.
+    """Return the Workload of three arrays in memory.
 
-    Each View has the shape (batch axes..., m, k), (batch axes..., k, n) and (batch axes..., m, n); batch
-    axes have been broadcast already (stride 0 where an operand is repeated).  Strides may be zero or
-    negative.  ``conjugate`` names the operands whose elements are conjugated.  ValueError for shapes that do not fit
-    together, UnsupportedError for types not served.
+    Parameters
+    ----------
+    a, b, c : View
+        Shapes (batch axes..., m, k), (batch axes..., k, n) and (batch axes..., m, n); batch axes are broadcast already
+        (stride 0 where an operand is repeated).  Strides may be zero or negative.
+    math, conjugate, epilogue
+        As in :func:`workload`.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit together.
+    UnsupportedError
+        For types that are not served.
     """
     (m, k), n = a.shape[-2:], b.shape[-1]
     lead = c.shape[:-2]
@@ -176,8 +209,8 @@ def workload_from_operands(
     axes = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
     layout = {name: unit_axis(view, axes[name], "k" if name == "a" else "n") for name, view in views.items()}
     if layout["c"] == "m":
-        # Kernels store rows: a caller turns a column-major C around (C^T = B^T A^T) to be vectorised.  With a
-        # single column there is nothing to turn: any row stride is served by the row-major store.
+        # Kernels store rows: for vectorised stores a caller transposes a column-major C (C^T = B^T A^T).  A single
+        # column needs no transposition: the row-major store serves any row stride.
         layout["c"] = "n" if n == 1 else "s"
     alignment = {
         name: alignment_class(view, None if layout[name] == "s" else axes[name].index(layout[name]) - 2)
@@ -210,11 +243,11 @@ def expect(
 
 
 def reference(a: np.ndarray, b: np.ndarray, steps: Sequence[Step] = (), out: str = "float64") -> np.ndarray:
-    """A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
+    """Return A B in float64 with every epilogue step applied, not yet rounded to ``out`` (see dtypes.round_to).
 
     ``a`` and ``b`` are arrays (..., m, k) and (..., k, n) of any type.  Integer products are summed exactly and wrap
-    around as an int32 accumulator does.  Complex ones are summed part by part, so that a NaN or infinity in one part
-    of the sums leaves the other alone.
+    around as an int32 accumulator does.  Complex products are summed part by part, so that a NaN or infinity in one
+    part of the sums does not reach the other part.
     """
     a, b = np.asarray(a), np.asarray(b)
     if np.iscomplexobj(a) or np.iscomplexobj(b):
@@ -241,16 +274,16 @@ def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:
     with np.errstate(all="ignore"):
         total = np.matmul(a, b)
         norm = np.sqrt(np.matmul(a * a, b * b))
-        # Squares may overflow or underflow; the norm lies between these two whatever the terms.
+        # Squares may overflow or underflow; the norm is always between these two limits.
         return Magnitude(total, np.clip(norm, total / np.sqrt(max(a.shape[-1], 1)), total))
 
 
 def product_and_bound(
     a: np.ndarray, b: np.ndarray, workload: Workload, dtype: str, *, structured: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(a b, bound on a kernel's error) in float64, of matrices of ``dtype`` as ``workload`` accumulates them.
+    """Return (a b, bound on a kernel's error) in float64, for matrices of ``dtype`` accumulated as in ``workload``.
 
-    Of complex matrices both are complex: the bound's parts are those of the product's parts.
+    For complex matrices both are complex: the parts of the bound belong to the parts of the product.
     """
     from gensor_kernels.operators.tolerance import base as tolerance_base
 

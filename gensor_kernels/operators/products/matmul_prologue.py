@@ -1,6 +1,6 @@
 """Matrix products behind a prologue: C[b, m, n] = sum over k of f(A[b, m, k]) B[b, k, n] (declaration/prologue.py).
 
-The declaration is that of the product; its vectors are operands d (k,) and e (k,).
+The declaration is that of the product; vectors are operands d (k,) and e (k,).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import matmul
 if TYPE_CHECKING:
     pass
 
-#: Rows, columns and k that a portfolio is chosen over.
+#: Rows, columns and k of a portfolio's grid.
 USUAL = ((1, 16, 128, 1024), (1024, 4096), (1024, 4096))
 
 
@@ -27,7 +27,7 @@ class PreparedMatmul(prologue.Prepared, matmul.Matmul):
     """A product behind a prologue."""
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of sizes of language models."""
+        """Return a grid of sizes of language models."""
         grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
         return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
 
@@ -44,8 +44,8 @@ told = prologue.placed
 
 
 def workload(names: Iterable[str], product: Workload, dtype: str | None = None) -> Workload:
-    """A matmul's Workload behind a prologue of contiguous vectors of ``dtype`` (by default a's own) at 16-byte
-    aligned addresses."""
+    """Return a matmul's Workload behind a prologue of contiguous, 16-byte aligned vectors of ``dtype`` (default: a's
+    own)."""
     listed = tuple(names)
     vector = contiguous((product.size["k"],), dtype or product.dtype["a"])
     return prologue.with_prologue(product, listed, [vector] * prologue.vectors_of(listed))
@@ -61,6 +61,6 @@ def workload_from_operands(
     math: str = "ieee",
     epilogue: Iterable[str] = (),
 ) -> Workload:
-    """See matmul.workload_from_operands; ``vectors`` (k,)."""
+    """Return the Workload of arrays in memory with ``vectors`` (k,); see matmul.workload_from_operands."""
     base = matmul.workload_from_operands(a, b, c, math=math, epilogue=epilogue)
     return prologue.with_prologue(base, names, vectors)

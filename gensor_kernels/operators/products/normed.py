@@ -1,8 +1,8 @@
 """Products whose rows are normalised: C = behind(norm(before(A B))), as in the blocks of a transformer.
 
-The epilogue is one list: its first ``before`` operations, a size, come before the norm (a bias, a residual), the others
-behind it (weight and bias of the norm: ``mul`` and ``bias``).  layernorm and rmsnorm are those of rows/norms.py; eps is
-told to kernels at run time, no Workload names it.
+The epilogue is one list: its first ``before`` operations (``before`` is a size) precede the norm (a bias, a residual),
+all others follow it (weight and bias of the norm: ``mul`` and ``bias``).  rows/norms.py defines layernorm and rmsnorm;
+eps is a run-time argument and part of no Workload.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 PREFIX = "matmul_"
 _TOLD = struct.Struct("<d i")
-#: Rows, columns and k that a portfolio is chosen over.
+#: Rows, columns and k of a portfolio's grid.
 USUAL = ((16, 128, 1024, 8192), (128, 768, 4096), (768, 4096))
 
 
 def declare(norm: str) -> tuple[Expression, ...]:
-    """x[batch, m, n] = sum over k of a b; mean and variance, or mean square, of its rows; the map."""
+    """Declare x = A B, mean and variance (or mean square) of its rows, and the map."""
     from gensor_kernels.operators.expression.expression import SUM, WELFORD, Expression, axes, result, rsqrt, tensor
 
     batch, m, n, k = axes("batch m n k")
@@ -52,14 +52,14 @@ def declare(norm: str) -> tuple[Expression, ...]:
 
 @dataclass(frozen=True)
 class Normed(matmul.Matmul):
-    """A product with one norm, as tuner and dispatch know it."""
+    """A product with one norm, for tuner and dispatch."""
 
     norm: str = "layernorm"
 
     def geometry(
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], eps: float = VERIFIED_EPS
     ) -> Geometry:
-        """That of the product, eps, and how many operations come before the norm."""
+        """Return the product's view with eps and the number of operations in front of the norm."""
         return replace(super().geometry(workload, strides), tail=told(eps, workload.size["before"]))
 
     def inner_steps(self, workload: Workload) -> int:
@@ -84,18 +84,18 @@ class Normed(matmul.Matmul):
         )
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
-        """The product itself; None of integers and of complex numbers, which are not normalised."""
+        """Return the product with its norm; None for integers and complex numbers, which are not normalised."""
         kind = facts(workload.accumulator)
         if kind.is_integer or kind.is_complex:
             return None
         return replace(super().product(workload), norm=self.norm)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Exactly the wanted sizes, and two operations before the norm."""
+        """Return the Workload at exactly the wanted sizes, with two operations in front of the norm."""
         return workload.with_sizes(**wanted, before=2)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of sizes of language models."""
+        """Return a grid of sizes of language models."""
         grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
         return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
 
@@ -112,12 +112,12 @@ OPERATORS = {
 
 
 def told(eps: float, before: int) -> bytes:
-    """What kernels are told beside a product's geometry."""
+    """Return the bytes of the operator's tail: eps and the number of operations in front of the norm."""
     return _TOLD.pack(eps, before)
 
 
 def normed(norm: str, product: Workload, before: int) -> Workload:
-    """A matmul's Workload with a norm behind the first ``before`` operations of its epilogue."""
+    """Return a matmul's Workload with a norm behind the first ``before`` operations of its epilogue."""
     kind = facts(product.accumulator)
     if kind.is_integer or kind.is_complex:
         raise UnsupportedError(f"{norm} of {product.dtype['a']}: rows of real numbers are normalised")
@@ -128,13 +128,16 @@ def normed(norm: str, product: Workload, before: int) -> Workload:
 def workload_from_operands(
     norm: str, a: View, b: View, c: View, before: int, *, math: str = "ieee", epilogue: Iterable[str] = ()
 ) -> Workload:
-    """See matmul.workload_from_operands; rows of C lie side by side, so a column-major C has no unit stride."""
+    """Return the Workload of arrays in memory; see matmul.workload_from_operands.  A column-major C has no unit
+    stride."""
     return normed(norm, matmul.workload_from_operands(a, b, c, math=math, epilogue=epilogue), before)
 
 
 def parse(text: str) -> tuple[str, int, tuple[str, ...]]:
-    """(norm, operations before it, all operations but the norm) of an epilogue as in shapes.csv; ("", 0, ()) where it
-    has none: ``"bias_add_layernorm_mul_bias"``."""
+    """Return (norm, operations in front of it, all operations but the norm) of an epilogue as in shapes.csv.
+
+    For example ``"bias_add_layernorm_mul_bias"``; ("", 0, ()) without a norm.
+    """
     words = text.split("_")
     found = [word for word in words if word in NORMS]
     if len(found) != 1:

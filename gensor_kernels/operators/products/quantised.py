@@ -1,8 +1,8 @@
 """Products with quantised weights: C[m, n] = sum over k of A[m, k] (B[n, k] - zero[n, g]) scale[n, g], g = k // group.
 
-B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, that of the even k in the lower half. Zeros are int8, of the
-same range; where there are none, they are 0, and 8 for uint4x2. A ``group`` of 0 means one scale (and zero) per row of
-B for all of k.
+B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, the number of the even k in the lower half.  Zeros are int8,
+of the same range; operators without zeros use 0, and 8 for uint4x2.  A ``group`` of 0 means one scale (and zero) per
+row of B for all of k.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ZEROS = struct.Struct("<Q 2q")
 
 
 def groups_of(k: int, group: int) -> int:
-    """How many groups of ``group`` there are in ``k``."""
+    """Return the number of groups of ``group`` elements in ``k``."""
     return -(-k // group) if group else 1
 
 
 def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
-    """The numbers of b, (..., k) float64, from its bytes."""
+    """Return the numbers of b, (..., k) float64, from its bytes."""
     if bits == 8:
         return stored.astype(np.float64)
     halves = np.stack([stored & 15, stored >> 4], axis=-1)
@@ -47,13 +47,13 @@ def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Quantised(Operator):
-    """One of the four: with 8 or 4 bits, with zeros or without."""
+    """A product with 8-bit or 4-bit weights, with or without zeros."""
 
     bits: int = 8
     zeros: bool = False
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """a (m, k), b (n, bytes of k), d and e (n, groups), c (m, n)."""
+        """Return a (m, k), b (n, bytes of k), d and e (n, groups), c (m, n)."""
         size = workload.size
         if workload.layouts["d"] != str(size["group"]) or size["k"] * self.bits % 8:
             raise ValueError(f"{self.name}: the layout of d is the group {size['group']}, and k is whole bytes")
@@ -62,7 +62,7 @@ class Quantised(Operator):
         return tuple(Operand(name, shapes[name], (0, 1)) for name in self.names)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """No batch; b is transposed; the zeros' strides are the tail."""
+        """Return the kernel's view: no batch, b transposed, the zeros' strides in the tail."""
         size, units = workload.size, {name: strides[name] for name in "abc"}
         if any(units[name][1] != 1 and workload.layouts[name] != "s" for name in "abc"):
             raise UnsupportedError(f"{self.name} of arrays whose rows are no runs")
@@ -77,32 +77,32 @@ class Quantised(Operator):
         )
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Rows and columns."""
+        """Return strides of rows and columns."""
         return Strides(row=strides[0], column=strides[1])
 
     def product(self, workload: Workload) -> Product:
-        """Sides of which b has scales."""
+        """Return the product; its side b has scales."""
         size, types, align = workload.size, workload.dtype, workload.align
         a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
         b = Side(types["b"], "k", align["b"], scaled=1 + self.zeros, group=size["group"])
         return Product(1, size["m"], size["n"], size["k"], a, b, c)
 
     def multiplied(self, workload: Workload) -> str:
-        """The type of a."""
+        """Return the type of a."""
         return workload.dtype["a"]
 
     def flops(self, workload: Workload) -> int:
-        """Those of the product alone: scales are the kernel's own business."""
+        """Return the operations of the product alone, without dequantisation."""
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Exactly the wanted sizes, k in whole bytes."""
+        """Return the Workload at the wanted sizes, k rounded up to whole bytes."""
         k = wanted["k"] + (self.bits == 4 and wanted["k"] % 2)
         return self.of_class(workload).with_sizes(m=wanted["m"], n=wanted["n"], k=k)
 
     def of_class(self, workload: Workload) -> Workload:
-        """The group, which kernels are compiled for."""
+        """Return the Workload with its class's group, a compile-time constant of kernels."""
         group = int(workload.layouts["d"])
         if group not in GROUPS:
             raise ValueError(f"{self.name}: the layout of d is none of the groups {GROUPS}")
@@ -111,7 +111,7 @@ class Quantised(Operator):
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Scales of one order of magnitude, zeros over all a number may be."""
+        """Return scales of one order of magnitude, and zeros over their full range."""
         if name == "d":
             return rng.uniform(0.25, 1.75, shape) / 16
         if name == "e" and self.bits == 4:
@@ -135,7 +135,7 @@ class Quantised(Operator):
         from gensor_kernels.operators.tolerance import base as tolerance_base
 
         a = decode(workload.dtype["a"], arrays["a"])
-        centre = 8.0 if self.bits == 4 else 0.0  # kernels sum numbers less this
+        centre = 8.0 if self.bits == 4 else 0.0  # kernels subtract this from numbers before summing
         number, zero = numbers(self.bits, arrays["b"]) - centre, self.spread(workload, arrays.get("e"))
         zero = zero - centre if self.zeros else zero
         scale = self.spread(workload, decode(workload.dtype["d"], arrays["d"]))
@@ -157,7 +157,7 @@ class Quantised(Operator):
         return product, bound
 
     def spread(self, workload: Workload, per_group: np.ndarray | None) -> np.ndarray:
-        """Values (n, groups) per element of k; zeros where there are none."""
+        """Return values (n, groups) repeated for each element of k; zeros for None."""
         k, group = workload.size["k"], workload.size["group"]
         if per_group is None:
             return np.zeros((workload.size["n"], k))
@@ -196,7 +196,7 @@ def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
 
 
 def name_of(bits: int, zeros: bool) -> str:
-    """What the operator is called."""
+    """Return the operator's name."""
     return f"matmul_int{bits}" + "_zeros" * zeros
 
 
@@ -214,7 +214,7 @@ OPERATORS = {name_of(bits, zeros): _made(bits, zeros) for bits in (8, 4) for zer
 def workload_from_views(
     views: Mapping[str, View], bits: int, k: int, group: int, epilogue: Sequence[str] = ()
 ) -> Workload:
-    """The Workload of a (m, k), b (n, bytes), d and perhaps e (n, groups), c (m, n) as they lie in memory.
+    """Return the Workload of a (m, k), b (n, bytes), d and perhaps e (n, groups), c (m, n) in memory.
 
     UnsupportedError for types and groups that no kernel takes.
     """
@@ -237,7 +237,7 @@ def workload_from_views(
 
 
 def _alignment(name: str, view: View) -> int:
-    """Scales and zeros are read one by one, from wherever they lie."""
+    """Return the alignment class; scales and zeros are read one by one, from any address."""
     return alignment_class(view, -1 if name in "abc" else None)
 
 
@@ -253,7 +253,7 @@ def workload(
     out: str | None = None,
     epilogue: Sequence[str] = (),
 ) -> Workload:
-    """The Workload of contiguous arrays at 16-byte aligned addresses."""
+    """Return the Workload of contiguous arrays at 16-byte aligned addresses."""
     groups = groups_of(k, group)
     shapes = {"a": (m, k), "b": (n, k * bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
     types = {"a": dtype, "b": "int8", "d": dtype, "e": "int8", "c": out or dtype}

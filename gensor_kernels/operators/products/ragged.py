@@ -1,9 +1,9 @@
 """Grouped matrix products with different rows: C[i, n] = sum over k of A[i, k] B[g(i), k, n], where group g has the
 rows from ends[g - 1] to ends[g].
 
-That is how the experts of a mixture see their tokens.  The ends D (groups,) are int32 on the device, as the offsets of
-torch._grouped_mm: nothing is known of them when a kernel is chosen or launched.  They ascend; an end beyond the rows
-counts as their number.  Rows behind the last end are of no group, and their product is zero.
+The experts of a mixture multiply their tokens like this.  The ends D (groups,) are int32 on the device, as the offsets
+of torch._grouped_mm, and unknown when a kernel is chosen or launched.  Ends ascend; an end beyond the rows counts as
+the number of rows.  Rows behind the last end belong to no group, and their product is zero.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 NAME = "ragged_matmul"
 #: Axes of each operand in the declared order.
 AXES = {"a": ("m", "k"), "b": ("groups", "k", "n"), "d": ("groups",), "c": ("m", "n")}
-#: Groups, rows of all of them, columns and k that a portfolio is chosen over.
+#: Groups, rows of all groups, columns and k of a portfolio's grid.
 USUAL = ((8, 64), (64, 512, 4096, 16384), (2048, 4096), (2048, 7168))
 
 
 def declare() -> Expression:
-    """Sums over groups, too: all but the row's own contribute nothing."""
+    """Declare sums over k and groups; only the row's own group contributes."""
     from gensor_kernels.operators.expression.expression import SUM, Expression, axes, index, tensor, where
     from gensor_kernels.operators.expression.values import apply
 
@@ -48,12 +48,12 @@ def declare() -> Expression:
 
 @dataclass(frozen=True)
 class Ragged(Operator):
-    """The product of groups as tuner and dispatch know it."""
+    """The product of groups, for tuner and dispatch."""
 
     names = ("a", "b", "d", "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Rows of A, the matrices, the ends, rows of C."""
+        """Return rows of A, the matrices, the ends, rows of C."""
         found = []
         for name in self.names:
             axes, unit = AXES[name], workload.layouts[name]
@@ -68,7 +68,7 @@ class Ragged(Operator):
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """The groups are the batch, which only B steps along."""
+        """Return the kernel's view: groups are the batch, along which only B has a stride."""
         size = workload.size
         group, row, column = strides["b"]
         b, d = Strides((0, 0, group), row, column), Strides((0, 0, 0), 0, strides["d"][0])
@@ -76,7 +76,7 @@ class Ragged(Operator):
         return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["groups"]), a, b, c, d, ragged=True)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Rows and columns."""
+        """Return strides of rows and columns."""
         return Strides((0, 0, 0), *strides)
 
     def bounded(
@@ -100,32 +100,35 @@ class Ragged(Operator):
         return product, bound
 
     def product(self, workload: Workload) -> Product:
-        """A batch of groups of the mean of their rows."""
+        """Return a batch of groups with the mean number of rows."""
         size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
         rows, groups = size["m"], size["groups"]
         a, b, c = (Side(types[x], units[x], align[x], rows * size["k"] if x == "a" else None) for x in "abc")
         return Product(groups, -(-rows // max(groups, 1)), size["n"], size["k"], a, b, c, rows=max(rows, 1))
 
     def flops(self, workload: Workload) -> int:
-        """Every row is multiplied once; a multiply-add counts as two operations."""
+        """Return the operations: every row is multiplied once, 2 per multiply-add."""
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """All rows are the wanted m. A wanted batch of three has 32 groups, as many as a warp counts at a time."""
+        """Return the Workload with m rows in all; a wanted batch of three has 32 groups, as many as a warp counts at
+        once."""
         groups = {1: 3, 2: 5}.get(wanted["batch"], 32)
         return workload.with_sizes(groups=groups, m=wanted["m"], n=wanted["n"], k=wanted["k"])
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of mixtures of experts."""
+        """Return a grid of mixtures of experts."""
         grid = ((g, m, n, k) for g in USUAL[0] for m in USUAL[1] for n in USUAL[2] for k in USUAL[3])
         return [workload.with_sizes(groups=g, m=m, n=n, k=k) for g, m, n, k in grid]
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Ends with half of the rows in the first group, empty groups, and behind them rows of no group; of three
-        groups, the last end lies beyond the rows."""
+        """Return ends with half of the rows in the first group, empty groups, and rows of no group behind them.
+
+        With three groups, the last end is beyond the rows.
+        """
         if name != "d":
             return None
         groups, m = workload.size["groups"], workload.size["m"]
@@ -143,7 +146,7 @@ OPERATOR = Ragged(NAME, declare, smallest=(("groups", 1), ("m", 1), ("n", 1), ("
 
 
 def spans(ends: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    """(first row, past the last one) of each group, cut off at ``rows``; empty where ends do not ascend."""
+    """Return (first row, past the last row) of each group, cut off at ``rows``; empty where ends do not ascend."""
     cut = [min(max(int(end), 0), rows) for end in ends]
     return [(begin, max(begin, end)) for begin, end in zip([0, *cut[:-1]], cut, strict=True)]
 
@@ -160,8 +163,10 @@ def workload(
     trans_b: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses: ``m`` rows of all groups together.  B is stored
-    (groups, k, n), or (groups, n, k) with ``trans_b``; the rest is as in matmul.workload."""
+    """Return the Workload of contiguous operands at 16-byte aligned addresses, with ``m`` rows of all groups together.
+
+    B is stored (groups, k, n), or (groups, n, k) with ``trans_b``; other parameters are as in matmul.workload.
+    """
     a, c = contiguous((m, k), dtype), contiguous((m, n), out or matmul.default_output(dtype))
     b = contiguous((groups, n, k) if trans_b else (groups, k, n), dtype)
     if trans_b:
@@ -172,8 +177,10 @@ def workload(
 def workload_from_operands(
     a: View, b: View, c: View, d: View, *, math: str = "ieee", epilogue: str | Iterable[str] = ()
 ) -> Workload:
-    """The Workload of arrays as they lie: a (m, k), b (groups, k, n), c (m, n) and the ends d (groups,) of int32.
-    Errors are those of matmul.workload_from_operands, and UnsupportedError for complex numbers."""
+    """Return the Workload of arrays in memory: a (m, k), b (groups, k, n), c (m, n) and the ends d (groups,) of int32.
+
+    Raises as matmul.workload_from_operands, and UnsupportedError for complex numbers.
+    """
     if facts(a.dtype).is_complex:
         raise UnsupportedError(f"groups of different rows of {a.dtype}")
     one = b._replace(shape=b.shape[1:], strides=b.strides[1:])

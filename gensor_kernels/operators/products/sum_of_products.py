@@ -1,7 +1,7 @@
-"""Any sum of the products of two tensors, from its expression alone: how it lies in memory and what kernels are told.
+"""Any sum of products of two tensors: memory layout and kernel's view, from the expression alone.
 
-Layouts name the axis of stride 1 of an operand; its other axes lie in the declared order. Groups of axes (see
-expression/contraction.py) that are one axis in memory are one axis of the product; up to three batch axes may be apart.
+Layouts name the axis of stride 1 of an operand; its other axes are in the declared order.  A group of axes (see
+expression/contraction.py) that is one axis in memory is one axis of the product; up to three batch axes may be apart.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SumOfProducts(Operator):
-    """An operator whose declaration is one sum of the product of two reads, every axis read by itself."""
+    """An operator whose declaration is one sum of the product of two reads, with a plain axis as each index."""
 
     def view(self, workload: Workload) -> Contraction:
-        """The groups of axes; UnsupportedError where the expression is no such sum."""
+        """Return the groups of axes; UnsupportedError if the expression is no such sum."""
         from gensor_kernels.operators.expression.contraction import contraction
 
         (stage,) = self.stages(workload.size)
@@ -67,7 +67,7 @@ class SumOfProducts(Operator):
         )
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Both tensors and the result, in the declared order of axes."""
+        """Return both tensors and the result, in the declared order of axes."""
         (stage,) = self.stages(workload.size)
         groups = self._groups(self.view(workload))
         single = all(len(axes) <= 1 for name, axes in groups.items() if name != "batch")
@@ -83,7 +83,7 @@ class SumOfProducts(Operator):
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """The product's strides; UnsupportedError where a group of axes is not one axis in memory."""
+        """Return the product's strides; UnsupportedError where a group of axes is not one axis in memory."""
         view, size, swapped = self.view(workload), workload.size, self._swapped(workload)
         m, n = (view.n, view.m) if swapped else (view.m, view.n)
         first, second = (view.b, view.a) if swapped else (view.a, view.b)
@@ -111,13 +111,13 @@ class SumOfProducts(Operator):
         )
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """As the result's own."""
+        """Return the result's own strides by group."""
         operands = self.operands(workload)
         own = {each.name: each.strides() for each in operands} | {operands[-1].name: strides}
         return self.geometry(workload, own).c
 
     def product(self, workload: Workload) -> Product | None:
-        """The sizes and sides of the product; None where the expression is none."""
+        """Return sizes and sides of the product; None if the expression is no product."""
         try:
             view = self.view(workload)
         except UnsupportedError:
@@ -142,7 +142,7 @@ class SumOfProducts(Operator):
         return Product(extents["batch"], extents["m"], extents["n"], extents["k"], a, b, c)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Groups of several axes get 3 in all but the last."""
+        """Return a Workload in which groups of several axes have extent 3 in all but the last axis."""
         groups = self._groups(self.view(workload))
         if self._swapped(workload):
             groups["m"], groups["n"] = groups["n"], groups["m"]
@@ -196,5 +196,6 @@ class SumOfProducts(Operator):
         return {name: tuple(axis.name for axis in axes) for name, axes in groups.items()}
 
     def _swapped(self, workload: Workload) -> bool:
-        """Whether the result's unit-stride axis is one of the first tensor: then that is the product's b."""
+        """Return whether the result's unit-stride axis is an axis of the first tensor, which is then the product's
+        b."""
         return workload.layouts[self.names[-1]] in self._groups(self.view(workload))["m"]

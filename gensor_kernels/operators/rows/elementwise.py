@@ -1,4 +1,4 @@
-"""elementwise: x itself; what is computed is the epilogue.  `relu` in a shapes file is elementwise with a relu."""
+"""elementwise: x itself behind an epilogue.  `relu` in a shapes file is elementwise with the epilogue relu."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class Digit:
 
 
 def merged(digits: list[Digit], free: bool) -> list[Digit]:
-    """The digits without axes of one element, those that lie in line merged; sorted where their order is free."""
+    """Return the digits of more than one element, adjacent digits with one common stride merged; sorted if their order
+    is free."""
     long = [digit for digit in digits if digit.extent != 1]
     if free:
         long.sort(key=lambda digit: -(abs(digit.strides[0]) or 2**62))
@@ -65,12 +66,12 @@ class Layout:
 
     @property
     def layout(self) -> str:
-        """Of x."""
+        """Layout of x."""
         return ("ij" if self.k[1].extent != 1 or self.k[0].extent != 1 else "") + self.along
 
     @property
     def c_layout(self) -> str:
-        """Of C: the axis of its adjacent outputs, "m" where rows have one each."""
+        """Layout of C: the axis of its adjacent outputs, "m" for one output per row."""
         if not self.given.maps and self.along != "n":
             return "m"
         inner = self.n if self.along == "n" else self.k[2]
@@ -78,7 +79,7 @@ class Layout:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of the Workload."""
+        """Sizes of the Workload."""
         batch = self.batch[0].extent * self.batch[1].extent * self.batch[2].extent
         m = self.m.extent
         if self.columns_map:  # all kept axes are batch digits; the Workload's m is the innermost of them
@@ -103,7 +104,7 @@ class Layout:
         return alignment_class(flat, -1)
 
     def strides(self, place: int) -> Strides:
-        """Where C (1) or an operand of the epilogue (2 ..) lies."""
+        """Return the Strides of C (1) or of an operand of the epilogue (2 ..)."""
         batch = (self.batch[0].strides[place], self.batch[1].strides[place], self.batch[2].strides[place])
         if not self.given.maps:
             return Strides(batch, self.m.strides[place], self.n.strides[place])
@@ -112,12 +113,12 @@ class Layout:
 
     @property
     def k_strides(self) -> tuple[int, int]:
-        """Of x, of the outer and the middle digit of k."""
+        """Strides of x along the outer and the middle digit of k."""
         return self.k[0].strides[0], self.k[1].strides[0]
 
     @property
     def k_extents(self) -> tuple[int, int]:
-        """Of the middle and the inner digit of k."""
+        """Extents of the middle and the inner digit of k."""
         return self.k[1].extent, self.k[2].extent
 
     def geometry(self) -> Geometry:

@@ -1,7 +1,7 @@
 """layernorm and rmsnorm along the last axes; weight and bias are the epilogue's `mul` and `bias`.
 
-layernorm is (x - mean) / sqrt(var + eps) with the variance over the count, rmsnorm x / sqrt(mean(x^2) + eps).  eps is
-told to kernels at run time (RowsTail.value): no Workload names it, one record serves any.
+layernorm is (x - mean) / sqrt(var + eps) with the variance over the count, rmsnorm x / sqrt(mean(x^2) + eps).  eps is a
+run-time argument (RowsTail.value) and part of no Workload: one record serves every eps.
 """
 
 from __future__ import annotations

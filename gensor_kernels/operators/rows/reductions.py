@@ -2,8 +2,8 @@
 
 Semantics are NumPy's.  NaN anywhere in a row makes its maximum and minimum NaN; argmax and argmin give the first of
 equals, or the first NaN, as the row-major position among the reduced axes (int64).  Sums of integers are int64.
-Over no elements a sum is 0, a product 1, a mean and a variance NaN; the others have no value there.  logsumexp
-follows SciPy: -inf for nothing but -inf, inf where a row holds inf.
+Over no elements a sum is 0, a product 1, a mean and a variance NaN; all other reductions have no value there.
+logsumexp follows SciPy: -inf for nothing but -inf, inf for a row with inf.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZES = ("batch", "m", "n", "k", "i", "j")
 
 
 def _read() -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """x read at [batch, m, n, i, j, k], the kept axes in the order of C, the reduced ones."""
+    """Return (x read at [batch, m, n, i, j, k], kept axes in the order of C, reduced axes)."""
     from gensor_kernels.operators.expression.expression import axes, tensor
 
     batch, m, n, i, j, k = axes("batch m n i j k")
@@ -63,7 +63,7 @@ def _variance(ddof: int) -> Expression:
 
 
 def _logsumexp(x: np.ndarray, value: float) -> np.ndarray:
-    # At least one element: over none there is no maximum, and callers raise as SciPy does.
+    # At least one element: an empty row has no maximum, and callers raise as SciPy does.
     most = x.max(axis=-1, keepdims=True)
     shift = np.where(np.isinf(most), 0.0, most)
     return np.asarray(np.log(np.exp(x - shift).sum(axis=-1)) + shift[..., 0])
@@ -75,12 +75,12 @@ def _var(x: np.ndarray, value: float) -> np.ndarray:
 
 
 class Product(RowOperator):
-    """Products are drawn near 1: those of normal numbers vanish within a few hundred factors."""
+    """A product of normal random numbers vanishes within a few hundred factors: its operands are drawn near 1."""
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Either sign, and logarithms whose sum over a row is of order 1."""
+        """Return numbers of either sign whose logarithms sum to order 1 over a row."""
         factors = max(1, int(np.prod(shape[3:])))
         return rng.choice([-1.0, 1.0], shape) * np.exp2(rng.standard_normal(shape) * 2 / np.sqrt(factors))
 

@@ -1,9 +1,9 @@
-"""What reductions, softmax, norms and element-wise operators have in common: rows of x, folded or mapped one by one.
+"""Rows of x, reduced or mapped one by one: the base of reductions, softmax, norms and element-wise operators.
 
-x is seen as [batch, m, n, i, j, k]: (i, j, k) are reduced, the outermost digit first, batch, m and n are kept.  Rows
-are contiguous along k (layout "k"; n = 1), or are columns that lie side by side along n (layout "n"), or neither
-("s"; n = 1).  Layouts "ijk", "ijn" and "ijs" say that reduced axes do not merge into one, so that kernels count k in
-three digits; in all others i = j = 1.  views.py finds this view of arrays as they lie.
+x is [batch, m, n, i, j, k]: (i, j, k) are reduced, the outermost digit first; batch, m and n are kept.  Rows are
+contiguous along k (layout "k"; n = 1), or adjacent columns along n (layout "n"), or neither ("s"; n = 1).  Layouts
+"ijk", "ijn" and "ijs" mean that reduced axes do not merge into one, so that kernels count k in three digits; in all
+other layouts i = j = 1.  views.py finds this view of arrays in memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import Workload
 
-#: Where x's rows lie, by the last letter of its layout.
+#: Memory order of x's rows, by the last letter of its layout.
 ALONG = ("k", "n", "s")
 #: Kernels count k in 32 bits, with room for a step past its end.
 LARGEST_K, LARGEST_LINES = 2**30, 2**31 - 1
-#: rows a portfolio is chosen over, beside those that were tuned: lines, k
+#: (lines, k) of a portfolio's grid, beside tuned sizes.
 USUAL = tuple((lines, k) for lines in (1, 64, 4096, 65536) for k in (64, 1024, 16384))
 
 Reference = Callable[[np.ndarray, float], np.ndarray]
@@ -33,10 +33,19 @@ Reference = Callable[[np.ndarray, float], np.ndarray]
 
 @dataclass(frozen=True)
 class RowOperator(Operator):
-    """An operator on rows: ``row(x, value)`` is its float64 reference over the last axis of x (..., k).
+    """An operator on rows.
 
-    ``operation`` names it for kernels and tolerances.  ``value`` is the number it takes beside x where no size gives
-    it: eps of a norm.  Kernels get it at run time; this one is what they are verified with, large enough to show.
+    Attributes
+    ----------
+    operation : str
+        Name for kernels and tolerances.
+    row : Callable
+        float64 reference ``row(x, value)`` over the last axis of x (..., k).
+    maps : bool
+        Whether there is one output per element.
+    value : float
+        The number beside x, if no size gives it: eps of a norm.  It is a run-time argument of kernels; this value
+        serves verification, and is large enough to show in results.
     """
 
     operation: str = ""
@@ -44,10 +53,8 @@ class RowOperator(Operator):
     maps: bool = False
     value: float = 0.0
 
-    # ---- the interface of every operator
-
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """x with the reduced axes last, and C: the same axes for a map, else [batch, n, m]."""
+        """Return x with the reduced axes last, and C: the same axes for a map, else [batch, n, m]."""
         size, (along, digits) = workload.size, layout_of(workload)
         batch, m, n, k = (size[axis] for axis in ("batch", "m", "n", "k"))
         whole = (size.get("i", 1), size.get("j", 1)) == (1, 1)
@@ -58,7 +65,7 @@ class RowOperator(Operator):
             order = (0, 1, 3, 2) if along == "n" else (2, 0, 1, 3)
             shape = (batch, m, n, k)
             return Operand("a", shape, order, 1, step), Operand("c", shape, order, 1, c_step)
-        # Kept axes lie between the digits of k, so that these do not merge.
+        # Kept axes lie between the digits of k, so that the digits do not merge.
         apart = (3, 0, 4, 1, 5, 2) if along == "n" else (2, 3, 0, 4, 1, 5)
         return (
             Operand("a", (batch, m, n, size["i"], size["j"], k), apart, 1, step),
@@ -66,7 +73,7 @@ class RowOperator(Operator):
         )
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """One batch axis; columns that are mapped have m there too."""
+        """Return the kernel's view with one batch axis; for columns that are mapped, m is a batch axis too."""
         size, (along, _) = workload.size, layout_of(workload)
         batch, m, n, k, a = size["batch"], size["m"], size["n"], size["k"], strides["a"]
         c = self.output(workload, strides["c"])
@@ -85,22 +92,22 @@ class RowOperator(Operator):
     def tail(
         self, workload: Workload, strides: tuple[int, int] = (0, 0), extents: tuple[int, int] = (1, 1)
     ) -> RowsTail:
-        """What kernels get beside sizes and strides, with the value they are verified with."""
+        """Return the kernel arguments beside sizes and strides, with the number of verification."""
         return RowsTail(self.value_of(workload), strides, extents)
 
     def value_of(self, workload: Workload) -> float:
-        """The number beside x: a size called ddof, else ``value``."""
+        """Return the number beside x: the size ddof, else ``value``."""
         return float(workload.size.get("ddof", self.value))
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Rows along m, or along k where columns are mapped."""
+        """Return strides of rows along m, or along k for mapped columns."""
         if not self.maps:
             return Strides((0, 0, strides[0]), strides[2], strides[1])
         batch, m, n, k = strides
         return Strides((0, batch, m), k, n) if layout_of(workload)[0] == "n" else Strides((0, 0, batch), m, k)
 
     def rows(self, workload: Workload) -> Rows:
-        """The view of this module, with all kept axes but n in ``lines``."""
+        """Return the Workload as Rows, with all kept axes but n in ``lines``."""
         size, types, (along, digits) = workload.size, workload.dtype, layout_of(workload)
         sides = (Side(types[name], workload.layouts[name], workload.align[name]) for name in "ac")
         k = size.get("i", 1) * size.get("j", 1) * size["k"]
@@ -130,7 +137,7 @@ class RowOperator(Operator):
         return (values, bound) if self.maps else (values.transpose(0, 2, 1), bound.transpose(0, 2, 1))
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """The wanted sizes, rounded up to what the alignment class promises; i and j only where k has digits."""
+        """Return the wanted sizes, rounded up to the alignment class; i and j only if k has three digits."""
         along, digits = layout_of(workload)
         inner = "n" if along == "n" else "k"
         least = workload.align["a"] // facts(workload.dtype["a"]).itemsize
@@ -143,7 +150,7 @@ class RowOperator(Operator):
         return workload.with_sizes(**sizes)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """A grid of row counts and lengths."""
+        """Return a grid of row counts and lengths."""
         along = layout_of(workload)[0]
         if self.operation == "copy":
             return [self.sized(workload, {"batch": 1, "m": 1, "n": 1, "k": 4**p}) for p in range(6, 14)]
@@ -155,7 +162,7 @@ class RowOperator(Operator):
 
 
 def layout_of(workload: Workload) -> tuple[str, int]:
-    """(along, digits) of x: "k", "n" or "s", and 1 or 3; ValueError for a layout that is none."""
+    """Return (along, digits) of x: "k", "n" or "s", and 1 or 3; ValueError for an unknown layout."""
     text = workload.layouts["a"]
     if text[-1:] not in ALONG or text[:-1] not in ("", "ij") or (text[:-1] and "i" not in workload.size):
         raise ValueError(f"'layout' of a is one of {', '.join(ALONG)}, ijk, ijn, ijs, not {text!r}")
@@ -165,7 +172,7 @@ def layout_of(workload: Workload) -> tuple[str, int]:
 
 
 def checked(geometry: Geometry) -> Geometry:
-    """``geometry``, where kernels can count its rows and their elements; else UnsupportedError."""
+    """Return ``geometry``; UnsupportedError for more rows or elements than kernels count."""
     m, n, k = geometry.sizes
     lines = geometry.batch[0] * geometry.batch[1] * geometry.batch[2] * m
     if k > LARGEST_K or lines > LARGEST_LINES or n > LARGEST_K:

@@ -1,7 +1,7 @@
 """softmax and log_softmax along one axis.
 
-They follow torch.nn.functional (and SciPy where the two agree): a row that holds NaN or +inf, or nothing but -inf,
-comes out as NaN; -inf beside finite numbers gives 0 (log_softmax: -inf).
+Semantics are those of torch.nn.functional (and SciPy where the two agree): a row that holds NaN or +inf, or nothing but
+-inf, gives NaN; -inf beside finite numbers gives 0 (log_softmax: -inf).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZES = ("batch", "m", "n", "k")
 
 
 def mapped(name: str, combiner: str, function: Callable[[Any], Any]) -> Callable[[], Expression]:
-    """The declaration of a map over k: ``function(x)`` of each element, beside the row's results."""
+    """Return the declaration of a map over k: ``function(x)`` of each element and the row's results."""
 
     def declare() -> Expression:
         from gensor_kernels.operators.expression.combiners import COMBINERS

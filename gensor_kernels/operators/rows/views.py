@@ -1,4 +1,4 @@
-"""From arrays as they lie to the view of rows.py: axes merged, digits named, a Workload and its Geometry."""
+"""Arrays in memory to the view of rows.py: axes merged, digits named, a Workload and its Geometry."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ OPERATORS: dict[str, RowOperator] = {
     "elementwise": elementwise.OPERATOR,
 }
 
-#: Operations that integers are folded by, and what they are folded in.
+#: Reductions of integers, and their accumulators.
 INTEGERS = {"sum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """A call on arrays as they lie: its Workload, what kernels are told, and where epilogue operands lie."""
+    """A call on arrays in memory: its Workload, the kernel's view, and the strides of epilogue operands."""
 
     workload: Workload
     geometry: Geometry
@@ -46,10 +46,11 @@ def workload(
     epilogue: str | Iterable[str] = (),
     ddof: int = 0,
 ) -> Workload:
-    """The Workload of a C-contiguous x of ``shape`` at a 16-byte aligned address, and a contiguous C.
+    """Return the Workload of a C-contiguous x of ``shape`` at a 16-byte aligned address, and a contiguous C.
 
-    ``axes`` are reduced (softmax and norms: normalised; element-wise: none), negative ones counted from the end;
-    ``out`` is C's dtype, by default NumPy's.  UnsupportedError for what no kernel takes, ValueError for wrong axes.
+    ``axes`` are reduced (softmax and norms: normalised; element-wise: none), negative axes counted from the end;
+    ``out`` is C's dtype, by default NumPy's.  UnsupportedError for calls that no kernel takes, ValueError for wrong
+    axes.
     """
     places = normal_axes(axes, len(shape))
     given = OPERATORS[name]
@@ -59,18 +60,18 @@ def workload(
 
 
 def is_map(name: str) -> bool:
-    """Whether C has the shape of x."""
+    """Return whether C has the shape of x."""
     return name in OPERATORS and OPERATORS[name].maps
 
 
 def default_output(operation: str, dtype: str) -> str:
-    """C's dtype where the caller names none: int64 for positions and sums of integers, else that of x."""
+    """Return C's default dtype: int64 for positions and sums of integers, else x's."""
     positions = operation in ("argmax", "argmin")
     return "int64" if positions or (operation == "sum" and facts(dtype).is_integer) else dtype
 
 
 def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """``axes`` from 0 up, in order; ValueError for one that is out of range or stands twice."""
+    """Return ``axes`` from 0 up, in order; ValueError for an axis that is out of range or repeated."""
     given = list(axes)
     places = sorted(axis + rank if axis < 0 else axis for axis in given)
     if any(not 0 <= axis < rank for axis in places) or len(set(places)) != len(places):
@@ -89,11 +90,11 @@ def workload_from_views(
     value: float | None = None,
     ddof: int = 0,
 ) -> RowPlan:
-    """The plan of ``name`` on arrays as they lie.
+    """Return the plan of operator ``name`` on arrays in memory.
 
     ``c`` has x's shape for maps, else the kept axes in x's order.  ``operands`` are strides in elements, by C's axes,
-    of the epilogue's operands, which were broadcast to C's shape.  ``value`` is a norm's eps.  Strides may be zero or
-    negative.  ValueError where shapes do not fit, UnsupportedError for what no kernel takes.
+    of the epilogue's operands, broadcast to C's shape.  ``value`` is a norm's eps.  Strides may be zero or negative.
+    ValueError for shapes that do not fit, UnsupportedError for calls that no kernel takes.
     """
     given = OPERATORS[name]
     places = normal_axes(axes, len(a.shape))
@@ -119,7 +120,7 @@ def workload_from_views(
 
 
 def accumulator_of(operation: str, dtype: str, out: str) -> str:
-    """What rows of ``dtype`` are folded in; UnsupportedError where no kernel folds them."""
+    """Return the accumulator type of rows of ``dtype``; UnsupportedError if no kernel reduces them."""
     if facts(dtype).is_integer:
         if operation not in INTEGERS or dtype not in ("int8", "int32"):
             raise UnsupportedError(f"{operation} of {dtype}: integers have {', '.join(INTEGERS)}")
@@ -134,7 +135,7 @@ def accumulator_of(operation: str, dtype: str, out: str) -> str:
 
 
 def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], places: Sequence[int]) -> Layout:
-    """The digits of kept and reduced axes; of positions, the reduced axes' order is what they count in."""
+    """Return the digits of kept and reduced axes; argmax and argmin count positions in the reduced axes' order."""
     kept = merged([digit for axis, digit in enumerate(columns) if axis not in places], True)
     reduced = merged([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
     if given.operation == "copy":
@@ -143,7 +144,7 @@ def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], plac
 
 
 def _columns(a: View, c: View, places: Sequence[int], operands: Sequence[tuple[int, ...]], maps: bool) -> list[Digit]:
-    """Every axis of x with its strides in x, C and the operands (0 in C where it is reduced)."""
+    """Return every axis of x with its strides in x, C and the operands (0 in C for a reduced axis)."""
     kept = [axis for axis in range(len(a.shape)) if maps or axis not in places]
     if tuple(a.shape[axis] for axis in kept) != tuple(c.shape):
         raise ValueError(f"an output of shape {c.shape} for {a.shape} reduced over the axes {tuple(places)}")

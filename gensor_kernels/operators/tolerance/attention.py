@@ -1,13 +1,13 @@
-"""How far a softmax-weighted average of a right kernel may lie from the float64 reference.
+"""Error bound of a softmax-weighted average, against the float64 reference.
 
 Let s_j be the scores of a row, M the largest, p_j = exp(s_j - M), L = sum p_j, w_j = p_j / L and c = sum w_j v_j.  A
 kernel makes p_j in float32, rounds it to the type of V for the second product (unit roundoff r) and sums the float32
 p_j for L.  Let u be 2^-24.
 
-*Scores.*  An error d_j of s_j, of the sums of the first product and of what is added to it, changes c by
+*Scores.*  An error d_j of s_j, from the sums of the first product and from added terms, changes c by
 w_j d_j (v_j - c).  Scaling, subtracting M and the base-2 exponential (2 units in the last place) add u times
 2 |s_j| + 2 |M| + 6; a common factor cancels between numerator and L.  These errors are small beside the next ones: the
-bound takes sum w_j d_j |v_j - c|, whatever their signs.
+bound takes sum w_j d_j |v_j - c|, for any signs.
 
 *Weights.*  Rounding p_j to 16 bits changes it by at most r p_j, 0.41 r p_j in standard deviation, and L is summed
 before: c changes by sum (rounding_j) v_j / L.  For scores without order roundings are independent, and
@@ -18,7 +18,7 @@ less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multi
 
 *Sums.*  The second product is a sum of n terms w_j v_j as in base.py, tensor cores included.  Between tiles the
 partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
-counterpart for L are below what is allowed for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
+counterpart for L are below the bound for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
 (n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
 """
 
@@ -35,7 +35,7 @@ from .base import Magnitude
 
 
 class Scores(NamedTuple):
-    """Scaled, masked scores (queries, keys) and a bound on the error of each in units of 1."""
+    """Scaled, masked scores (queries, keys) and a bound on the error of each."""
 
     values: np.ndarray
     error: np.ndarray
@@ -51,9 +51,9 @@ def averaging_bound(
     dtype: str,
     structured: bool,
 ) -> np.ndarray:
-    """Bound on the error of ``result`` = ``weights`` @ ``v`` (queries, elements), all in float64.
+    """Return the bound on the error of ``result`` = ``weights`` @ ``v`` (queries, elements), all in float64.
 
-    ``total`` and ``top`` are L and M by row (queries, 1); ``dtype`` that of V and of the weights in the product.
+    ``total`` and ``top`` are L and M by row (queries, 1); ``dtype`` is the type of V and of the weights in the product.
     """
     u, keys = facts("float32").unit_roundoff, v.shape[0]
     magnitude = weights @ np.abs(v)

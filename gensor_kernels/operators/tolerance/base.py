@@ -1,14 +1,14 @@
-"""How far a right result may lie from the float64 reference: the one place that says so.
+"""Tolerances: the error bound of a correct result, against the float64 reference.
 
 Let ``u`` be the accumulator's unit roundoff and let a sum have ``k`` terms t_i, S = sum |t_i|, Q = sqrt(sum
 t_i^2) and exact value c.  Two bounds on the accumulator's error are given.
 
 *Any data* (``structured=True``): every partial sum is at most S, every term passes through at most k + 16
-roundings whatever the order, splits included (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
+roundings in any order, splits included (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 section 4.2), so the error is at most (k + 16) u S.
 
-*Data without order* (the default; random operands, as in verification): for terms that could as well come in
-any other order a partial sum is about c i/k plus a random part of variance at most Q^2, so it scales with
+*Data without order* (the default; random operands, as in verification): for terms in random
+order a partial sum is about c i/k plus a random part of variance at most Q^2, so it scales with
 P = sqrt(c^2 + Q^2), and independent roundings of standard deviation 0.41 u |partial sum| add up to at most
 0.41 sqrt(k) u P (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci.
 Comput. 41, 2019).  3 sqrt(k) u P is seven standard deviations, so no right kernel is flagged, yet it does not
@@ -64,16 +64,26 @@ import numpy as np
 from gensor_kernels.operators.types.dtypes import TF32, decode, facts, joined, parts, round_to
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step, step_function, wide
 
-#: Terms of a "float22" sum, and of one cut in it.
+#: Terms of a "float22" sum, and of one block in it.
 FLOAT22_TERMS, FLOAT22_BLOCK = 128, 32
 #: Roundings of a device function (erf, tanh, exp, division), in units of u.
 FUNCTION_ROUNDINGS = 8.0
 
 
 class Expected(NamedTuple):
-    """Reference ``values`` (float64, complex128), the ``bound`` on |actual - values| (of complex values, part by part),
-    and the output's dtype name.  ``lost``: where a value is NaN or infinite, either will do, as behind three-product
-    or Winograd arithmetic, in which infinities of different sign meet earlier.
+    """Reference values with their error bound.
+
+    Attributes
+    ----------
+    values : np.ndarray
+        float64 or complex128.
+    bound : np.ndarray
+        Bound on |actual - values|; for complex values, part by part.
+    dtype : str
+        The output's type.
+    lost : bool
+        Whether NaN and infinities may stand for each other, as behind three-product or Winograd arithmetic, in which
+        infinities of different sign meet earlier.
     """
 
     values: np.ndarray
@@ -107,10 +117,10 @@ def accumulation_bound(
     math: str = "ieee",
     structured: bool = False,
 ) -> np.ndarray:
-    """Bound on the error of a sum of ``terms`` products of ``dtype`` operands, element by element.
+    """Return the bound on the error of a sum of ``terms`` products of ``dtype`` operands, element by element.
 
-    ``product`` is the float64 reference and ``magnitude`` its scale.  ``structured`` asks for the bound that
-    holds for any data.  Zero for integers; infinite where the accumulator may overflow on the way.
+    ``product`` is the float64 reference and ``magnitude`` its scale.  ``structured`` selects the bound that holds for
+    any data.  Zero for integers; infinite where the accumulator may overflow on the way.
     """
     if facts(accumulator).is_integer:
         return np.zeros_like(product)
@@ -153,7 +163,7 @@ def complex_bound(
     math: str,
     structured: bool,
 ) -> np.ndarray:
-    """Bound on the error of the product of complex128 matrices: complex, its parts those of the product's parts.
+    """Return the bound on the error of the product of complex128 matrices, part by part as a complex array.
 
     ``magnitude`` gives the scale of a product of real matrices.
     """
@@ -175,7 +185,7 @@ def complex_bound(
         total, norm = magnitude(x, y)
         factors = facts(part).unit_roundoff * (2.01 * total if structured else 4.1 * norm)
         two = real(ar, br, 2) + real(ai, bi, 2)
-        # Where a sum of two parts or one of R, I and T leaves the range, nothing can be said.
+        # No bound where a sum of two parts, or R, I or T, leaves the range.
         most = facts(part).maximum
         lost = (np.abs(x) > most).any(axis=-1)[..., :, None] | (np.abs(y) > most).any(axis=-2)[..., None, :]
         lost = lost | ~np.isfinite(ar @ br) | ~np.isfinite(ai @ bi) | ~np.isfinite(x @ y)
@@ -186,9 +196,10 @@ def complex_bound(
 def step_bound(
     step: Step, before: np.ndarray, after: np.ndarray, bound: np.ndarray, u: float, output: str
 ) -> np.ndarray:
-    """Bound on the error behind one epilogue step that takes ``before`` to ``after`` in arithmetic of ``u``.
+    """Return the bound on the error behind one epilogue step that takes ``before`` to ``after`` in arithmetic of
+    roundoff ``u``.
 
-    Where the output is complex, arrays hold parts along their last axis.
+    For complex outputs, arrays hold the two parts along their last axis.
     """
     operand, scalar = 0.0 if step.operand is None else np.abs(wide(step.operand)), np.abs(step.scalar)
     if facts(output).is_complex:
@@ -237,9 +248,9 @@ def expect(
     integer_steps: int = 0,
     math: str = "ieee",
 ) -> Expected:
-    """What a kernel should store: ``product`` (float64, complex128, error at most ``bound``) behind an epilogue.
+    """Return the result a kernel should store: ``product`` (error at most ``bound``) behind an epilogue.
 
-    Epilogues compute in float32 (float64 for an accumulator of float64 or its complex); the first ``integer_steps``
+    Epilogues compute in float32 (float64 for an accumulator of float64 or complex128); the first ``integer_steps``
     steps behind an int32 accumulator are exact.  The bound includes the rounding to ``output``; integer results of
     exact steps have a bound of 0.
     """
@@ -255,7 +266,7 @@ def expect(
             after = step_function(step, output)(values)
             before, behind = spread(values), spread(after)
             bound = bound if exact else step_bound(step, before, behind, bound, u, output)
-            # Past an infinity or NaN there is nothing to be near to: the position decides.
+            # Behind an infinity or NaN only the position counts.
             bound = np.where(np.isnan(bound) | ~np.isfinite(before), u * np.abs(behind), bound)
             values = round_to("int32", after) if exact else after
         if kind.is_integer:
@@ -269,12 +280,26 @@ def expect(
 
 
 def check(actual: np.ndarray, expected: Expected) -> Check:
-    """Compare ``actual`` (stored as dtypes.encode does, or any real type) with ``expected``.
+    """Compare a kernel's result with its reference.
 
-    NaN and infinities have to stand where the reference has them, an infinity with its sign; a finite
-    reference may have become infinite where the bound reaches past the largest number of the type.  Values
-    have to be equal where the bound is 0.  Complex numbers are compared part by part, the part being the last index
-    of the sentence.  ValueError when the shapes differ.
+    Parameters
+    ----------
+    actual : np.ndarray
+        Stored as ``dtypes.encode`` stores it, or of any real type.
+    expected : Expected
+        Reference and bound.
+
+    Returns
+    -------
+    Check
+        NaN and infinities have to stand where the reference has them, an infinity with its sign; a finite reference may
+        have become infinite where the bound exceeds the largest number of the type.  Values have to be equal where the
+        bound is 0.  Complex numbers are compared part by part, with the part as the last index of the message.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
     """
     values, bound, name, lost = expected
     got = decode(name, actual)

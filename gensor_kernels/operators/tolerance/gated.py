@@ -1,9 +1,9 @@
-"""How far a gated product may lie from f(g) u of the float64 products g and u.
+"""Error bound of a gated product, against f(g) u of the float64 products g and u.
 
 With errors e and e' of g and u behind their biases, f(g + e) (u + e') differs from f(g) u by at most
-|f(g)| e' + |u| E + E e', where E is what tolerance.step_bound says of f: its Lipschitz constant times e, and its
-own roundings.  The product of both is rounded once more.  All of it happens in the accumulator's type, nothing is
-rounded to the output's in between.
+|f(g)| e' + |u| E + E e', where E is tolerance.step_bound of f: its Lipschitz constant times e, and its own roundings.
+The product of both is rounded once more.  All arithmetic is in the accumulator's type, without rounding to the output's
+type in between.
 """
 
 from __future__ import annotations

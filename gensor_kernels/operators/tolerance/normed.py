@@ -1,8 +1,8 @@
-"""How far a normalised row may lie from that of the float64 product behind it.
+"""Error bound of a normalised row, against the norm of the float64 product.
 
 y = (x - mean) / s, s = sqrt(var + eps), of an x with errors e: with E = sqrt(mean(e^2)) the mean is off by at most E,
-and so is s, which is a norm of x - mean.  So y is off by at most ((e + E) + |y| E) / (s - E) beside what
-tolerance_rows says of the norm of an exact x.  Without a mean (rmsnorm) the same holds a fortiori.
+and so is s, which is a norm of x - mean.  So y is off by at most ((e + E) + |y| E) / (s - E) plus the bound of
+tolerance/rows.py for the norm of an exact x.  Without a mean (rmsnorm) the same bound holds a fortiori.
 """
 
 from __future__ import annotations

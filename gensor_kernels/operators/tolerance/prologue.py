@@ -1,9 +1,9 @@
-"""How far a product may lie from that of the float64 prologue in front of it.
+"""Error bound of a product behind a prologue, against the float64 prologue in front of the product.
 
-A kernel computes f(a) in the accumulator's type with an error of at most E, the sum of what the steps add and of what
-they make of each other's, and rounds it to a's dtype.  So it multiplies one of the numbers between those that f - E and
-f + E are rounded to, which for 16-bit types is nearly always one and the same.  The reference multiplies f rounded;
-``away`` is how far the others lie from that, and errors of products of away with |b| may add up.
+A kernel computes f(a) in the accumulator's type with an error of at most E, the accumulated error of the steps, and
+rounds it to a's dtype.  So the multiplied number lies between the rounded values of f - E and f + E, which for 16-bit
+types are nearly always equal.  The reference multiplies the rounded f; ``away`` is the largest distance to it, and
+errors of products of away with |b| may add up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prepared(values: np.ndarray, steps: Sequence[Step], dtype: str, accumulator:
 
 
 def spread(away: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What ``away`` (..., m, k) adds to the bound on a product with ``b`` (..., k, n)."""
+    """Return the error that ``away`` (..., m, k) adds to the bound on a product with ``b`` (..., k, n)."""
     with np.errstate(all="ignore"):
         found = away @ np.abs(b)
     return np.where(np.isnan(found), np.inf, found)

@@ -1,8 +1,8 @@
-"""How far a right reduction or map of rows may lie from its float64 reference; base.py has the words.
+"""Error bound of a reduction or map of rows, against the float64 reference; base.py defines the terms.
 
-A row of k elements is folded in at most ``SERIAL`` serial steps of a thread, each of which joins what was joined in
-pairs, and log2 of lanes, warps and parts: an element passes through at most L = min(k, SERIAL) + 64 roundings
-whatever k is (the families' legality says so).  With u the accumulator's unit roundoff, a = L u bounds the relative
+A row of k elements is reduced in at most ``SERIAL`` serial steps of a thread, each of which adds a sum of pairs, and in
+log2 of lanes, warps and parts: an element passes through at most L = min(k, SERIAL) + 64 roundings for any k (a
+legality rule of the families).  With u the accumulator's unit roundoff, a = L u bounds the relative
 growth for any data, and a = 3 sqrt(L) u for data without order (base.py: seven standard deviations).
 
 * sum: a P, with P = sum |x| for any data and hypot(sum, sqrt(sum x^2)) otherwise; a mean divides it by k.
@@ -11,7 +11,7 @@ growth for any data, and a = 3 sqrt(L) u for data without order (base.py: seven 
 * variance: joining means loses a of each; the squares of their differences lose 2 a kappa more, kappa =
   sqrt(1 + mean^2 / var) being the condition of the variance (Chan, Golub and LeVeque, Algorithms for computing the
   sample variance, Am. Stat. 37, 1983, table 1 with pairwise summation), and (a max |x|)^2 where var itself vanishes.
-* sums of exponentials: each exponent is off by u |x - max|, exp by 8 u; every new maximum rescales what was summed.
+* sums of exponentials: each exponent is off by u |x - max|, exp by 8 u; every new maximum rescales the sum so far.
   For data without order, a running maximum changes about ln k times; for any data up to L times.
 
 Maximum, minimum and their positions are exact.
@@ -118,7 +118,7 @@ def bound(
     structured: bool = False,
     value: float = 0.0,
 ) -> np.ndarray:
-    """Bound on the error of ``values``, the float64 reference of ``operation`` on rows ``x`` (..., k).
+    """Return the bound on the error of ``values``, the float64 reference of ``operation`` on rows ``x`` (..., k).
 
     ``values`` has x's shape for a map, else x's without the last axis; ``value`` is a norm's eps or a variance's ddof.
     0 where results are exact or not finite.

@@ -1,4 +1,4 @@
-"""How far a convolution by Winograd's F(2 x 2, 3 x 3) may lie from its float64 reference; base.py has the words.
+"""Error bound of a convolution by Winograd's F(2 x 2, 3 x 3), against the float64 reference; base.py defines the terms.
 
 An output is the sum, over 9 of the 16 components and with signs, of m_ij = sum over channels of U_ij V_ij, with U = G
 g G^T of the filter and V = B^T d B of the image (winograd.cu).  Roundings happen in both transforms, in the products
@@ -13,7 +13,7 @@ they are not, because a transform joins elements that no term joins (Barabasz, A
 analysis and improving the accuracy of Winograd convolution for deep neural networks, arXiv:1803.10986).
 
 *Data without order*: independent roundings have a standard deviation of 0.41 u of the partial result.  Sums over
-channels give each component 0.41 sqrt(C) u P_ij, P_ij = hypot(m_ij, sqrt(sum (U V)^2)), as base.py says; those
+channels give each component 0.41 sqrt(C) u P_ij, P_ij = hypot(m_ij, sqrt(sum (U V)^2)), as in base.py; the errors
 of the 9 components are independent.  Roundings of a transform change a term by at most 0.41 sqrt(2) u U-bar V-bar
 (image) and 0.41 * 2 u (filter), each partial result being part of the bar; channels are independent, but up to 3
 components share a rounding, which costs a factor sqrt(3): 0.41 * sqrt(18) u N in all, N^2 being the sum over
@@ -21,8 +21,8 @@ components and channels of (U-bar V-bar)^2.  The four additions of the transform
 sum of the 9 |m_ij|.  The first two are independent: seven standard deviations are at most sqrt(9 C sum P_ij^2 + 169
 N^2) u + 6 u M.
 
-A component that leaves the range makes the outputs it belongs to infinite or NaN: nothing can be said where T, or
-what is summed on the way to U or V, may exceed the largest number.  A NaN of the image reaches exactly the outputs
+A component that leaves the range makes its outputs infinite or NaN: there is no bound where T, or a sum on the way to
+U or V, may exceed the largest number.  A NaN of the image reaches exactly the outputs
 that read it, because an output's components read exactly its own 3 x 3 elements; an infinity does too, but subtracted
 from itself in a transform it becomes NaN there.
 """
@@ -40,7 +40,7 @@ AT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], dtype=np.float64)
 
 
 def _both(matrix: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """matrix data matrix^T of the last two axes; an element that a zero meets is not looked at."""
+    """Return matrix data matrix^T of the last two axes; elements at zeros of the matrix are not read."""
     rows = _along(matrix, np.swapaxes(data, -1, -2))
     return _along(matrix, np.swapaxes(rows, -1, -2))
 
@@ -51,9 +51,10 @@ def _along(matrix: np.ndarray, data: np.ndarray) -> np.ndarray:
 
 
 def bound(x: np.ndarray, w: np.ndarray, pad: tuple[int, int], out: tuple[int, int], structured: bool) -> np.ndarray:
-    """Bound on the error of y (n, oh, ow, k): of ``x`` (n, h, w, c), ``w`` (k, 3, 3, c) in float64, float32 kernels.
+    """Return the bound on the error of y (n, oh, ow, k) by float32 kernels.
 
-    ``pad`` are zeros above and to the left of the image, ``out`` is (oh, ow).
+    ``x`` (n, h, w, c) and ``w`` (k, 3, 3, c) are float64; ``pad`` are zeros above and to the left of the image, ``out``
+    is (oh, ow).
     """
     with np.errstate(all="ignore"):
         tiles = _tiles(x, pad, out)
@@ -70,13 +71,13 @@ def bound(x: np.ndarray, w: np.ndarray, pad: tuple[int, int], out: tuple[int, in
 
 
 def _components(matrix: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """(16, ..., c) of data (..., c, side, side)."""
+    """Return components (16, ..., c) of data (..., c, side, side)."""
     found = _both(matrix, data)
     return np.moveaxis(found.reshape(*found.shape[:-2], 16), -1, 0)
 
 
 def _error(v: np.ndarray, v_bar: np.ndarray, u: np.ndarray, u_bar: np.ndarray, structured: bool) -> list[np.ndarray]:
-    """What is summed over an output's components, each (16, positions, k): a total, and parts of the bound."""
+    """Return arrays (16, positions, k) to be summed over an output's components: a total, and parts of the bound."""
     roundoff, channels = facts("float32").unit_roundoff, v.shape[-1]
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -94,7 +95,7 @@ def _error(v: np.ndarray, v_bar: np.ndarray, u: np.ndarray, u_bar: np.ndarray, s
 
 
 def _tiles(x: np.ndarray, pad: tuple[int, int], out: tuple[int, int]) -> np.ndarray:
-    """(n, rows, columns, c, 4, 4): what each 2 x 2 outputs read; 0 in the padding."""
+    """Return the windows that each 2 x 2 outputs read, (n, rows, columns, c, 4, 4); 0 in the padding."""
     n, h, w, c = x.shape
     high, wide = (-(-each // 2) for each in out)
     rows, columns = (np.arange(2 * count + 2) - before for count, before in zip((high, wide), pad, strict=True))
@@ -108,7 +109,7 @@ def _tiles(x: np.ndarray, pad: tuple[int, int], out: tuple[int, int]) -> np.ndar
 
 
 def _back(each: np.ndarray, out: tuple[int, int], grid: tuple[int, ...]) -> np.ndarray:
-    """|A^T| m |A| of (16, positions, k): (n, oh, ow, k)."""
+    """Return |A^T| m |A| of (16, positions, k): (n, oh, ow, k)."""
     m = np.moveaxis(each, 0, -1).reshape(*grid, each.shape[-1], 4, 4)
     y = _both(np.abs(AT), m).transpose(0, 1, 4, 2, 5, 3)
     n, high, _, wide, _, k = y.shape

@@ -1,7 +1,7 @@
 """Element types: their size, precision and rounding, in one table.
 
-NumPy's names are used everywhere in Python.  ``bfloat16`` has no NumPy dtype of its own, so its values
-are held in float64 here and rounded with :func:`round_to`.  Values of complex types are held in complex128.
+Python code uses NumPy's names everywhere.  ``bfloat16`` has no NumPy dtype of its own, so that its values are held in
+float64 here and rounded with :func:`round_to`.  Values of complex types are held in complex128.
 """
 
 from __future__ import annotations
@@ -17,13 +17,25 @@ from gensor_kernels.errors import UnsupportedError
 class DType(NamedTuple):
     """Facts of one element type.
 
-    ``itemsize`` in bytes; ``digits`` is the significand's precision in bits, the hidden bit included (0 for
-    integers); ``min_exponent`` is the exponent of the smallest normal number; ``maximum`` the largest
-    finite value.  Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents;
-    8-bit floats: OCP 8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (products/quantised.py); "float22" is in what Hopper sums products of 8-bit floats (tolerance/base.py), and never
-    stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py), in
-    workspaces only. A complex type has the figures of its real and imaginary parts, whose dtype is ``part``.
+    Attributes
+    ----------
+    itemsize : int
+        Bytes.
+    digits : int
+        Precision of the significand in bits, hidden bit included; 0 for integers.
+    min_exponent : int
+        Exponent of the smallest normal number.
+    maximum : float
+        Largest finite value.
+    part : str
+        Type of the real and imaginary parts of a complex type, which has their figures.
+
+    Notes
+    ----- Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents; 8-bit floats: OCP
+    8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
+    (products/quantised.py); "float22" is the accumulator of Hopper's products of 8-bit floats (tolerance/base.py), and
+    never stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py), in
+    workspaces only.
     """
 
     itemsize: int
@@ -70,13 +82,13 @@ DTYPES: dict[str, DType] = {
     "complex128": DType(16, 53, -1022, float(np.finfo(np.float64).max), "float64"),
 }
 
-#: Types without infinities: what leaves their range becomes NaN.
+#: Types without infinities: numbers beyond their range become NaN.
 FINITE = frozenset({"float8_e4m3fn"})
 
 #: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
 TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
 
-#: The accumulator each input type is summed in (complex: part by part).  Shorter accumulators are never used.
+#: Accumulator of each input type (complex: part by part).  Shorter accumulators are never used.
 ACCUMULATORS: dict[str, str] = {
     "float64": "float64",
     "float32": "float32",
@@ -89,7 +101,7 @@ ACCUMULATORS: dict[str, str] = {
 
 
 def facts(name: str) -> DType:
-    """Facts of the type called ``name``; UnsupportedError lists the choices when there is none."""
+    """Return the facts of the type called ``name``; UnsupportedError lists the choices if it is unknown."""
     try:
         return DTYPES[name]
     except KeyError:
@@ -97,11 +109,26 @@ def facts(name: str) -> DType:
 
 
 def round_to(name: str, values: np.ndarray) -> np.ndarray:
-    """``values`` rounded to the type called ``name`` ("tf32" included), as float64 (complex128: part by part).
+    """Round values to a type.
 
-    Floating-point types round to nearest, ties to even, with gradual underflow and overflow to infinity, in
-    one step from float64, so there is no double rounding.  Integer types drop the fraction and wrap around
-    in two's complement, as NumPy's casts from a wider integer do.
+    Parameters
+    ----------
+    name : str
+        A type of DTYPES, or "tf32".
+    values : np.ndarray
+        Numbers of any shape.
+
+    Returns
+    -------
+    np.ndarray
+        float64 (complex128: part by part).  Floating-point types round to nearest, ties to even, with gradual underflow
+        and overflow to infinity, in one step from float64, so that there is no double rounding.  Integer types drop the
+        fraction and wrap around in two's complement, as NumPy's casts from a wider integer do.
+
+    Examples
+    --------
+    >>> round_to("float16", np.array([1.0002, 70000.0]))
+    array([ 1., inf])
     """
     kind = TF32 if name == "tf32" else facts(name)
     if kind.is_complex:
@@ -128,13 +155,13 @@ def parts(values: np.ndarray) -> np.ndarray:
 
 
 def joined(pairs: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`parts`; unlike an addition, it keeps infinite and NaN parts apart."""
+    """Return the inverse of :func:`parts`; unlike an addition, it keeps infinite and NaN parts apart."""
     return np.ascontiguousarray(pairs, dtype=np.float64).view(np.complex128)[..., 0]
 
 
 def encode(name: str, values: np.ndarray) -> np.ndarray:
-    """``values`` rounded to the type called ``name``, as stored: bfloat16 as its bits in uint16, 8-bit floats as
-    theirs in uint8."""
+    """Return ``values`` rounded to the type called ``name``, as stored: bfloat16 as bits in uint16, 8-bit floats as
+    bytes."""
     rounded = round_to(name, values)
     if name.startswith("float8"):
         return float8_bits(name, rounded)
@@ -146,7 +173,7 @@ def encode(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def decode(name: str, stored: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes' types are understood too."""
+    """Return the inverse of :func:`encode`, as float64 or complex128; arrays of ml_dtypes' types are understood too."""
     stored = np.asarray(stored)
     if name.startswith("float8") and stored.dtype == np.uint8:
         return np.asarray(float8_values(name)[stored])
@@ -158,7 +185,7 @@ def decode(name: str, stored: np.ndarray) -> np.ndarray:
 
 
 def float8_bits(name: str, rounded: np.ndarray) -> np.ndarray:
-    """The bytes (uint8) of numbers that have been rounded to an 8-bit float type."""
+    """Return the bytes (uint8) of numbers that have been rounded to an 8-bit float type."""
     kind = facts(name)
     with np.errstate(all="ignore"):
         magnitude = np.abs(rounded)
@@ -174,7 +201,7 @@ def float8_bits(name: str, rounded: np.ndarray) -> np.ndarray:
 
 
 def float8_values(name: str) -> np.ndarray:
-    """The number each of the 256 bytes stands for: float64 (256,)."""
+    """Return the number of each of the 256 bytes: float64 (256,)."""
     return _values(name).copy()
 
 
@@ -194,5 +221,5 @@ def _values(name: str) -> np.ndarray:
 
 
 def _infinity(kind: DType) -> int:
-    """The byte of infinity; of a type without one, of NaN."""
+    """Return the byte of infinity, or of NaN for a type without infinity."""
     return 0x7C if kind.digits == 3 else 0x7F

@@ -1,6 +1,6 @@
-"""Epilogue operations: what is applied to an accumulator before it is stored.
+"""Epilogue operations: applied to an accumulator before it is stored.
 
-An epilogue is a list of at most :data:`MAX_STEPS` operations in the order they apply.  The codes are those of
+An epilogue is a list of at most :data:`MAX_STEPS` operations in the order of their application.  The codes are those of
 ``epilogue.cuh``; a test compares the two.
 """
 
@@ -29,10 +29,21 @@ def _erfc(v: np.ndarray) -> np.ndarray:
 class Operation(NamedTuple):
     """One operation v -> f(v, operand, scalar).
 
-    ``operand`` says what is read beside v: "" nothing, "n" a vector over the columns, "mn" a tensor of the
-    output's shape (any of them may be broadcast by stride 0).  ``function`` is the NumPy float64 reference.
-    ``lipschitz`` bounds |df/dv| where no operand or scalar takes part.  ``of_complex``: it is defined for complex v,
-    and a real operand or scalar then counts as complex with an imaginary part of 0, as in NumPy.
+    Attributes
+    ----------
+    code : int
+        Number in ``epilogue.cuh``.
+    operand : str
+        "" for none, "n" for a vector over the columns, "mn" for a tensor of the output's shape (either may be broadcast
+        by stride 0).
+    takes_scalar : bool
+        Whether a number is a run-time argument.
+    function : Callable
+        NumPy float64 reference.
+    lipschitz : float
+        Bound on |df/dv| for operations without operand and scalar.
+    of_complex : bool
+        Whether f is defined for complex v; a real operand or scalar then has an imaginary part of 0, as in NumPy.
     """
 
     code: int
@@ -44,7 +55,7 @@ class Operation(NamedTuple):
 
     @property
     def takes_operand(self) -> bool:
-        """True when a second tensor is read."""
+        """True if a second tensor is read."""
         return bool(self.operand)
 
 
@@ -92,8 +103,8 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-#: Operations that may be applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
-#: along k there.
+#: Operations of a prologue, applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
+#: along k.
 PROLOGUES = (
     *("scale", "bias", "mul"),
     *("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"),
@@ -102,19 +113,18 @@ PROLOGUES = (
 MAX_VECTORS, MAX_SCALES = 2, 1
 
 
-#: The operation that is applied to the gate of a gated product (products/gated.py), by the product's name.
+#: Operation on the gate of a gated product (products/gated.py), by the product's name.
 GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 
 
-#: Norms of rows that may stand within the epilogue of a product (products/normed.py).
+#: Norms of rows within the epilogue of a product (products/normed.py).
 NORMS = ("layernorm", "rmsnorm")
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
+    """Return the operation names of an epilogue written as in shapes.csv: ``"bias_add_relu"``, ``"none"`` or ``""``.
 
-    The longest name wins where two fit, so ``"gelu_tanh"`` is one operation.  UnsupportedError names the
-    word that is no operation.
+    The longest name wins, so that ``"gelu_tanh"`` is one operation.  UnsupportedError names an unknown word.
     """
     words = [] if text.strip() in ("", "none") else text.strip().split("_")
     names: list[str] = []
@@ -131,7 +141,7 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 def join(names: Sequence[str]) -> str:
-    """The inverse of :func:`parse`."""
+    """Return the inverse of :func:`parse`."""
     return "_".join(names) or "none"
 
 
@@ -141,7 +151,7 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 
 def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.ndarray]:
-    """The float64 function v -> f(v) of one step; ValueError when an operand it needs is missing."""
+    """Return the float64 function v -> f(v) of one step; ValueError if its operand is missing."""
     operation = OPERATIONS[step.name]
     if operation.takes_operand and step.operand is None:
         raise ValueError(f"epilogue operation {step.name!r} needs an operand")
@@ -152,7 +162,7 @@ def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.nd
 
 
 def apply(values: np.ndarray, steps: Sequence[Step], output_dtype: str) -> np.ndarray:
-    """``values`` (float64, complex128) after every step, in the same, not yet rounded to ``output_dtype``."""
+    """Return ``values`` (float64, complex128) behind every step, not yet rounded to ``output_dtype``."""
     values = wide(values)
     with np.errstate(all="ignore"):
         for step in steps:

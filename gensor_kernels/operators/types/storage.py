@@ -1,7 +1,7 @@
-"""Element types that are only stored: which products take them, and the numbers their bytes stand for.
+"""Types of stored operands: the pairs that products accept, and the type in which they are multiplied.
 
-An operand of a product may lie in memory in 8 bits and be multiplied in a wider type: 8-bit floats always, int8 beside
-a floating-point operand. The wider type holds their numbers exactly, so nothing is rounded on the way.
+An operand of a product may have 8 bits in memory and be multiplied in a wider type: 8-bit floats always, int8 beside a
+floating-point operand.  The wider type holds the numbers exactly, so that widening rounds nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from .dtypes import ACCUMULATORS, facts
 
 #: 8-bit floats, by the names of ml_dtypes and PyTorch.
 EIGHT_BIT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
-#: What is widened beside a wider operand, and what that may be.
+#: Types that are widened beside a wider operand, and the wider types.
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
-#: A float32 in three parts, each of which is multiplied.
+#: A float32 in three parts, and the type of a part.
 PARTS, PART = "bfloat16x3", "bfloat16"
-#: Bytes of the elements that a byte holds several of.
+#: Bytes per element of packed types.
 PACKED = {"uint4x2": 0.5}
 
 
 def element_bytes(name: str) -> float:
-    """Bytes of one element: a whole number but for packed ones."""
+    """Return the bytes of one element: a whole number except for packed types."""
     return PACKED.get(name) or facts(name).itemsize
 
 
 def product_type(a: str, b: str) -> str:
-    """The type in which elements of types ``a`` and ``b`` are multiplied; UnsupportedError where none is."""
+    """Return the type in which elements of types ``a`` and ``b`` are multiplied; UnsupportedError for other pairs."""
     if a == b and a in ACCUMULATORS:
         return a
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
@@ -41,12 +41,11 @@ def product_type(a: str, b: str) -> str:
 
 
 def peak_type(a: str, b: str) -> str:
-    """What Arch.peak calls the type of such products: of two 8-bit floats, where there are units for them, theirs."""
+    """Return the name of such products in Arch.peak: two 8-bit floats use their own units where a part has them."""
     return "float8" if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS else product_type(a, b)
 
 
 def default_output(a: str, b: str | None = None) -> str:
-    """The type of a product where the caller names none: that of the operands, or the wider one; where both have 8
-    bits, the accumulator's."""
+    """Return the default type of a product: the wider operand's, or the accumulator's if both operands have 8 bits."""
     both = a if b in (None, a) else product_type(a, b)
     return {"int8": "int32"}.get(both, "float32" if {a, b or a} <= set(EIGHT_BIT_FLOATS) else both)

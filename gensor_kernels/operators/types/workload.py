@@ -1,4 +1,4 @@
-"""Workload: an operator with sizes, types, layouts and alignment, which is the key of every record."""
+"""Workload: an operator with sizes, types, layouts and alignment, the key of every record."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gensor_kernels.errors import UnsupportedError
 from .dtypes import facts
 from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 
-#: Axis names are kept in this customary order, any others follow alphabetically: equal keys, equal objects.
+#: Customary order of axis names; other names follow alphabetically, so that equal keys mean equal objects.
 CUSTOMARY = ("batch", "m", "n", "k")
 
-#: How products are formed: as the operands' type says, TF32 allowed for float32, three real products ("3m", BLAS's word
-#: for Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32, exact
-#: products of 8-bit slices (Ozaki's scheme) for matrix products of float64.
+#: Arithmetic of products: that of the operands' type ("ieee"), TF32 allowed for float32, three real products ("3m",
+#: BLAS's name of Gauss's formula) allowed for complex types, Winograd's algorithm allowed for convolutions of float32,
+#: exact products of 8-bit slices (Ozaki's scheme) for matrix products of float64.
 MATHS = ("ieee", "tf32", "3m", "winograd", "ozaki")
-#: Behind an operand's layout: its elements are conjugated as they are read ("k*").
+#: Suffix of an operand's layout whose elements are conjugated as they are read ("k*").
 CONJUGATED = "*"
 
 
 class View(NamedTuple):
-    """An array in memory: ``strides`` in elements, ``alignment`` in bytes (of element 0's address)."""
+    """An array in memory: ``strides`` in elements, ``alignment`` of element 0's address in bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -35,7 +35,7 @@ class View(NamedTuple):
 
 
 def contiguous(shape: Iterable[int], dtype_name: str, alignment: int = 16) -> View:
-    """The View of a C-contiguous array of ``shape`` whose first byte is aligned to ``alignment``."""
+    """Return the View of a C-contiguous array of ``shape`` whose first byte is aligned to ``alignment``."""
     extents = tuple(shape)
     strides, step = [], 1
     for extent in reversed(extents):
@@ -45,11 +45,10 @@ def contiguous(shape: Iterable[int], dtype_name: str, alignment: int = 16) -> Vi
 
 
 def unit_axis(view: View, names: tuple[str, ...], preferred: str) -> str:
-    """Name of the unit-stride axis among the last ``len(names)`` axes of ``view``, or "s" when none is.
+    """Return the name of the unit-stride axis among the last ``len(names)`` axes of ``view``, or "s" for none.
 
-    An axis of extent 1 has no stride worth the name, so only longer axes count; when there is none at all,
-    or the array is empty, ``preferred`` is returned.  That keeps, say, every m = 1 row in the class of its
-    long axis.
+    An axis of extent 1 has no meaningful stride, so that only longer axes count; without longer axes, or for an empty
+    array, the result is ``preferred``.  That keeps every m = 1 row in the class of its long axis, for example.
     """
     rank = len(names)
     long_axes = [
@@ -64,11 +63,11 @@ def unit_axis(view: View, names: tuple[str, ...], preferred: str) -> str:
 
 
 def alignment_class(view: View, unit: int | None) -> int:
-    """Bytes one vector access may have: 16, 8, 4 or the element size.
+    """Return the bytes of one vector access: 16, 8, 4 or the element size.
 
-    It divides the address, every stride of an axis longer than 1 and the extent of axis ``unit`` (an index
-    into the shape; None when no axis has stride 1, which leaves single elements), so that a vector never
-    straddles the end of that axis.
+    The width divides the address, every stride of an axis longer than 1 and the extent of axis ``unit`` (an index into
+    the shape; None if no axis has stride 1, which leaves single elements), so that a vector never crosses the end of
+    that axis.
     """
     size = facts(view.dtype).itemsize
     if view.alignment % size:
@@ -97,13 +96,46 @@ def _canonical(value: object) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is computed, on which types and layouts, at which sizes.
+    """An operator on given types and layouts, at given sizes: the key of every record.
 
-    ``sizes`` are extents by axis name, ``dtypes`` NumPy names by operand, ``layout`` the unit-stride axis by
-    operand ("s": none; with :data:`CONJUGATED` behind it for an operand of a complex type that is read conjugated),
-    ``alignment`` bytes by operand (16, 8, 4 or the element size), ``epilogue`` operation
-    names in the order they apply, ``prologue`` those applied to the first operand as it is read, of an operator that
-    has one (declaration/prologue.py).  Mappings and pairs in any order are accepted and put in one order.
+    Mappings and pairs in any order are accepted and put in one order.
+
+    Parameters
+    ----------
+    operator : str
+        Name in gensor_kernels.operators.MODULES.
+    sizes : Mapping[str, int]
+        Extents by axis name.
+    dtypes : Mapping[str, str]
+        NumPy names by operand.
+    accumulator : str
+        Type of the sums.
+    math : str
+        One of MATHS.
+    layout : Mapping[str, str]
+        Unit-stride axis by operand, "s" for none; with :data:`CONJUGATED` behind it, elements are read conjugated.
+    alignment : Mapping[str, int]
+        Bytes of a vector access by operand: 16, 8, 4 or the element size.
+    epilogue : tuple[str, ...]
+        Operation names in the order of their application.
+    prologue : tuple[str, ...]
+        Operation names applied to the first operand as it is read (declaration/prologue.py).
+
+    Raises
+    ------
+    ValueError
+        For sizes, widths or names that do not fit together.
+    UnsupportedError
+        For math modes and operations that are not served.
+
+    Examples
+    --------
+    >>> from gensor_kernels.operators.products.matmul import workload
+    >>> small = workload(64, 32, 16, dtype="float32")
+    >>> small.size["k"], small.accumulator, small.with_sizes(m=128).size["m"]
+    (16, 'float32', 128)
+    >>> Workload.from_json(small.key()) == small
+    True
     """
 
     operator: str
@@ -163,7 +195,7 @@ class Workload:
         return hash((self.operator, self.sizes, self.dtypes, self.math, self.layout, self.alignment, self.epilogue))
 
     def __hash__(self) -> int:
-        return self._hash  # one prediction looks dozens of things up by Workload
+        return self._hash  # one prediction makes dozens of look-ups by Workload
 
     @cached_property
     def size(self) -> Mapping[str, int]:
@@ -197,7 +229,7 @@ class Workload:
 
     @property
     def kind(self) -> str:
-        """Element type of the first operand with its math mode, as reports name a class: "float32", "tf32"."""
+        """Name of the class in reports: the first operand's type with the math mode, "float32" or "tf32"."""
         first = next(iter(self.dtype.values()))
         return {"ieee": first, "tf32": "tf32"}.get(self.math, f"{first} {self.math}")
 
@@ -206,18 +238,18 @@ class Workload:
         return Workload, tuple(getattr(self, field) for field in self.__dataclass_fields__)
 
     def with_sizes(self, **sizes: int) -> Workload:
-        """The same class and epilogue at other sizes: ``workload.with_sizes(m=64, k=4096)``."""
+        """Return the same class and epilogue at other sizes: ``workload.with_sizes(m=64, k=4096)``."""
         unknown = set(sizes) - set(self.size)
         if unknown:
             raise ValueError(f"{self.operator} has axes {', '.join(self.size)}, not {', '.join(sorted(unknown))}")
         return replace(self, sizes=tuple({**self.size, **sizes}.items()))
 
     def with_epilogue(self, epilogue: Iterable[str]) -> Workload:
-        """The same sizes and class behind another list of epilogue operations."""
+        """Return the same sizes and class with another list of epilogue operations."""
         return replace(self, epilogue=tuple(epilogue))
 
     def _class(self) -> dict[str, object]:
-        # Most Workloads have no prologue, and keys older than prologues name none.
+        # Keys that are older than prologues lack the field.
         return ({"prologue": list(self.prologue)} if self.prologue else {}) | {
             "operator": self.operator,
             "dtypes": dict(self.dtypes),
@@ -228,16 +260,16 @@ class Workload:
         }
 
     def key(self) -> str:
-        """Canonical JSON of everything: sorted keys, no spaces."""
+        """Return canonical JSON of all fields: sorted keys, no spaces."""
         return _canonical(self._class() | {"sizes": dict(self.sizes), "epilogue": list(self.epilogue)})
 
     def class_key(self) -> str:
-        """Canonical JSON without sizes and epilogue: what one binary can serve."""
+        """Return canonical JSON without sizes and epilogue: the key of all Workloads that one binary can serve."""
         return _canonical(self._class())
 
     @classmethod
     def from_json(cls, text: str) -> Workload:
-        """The Workload whose :meth:`key` is ``text``; ValueError names a missing or unknown field."""
+        """Return the Workload whose :meth:`key` is ``text``; ValueError names a missing or unknown field."""
         fields = json.loads(text)
         if not isinstance(fields, dict) or set(fields) | {"prologue"} != set(cls.__dataclass_fields__):
             raise ValueError(f"a workload has the fields {', '.join(cls.__dataclass_fields__)}: {text[:200]}")

@@ -1,12 +1,12 @@
 """Convolution: y[n, oh, ow, k] = sum over r, s, c of x[n, oh stride - pad + r dilation, ..., c] w[k, r, s, c].
 
-Grouped, strided, dilated, padded by any amount per side, and transposed (the gradient of one in x, as in
+Grouped, strided, dilated, padded by any amount per side, and transposed (the gradient in x, as in
 torch.nn.functional.conv_transpose2d).  Channels and filters are split into groups (g, c) and (g, k) in the declaration.
 Layouts name an operand's axes from the outermost to the innermost in memory: x "nhwc" or "nchw"; w "krsc", "rsck" (as
-TensorFlow stores them) or "kcrs" (as PyTorch does); y "nhwk" or "nkhw".  Kernels see an implicit matrix product
-(conv_product.py): neither a transposed copy nor an im2col buffer exists.
+in TensorFlow) or "kcrs" (as in PyTorch); y "nhwk" or "nkhw".  Kernels see an implicit matrix product (implicit GEMM,
+conv_product.py), without a transposed copy or an im2col buffer.
 
-A convolution of 1 x 1 without stride and padding is a matrix product and becomes one: see :func:`workload`.
+A convolution of 1 x 1 without stride and padding is a matrix product and becomes a matmul: see :func:`workload`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
-#: Sizes of a Workload, with what they are where a caller names none.
+#: Sizes of a Workload with their default values.
 DEFAULTS: dict[str, int] = {
     **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "groups": 1},
     **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
@@ -35,7 +35,7 @@ DEFAULTS: dict[str, int] = {
 
 
 def _declare(transposed: bool, **p: int) -> Expression:
-    """The expression under the parameters ``p``: see the module."""
+    """Declare the expression of the module's formula under the parameters ``p``."""
     from gensor_kernels.operators.expression.expression import SUM, Expression, axes, tensor
     from gensor_kernels.operators.expression.expression import Axis as NamedAxis
 
@@ -61,12 +61,12 @@ def _declare(transposed: bool, **p: int) -> Expression:
 
 
 def declare(**parameters: int) -> Expression:
-    """A convolution."""
+    """Declare a convolution."""
     return _declare(False, **parameters)
 
 
 def declare_transposed(**parameters: int) -> Expression:
-    """A transposed convolution; output_padding_h and _w are added to one side of the output."""
+    """Declare a transposed convolution; output_padding_h and _w are added to one side of the output."""
     return _declare(True, **parameters)
 
 
@@ -102,15 +102,41 @@ def workload(
     fold: bool = True,
     **parameters: int,
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses.
 
-    ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and
-    groups; with ``transposed`` output_padding_h and output_padding_w too.  ``layout`` is "nhwc" or "nchw" for x and
-    y, ``weights`` that of w ("krsc" and "kcrs" by default); ``out`` y's dtype.  ``math`` "winograd" becomes "ieee"
-    where Winograd's algorithm does not fit (winograd.py).  ``fold``: neighbouring columns may become channels, and
-    bands of rows images (conv_folded.py).  What is a plain matrix product becomes a Workload of
-    matmul, batched over images where channels come first.  ValueError for sizes that do not fit, UnsupportedError
-    for types and layouts not served.
+    Parameters
+    ----------
+    n, h, w, c, k_out, r, s : int
+        Images, their height, width and channels; filters, their height and width.
+    layout : str
+        "nhwc" or "nchw" of x and y.
+    weights : str, optional
+        Layout of w; "krsc" and "kcrs" by default.
+    dtype, out : str
+        Type of x and w, type of y.
+    math : str
+        As in Workload; "winograd" becomes "ieee" for sizes that Winograd's algorithm does not fit (winograd.py).
+    epilogue : str or Iterable[str]
+        Operation names, or text as in shapes.csv.
+    transposed : bool
+        Whether this is a transposed convolution.
+    fold : bool
+        Whether adjacent columns may become channels, and bands of rows images (conv_folded.py).
+    **parameters : int
+        stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and groups; with
+        ``transposed`` also output_padding_h and output_padding_w.
+
+    Returns
+    -------
+    Workload
+        For a plain matrix product a Workload of matmul, batched over images if channels come first.
+
+    Raises
+    ------
+    ValueError
+        For sizes that do not fit.
+    UnsupportedError
+        For types and layouts that are not served.
     """
     sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
     if transposed:
@@ -147,8 +173,11 @@ def from_layouts(
     epilogue: str | Iterable[str] = (),
     transposed: bool = False,
 ) -> Workload:
-    """The Workload of operands in these layouts, whose addresses and outer strides are multiples of ``alignment``
-    bytes; an operand's alignment class is what its innermost extent leaves of that."""
+    """Return the Workload of operands in these layouts.
+
+    Addresses and outer strides are multiples of ``alignment`` bytes; the innermost extent may reduce the alignment
+    class.
+    """
     dtype = dtypes["x"]
     if dtype != dtypes["w"] or dtype not in ACCUMULATORS:
         raise UnsupportedError(f"convolution of {dtype} and {dtypes['w']}: expected one dtype of {list(ACCUMULATORS)}")
@@ -174,7 +203,7 @@ def from_layouts(
 
 
 def inner_extents(sizes: Mapping[str, int], layouts: Mapping[str, str], transposed: bool) -> dict[str, int]:
-    """Elements of the run along which an operand is read or written in vectors; 1 where single ones are."""
+    """Return the elements of the run along which each operand is read or written in vectors; 1 for single elements."""
     groups = sizes["groups"]
     c, k = sizes["c"] // groups, sizes["k_out"] // groups
     oh, ow = output_size(sizes, "h", transposed), output_size(sizes, "w", transposed)
@@ -187,7 +216,7 @@ def inner_extents(sizes: Mapping[str, int], layouts: Mapping[str, str], transpos
 
 
 def check(sizes: Mapping[str, int], transposed: bool = False) -> None:
-    """ValueError, in words, for sizes that are no convolution's."""
+    """Raise ValueError for sizes that are not those of a convolution."""
     unknown = set(sizes) - set(OPERATORS["conv2d_transpose" if transposed else "conv2d"].size_names)
     if unknown:
         raise ValueError(f"a convolution has no size {', '.join(sorted(unknown))}")
@@ -206,7 +235,7 @@ def check(sizes: Mapping[str, int], transposed: bool = False) -> None:
 
 
 def is_product(sizes: Mapping[str, int]) -> bool:
-    """Whether a convolution of these sizes is a matrix product of pixels and channels."""
+    """Return whether a convolution of these sizes is a matrix product of pixels and channels."""
     ones = ("r", "s", "stride_h", "stride_w", "groups")
     return all(sizes[name] == 1 for name in ones) and not any(sizes[name] for name in sizes if name[:4] == "pad_")
 

@@ -1,13 +1,13 @@
-"""A convolution read as another one: neighbouring columns of the image are channels, bands of its rows are images.
+"""Rewrites of a convolution as views: adjacent columns of the image become channels, bands of its rows become images.
 
-Where windows move by f columns at a time (or a multiple), and image, padding and filter have whole groups of f columns,
-x[n, h, w, c] read as x[n, h, w / f, f c] and w[k, r, s, c] as w[k, r, s / f, f c] give the same convolution with steps
-of stride_w / f. Nothing moves: both are views. The products are the same ones in the same number, but a kernel reads f
-times as many adjacent elements at once, and pads the channels of an element less.
+If windows move by a multiple of f columns, and image, padding and filter have whole groups of f columns, then
+x[n, h, w, c] as x[n, h, w / f, f c] and w[k, r, s, c] as w[k, r, s / f, f c] give the same convolution with steps of
+stride_w / f.  Both are views, without a copy.  The products are the same, but a kernel reads f times as many adjacent
+elements at once, and pads the channels of an element less.
 
-Where windows do not overlap along the rows (a vision transformer's patches), the rows under one row of windows are an
-image of their own: x[n, h, w, c] read as x[n h / stride_h, stride_h, w, c], and y[n, p, q, k] as y[n p, 1, q, k].
-Windows then stay where they are, while tensor copies of pixels step by few rows only.
+If windows do not overlap along the rows (a vision transformer's patches), the rows under one row of windows are an
+image of their own: x[n, h, w, c] as x[n h / stride_h, stride_h, w, c], and y[n, p, q, k] as y[n p, 1, q, k].  Windows
+then stay in place, while tensor copies of pixels step by few rows only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ COUNTED = ("w", "s", "stride_w", "pad_left", "pad_right")
 
 
 def fold(sizes: Mapping[str, int], dtype: str) -> int:
-    """Columns that become channels, 1 for none, of a plain convolution whose pixels have no gaps between them: those
-    with the widest accesses, and of these the most, which leave the fewest digits of k to count."""
+    """Return the number of columns that become channels, 1 for none, of a plain convolution without gaps between
+    pixels.
+
+    The choice has the widest accesses and, among equals, the most columns, which leave the fewest digits of k to count.
+    """
     channel = sizes["c"] * facts(dtype).itemsize
     if sizes["groups"] != 1 or sizes["dilation_w"] != 1 or channel % WIDEST == 0:
         return 1
@@ -34,18 +37,21 @@ def fold(sizes: Mapping[str, int], dtype: str) -> int:
 
 
 def folded(sizes: Mapping[str, int], by: int) -> dict[str, int]:
-    """The sizes behind `by` columns as channels."""
+    """Return the sizes with ``by`` columns as channels."""
     return {**sizes, **{name: sizes[name] // by for name in COUNTED}, "c": sizes["c"] * by}
 
 
 def foldable(sizes: Mapping[str, int], layouts: Mapping[str, str]) -> bool:
-    """Whether pixels of contiguous operands in these layouts are neighbours along a row, as k is in the weights."""
+    """Return whether pixels of contiguous operands in these layouts are adjacent along a row, as k is in the
+    weights."""
     return layouts["w"] != "rsck" and (layouts["x"] == "nhwc" or sizes["c"] == 1)
 
 
 def bands(sizes: Mapping[str, int], layouts: Mapping[str, str]) -> int:
-    """Images that the rows of one become, 1 where they stay together, of a plain convolution without gaps between
-    images, and between those of its output."""
+    """Return the number of images that the rows of one image become, 1 for no split.
+
+    The convolution is plain, without gaps between images of x and of y.
+    """
     step, reach = sizes["stride_h"], (sizes["r"] - 1) * sizes["dilation_h"] + 1
     apart = sizes["r"] > 1 and reach <= step and sizes["h"] % step == 0
     padded = sizes["pad_top"] or sizes["pad_bottom"]
@@ -53,7 +59,7 @@ def bands(sizes: Mapping[str, int], layouts: Mapping[str, str]) -> int:
 
 
 def banded(sizes: Mapping[str, int], by: int) -> dict[str, int]:
-    """The sizes of ``by`` bands as images, each of one row of windows."""
+    """Return the sizes with ``by`` bands as images, each of one row of windows."""
     if by == 1:
         return dict(sizes)
     height, reach = sizes["h"] // by, (sizes["r"] - 1) * sizes["dilation_h"] + 1
@@ -61,5 +67,5 @@ def banded(sizes: Mapping[str, int], by: int) -> dict[str, int]:
 
 
 def folded_layouts(layouts: Mapping[str, str]) -> dict[str, str]:
-    """Those of folded operands; y stays as it is."""
+    """Return the layouts of folded operands; y stays as it is."""
     return {**layouts, "x": "nhwc", "w": "krsc"}

@@ -1,4 +1,4 @@
-"""A convolution whose channels are innermost in memory and padded to whole accesses: what kernels make of it first."""
+"""The packed convolution of the pack rewrite: channels innermost in memory and padded to whole accesses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from gensor_kernels.operators.types.workload import Workload
 
 from .conv_product import output_size
 
-#: bytes of the widest access, and the least that a pixel's channels are padded to
+#: Bytes of the widest access, and of the smallest padded pixel.
 WIDE, NARROWEST = 16, 4
 
 
 def padded_channels(channels: int, size: int) -> int:
-    """Channels of a group, of ``size`` bytes each, with their padding: what fits one access of 4 or 8 bytes, or a
-    multiple of 16 (``padded_channels`` in packed.cuh)."""
+    """Return the channels of a group with their padding, each of ``size`` bytes.
+
+    A group fills one access of 4 or 8 bytes, or a multiple of 16 (``padded_channels`` in packed.cuh).
+    """
     for width in (NARROWEST, 2 * NARROWEST):
         if 0 < channels * size <= width:
             return width // size
@@ -25,9 +27,9 @@ def padded_channels(channels: int, size: int) -> int:
 
 
 def packed(workload: Workload) -> Workload:
-    """The same convolution of a packed image and packed filters: x "nhwc", w "krsc", y as it was.
+    """Return the same convolution of a packed image and packed filters: x "nhwc", w "krsc", y unchanged.
 
-    Along an axis with one tap, the packed image has the rows (columns) that outputs read, and no others.
+    Along an axis with one tap, the packed image has only the rows (columns) that outputs read.
     """
     z, size = workload.size, facts(workload.dtype["x"]).itemsize
     channels = padded_channels(z["c"] // z["groups"], size)
@@ -36,7 +38,7 @@ def packed(workload: Workload) -> Workload:
 
 
 def thin_sizes(workload: Workload) -> dict[str, int]:
-    """Sizes of the image that has, along an axis with one tap, the rows (columns) that outputs read, and no others."""
+    """Return the sizes of an image that has, along an axis with one tap, only the rows (columns) that outputs read."""
     z, sizes = workload.size, dict[str, int]()
     for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
         if z[taps] == 1 and "output_padding_h" not in z:
@@ -45,8 +47,11 @@ def thin_sizes(workload: Workload) -> dict[str, int]:
 
 
 def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
-    """(the window of a packed image whose channels came first, ``size`` bytes each; its taps; a group's channels with
-    their padding): ``window_of`` in packed.cuh."""
+    """Return (window of the packed image, its taps, a group's channels with their padding): ``window_of`` in
+    packed.cuh.
+
+    The given window is that of an image with channels first, ``size`` bytes each.
+    """
     taps = window.ks[0] * window.ks[1]
     channels = padded_channels(k // taps, size)
     changed = thin_window(window, (taps // window.ks[1], window.ks[1]))
@@ -56,7 +61,7 @@ def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
 
 
 def thin_window(window: Window, taps: tuple[int, int]) -> Window:
-    """The window of the image of `thin_sizes`, under filters of so many rows and columns."""
+    """Return the window of the image of `thin_sizes`, under filters of ``taps`` rows and columns."""
     ends = zip(taps, window.rows, window.extent, window.step, window.pad, strict=True)
     found = [(rows, 1, 0) if one == 1 else (extent, step, pad) for one, rows, extent, step, pad in ends]
     extent, step, pad = zip(*found, strict=True)
@@ -64,12 +69,12 @@ def thin_window(window: Window, taps: tuple[int, int]) -> Window:
 
 
 def filters_aligned(workload: Workload) -> bool:
-    """Whether filters of one tap could be read 16 bytes at a time where they are."""
+    """Return whether filters of one tap could be read in place, 16 bytes at a time."""
     return workload.layouts["w"] != "rsck" and workload.align["w"] == WIDE
 
 
 def widely_packed(workload: Workload) -> Workload:
-    """The same with accesses of 16 bytes, whatever its channels are: their class."""
+    """Return the packed convolution with accesses of 16 bytes for any number of channels: its class."""
     return _arranged(workload, WIDE)
 
 

@@ -1,6 +1,6 @@
-"""A transposed convolution by phases: what kernels make of one whose stride leaves most taps without a pixel.
+"""Phases of a transposed convolution, for the phase rewrite: a stride leaves most taps without a pixel.
 
-Outputs whose places leave the same remainders by the strides meet the same taps of the filter.  These outputs are an
+Outputs whose positions have equal remainders by the strides meet the same taps of the filter.  These outputs are an
 ordinary convolution of the image with these taps, of stride 1 (phases.cuh).
 """
 
@@ -20,7 +20,8 @@ NAME = "conv2d_transpose"
 
 
 class Axis(NamedTuple):
-    """Along h or w: ``phases`` that have taps, the most ``taps`` and the most ``outputs`` of one (``PhasedAxis``)."""
+    """Phases along h or w: number of ``phases`` with taps, most ``taps`` and most ``outputs`` of a phase
+    (``PhasedAxis``)."""
 
     phases: int
     taps: int
@@ -28,30 +29,30 @@ class Axis(NamedTuple):
 
 
 def axis(sizes: Mapping[str, int], side: str) -> Axis:
-    """The phases along "h" or "w"."""
+    """Return the phases along "h" or "w"."""
     stride, taps = sizes[f"stride_{side}"], sizes["r" if side == "h" else "s"]
     pace = stride // gcd(stride, sizes[f"dilation_{side}"])
     return Axis(min(pace, taps), -(-taps // pace), -(-output_size(sizes, side, True) // stride))
 
 
 def phases(workload: Workload) -> int:
-    """Phases that have taps."""
+    """Return the number of phases with taps."""
     return axis(workload.size, "h").phases * axis(workload.size, "w").phases
 
 
 def least_depth(workload: Workload) -> int:
-    """Products of an output's sum, of the phase that has the fewest."""
+    """Return the fewest products in an output's sum, over all phases."""
     z = workload.size
     down, across = (axis(z, side).phases for side in "hw")
     return (z["r"] // down) * (z["s"] // across) * (z["c"] // z["groups"])
 
 
 def phased(workload: Workload) -> Workload:
-    """A convolution that is as much work as all phases together: they are its groups.
+    """Return a convolution that is as much work as all phases together, with phases as groups.
 
-    Each has as many outputs as the largest phase and, in a row, as many taps as a phase has on the average, rounded up:
-    where blocks of all phases run side by side, that is between what they take one after the other and the longest.
-    Where padding cuts outputs off, pixels that only they meet are left out.
+    Each group has the outputs of the largest phase and, in a row, the mean number of taps of a phase, rounded up:
+    blocks of all phases run side by side, so that the time lies between the sum of all phases and the longest.  Pixels
+    that only cropped outputs read are left out.
     """
     z, (down, across) = workload.size, (axis(workload.size, side) for side in "hw")
     count = down.phases * across.phases

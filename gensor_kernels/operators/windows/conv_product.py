@@ -1,9 +1,9 @@
-"""Convolution as kernels see it: an implicit matrix product, one operand of which is read through a window.
+"""Implicit GEMM: a convolution as a matrix product whose operand, the image, is read through a window.
 
 Channels of y last: C[pixel, filter] = A[pixel, k] B[k, filter], a batch entry per group, A the image.  Channels of y
 first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored
-along its unit stride.  k is (r, s, c) where channels of x are last and (c, r, s) where they are first, so that the
-weights are a plain matrix either way.
+along its unit stride.  k is (r, s, c) if channels of x are last and (c, r, s) if they are first, so that the weights
+are a plain matrix in both cases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ORDERS = {"nhwc": (1, 3), "nchw": (2, 4)}
 
 
 def output_size(sizes: Mapping[str, int], side: str, transposed: bool) -> int:
-    """Output rows ("h") or columns ("w")."""
+    """Return the output rows (side "h") or columns ("w")."""
     window = sizes["r" if side == "h" else "s"]
     stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
     around = sum(sizes[name] for name in (("pad_top", "pad_bottom") if side == "h" else ("pad_left", "pad_right")))
@@ -48,19 +48,21 @@ def output_size(sizes: Mapping[str, int], side: str, transposed: bool) -> int:
 
 @dataclass(frozen=True)
 class Convolution(Operator):
-    """A convolution, or a transposed one, as tuner and dispatch know it."""
+    """A convolution, or a transposed convolution, for tuner and dispatch."""
 
-    #: trailing axes of the output along which a bias runs: (g, k)
-    columns = 2
+    columns = 2  # a bias runs along (g, k)
 
     @property
     def transposed(self) -> bool:
-        """Whether this is the transposed one."""
+        """Whether this is the transposed convolution."""
         return self.name.startswith("conv2d_transpose")
 
     def flops(self, workload: Workload) -> int:
-        """See Operator. Of a transposed convolution a pixel meets every tap once, cropped or not: a stride leaves most
-        taps of an output without a pixel, and no kernel needs to multiply these."""
+        """Return the operations; see Operator.
+
+        In a transposed convolution every pixel meets every tap once, even if cropped: a stride leaves most taps of an
+        output without a pixel, and kernels need not multiply them.
+        """
         if not self.transposed:
             return super().flops(workload)
         z = workload.size
@@ -68,11 +70,11 @@ class Convolution(Operator):
         return each * z["n"] * z["h"] * z["w"] * z["c"] * (z["k_out"] // z["groups"]) * z["r"] * z["s"]
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
+        """Return x (n, h, w, g, c), w (g, k, r, s, c) and y (n, oh, ow, g, k)."""
         return self.plain_operands(workload)
 
     def plain_operands(self, workload: Workload) -> tuple[Operand, Operand, Operand]:
-        """The same, of a convolution that may have more inputs."""
+        """Return x, w and y, also for a convolution with more inputs."""
         z, layouts = workload.size, {name: workload.layouts[name] for name in "xwy"}
         g, oh, ow = z["groups"], self.out(z, "h"), self.out(z, "w")
         c, k = z["c"] // g, z["k_out"] // g
@@ -90,13 +92,12 @@ class Convolution(Operator):
         )
 
     def out(self, sizes: Mapping[str, int], side: str) -> int:
-        """Output rows ("h") or columns ("w")."""
+        """Return the output rows (side "h") or columns ("w")."""
         return output_size(sizes, side, self.transposed)
 
-    # ---- what kernels are told
-
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """See the module; UnsupportedError where the weights' k, or the output's pixels, are not evenly spaced."""
+        """Return the implicit product; UnsupportedError if the weights' k or the output's pixels are not evenly
+        spaced."""
         z, last = workload.size, workload.layouts["x"] == "nhwc"
         _, w, y = self.plain_operands(workload)
         g, k, r, s, c = w.shape
@@ -107,7 +108,7 @@ class Convolution(Operator):
         pixels = y.shape[1] * y.shape[2]
         tail = self._window(workload, strides["x"]).pack()
         out = self.output(workload, strides["y"])
-        # An image has no stride per row and column of its implicit matrix: there are those of its own.
+        # The implicit matrix has no stride per row and column: the image's own strides are given.
         if _pixels_are_rows(workload):
             sizes = z["n"] * pixels, k, r * s * c
             images, weights = Strides((0, 0, x_g), x_h, x_w), Strides((0, 0, w_g), depth, w_k)
@@ -116,7 +117,7 @@ class Convolution(Operator):
         return Geometry((k, pixels, c * r * s), (1, z["n"], g), weights, images, out, tail=tail, swapped=True)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Pixels are rows, or columns where channels come first."""
+        """Return strides with pixels as rows, or as columns if channels come first."""
         shape = self.operands(workload)[-1].shape
         n, h, w, g, k = strides
         what = "the output's rows and columns"
@@ -156,7 +157,7 @@ class Convolution(Operator):
         )
 
     def product(self, workload: Workload) -> Product:
-        """The sizes and sides of the implicit product."""
+        """Return sizes and sides of the implicit product."""
         z, types, align = workload.size, workload.dtype, workload.align
         _, (g, k, r, s, c), y = (each.shape for each in self.plain_operands(workload))
         rows = _pixels_are_rows(workload)
@@ -172,16 +173,14 @@ class Convolution(Operator):
             return Product(g, z["n"] * pixels, k, depth, image, weights, out, "a", order)
         return Product(z["n"] * g, k, pixels, depth, weights, image, out, "b", order)
 
-    # ---- verification
-
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """A strided, dilated, asymmetrically padded convolution by 3 x 3 taps of about the wanted product."""
+        """Return a strided, dilated, asymmetrically padded 3 x 3 convolution of about the wanted product."""
         last, channels_last = _pixels_are_rows(workload), workload.layouts["x"] == "nhwc"
         vector = {name: workload.align[name] // facts(workload.dtype[name]).itemsize for name in workload.dtype}
         whole = {"c": max(vector["x"] if channels_last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
         whole["k"] = max(vector["y"] if last else 1, vector["w"] if workload.layouts["w"] == "rsck" else 1)
         rows, filters = ("m", "n") if last else ("n", "m")
-        # An odd number of accesses, so that some numbers of rows are no multiple of a tile of two accesses.
+        # An odd number of accesses: row counts that are no multiple of a tile of two accesses occur.
         ow = 7 if last else (-(-13 // vector["y"]) | 1) * vector["y"]
         groups = wanted["batch"] if last else 1 + (wanted["batch"] > 2)
         oh = 3 if last else max(1, -(-wanted[rows] // ow))
@@ -192,7 +191,7 @@ class Convolution(Operator):
         z["k_out"] = -(-wanted[filters] // whole["k"]) * whole["k"] * groups
         if self.transposed:
             z |= {"stride_w": 2, "output_padding_h": 1, "output_padding_w": 0}
-            # The smallest image with at least the wanted output; what is too much is cropped.
+            # The smallest image with at least the wanted output, cropped to it.
             z |= {"h": max(1, oh // 2), "w": max(1, ow // 2)}
             z["pad_bottom"] = output_size(z, "h", True) - oh
             z["pad_right"] += output_size(z, "w", True) - ow
@@ -234,12 +233,13 @@ class Convolution(Operator):
 
 
 def _pixels_are_rows(workload: Workload) -> bool:
-    """Whether pixels are rows of C and filters its columns: where channels of y are last."""
+    """Return whether pixels are rows of C and filters its columns: channels of y are last."""
     return workload.layouts["y"] == "nhwk"
 
 
 def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -> np.ndarray:
-    """(g, n oh ow, r s c) float64: what each output pixel reads of ``x`` (n, h, w, g, c); 0 in the padding."""
+    """Return the pixels that each output reads of ``x`` (n, h, w, g, c), float64 (g, n oh ow, r s c); 0 in the
+    padding."""
     rows, row_inside = _indices(sizes, "h", transposed)
     columns, column_inside = _indices(sizes, "w", transposed)
     n, _, _, g, c = x.shape
@@ -255,7 +255,7 @@ def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -
 
 
 def _indices(sizes: Mapping[str, int], side: str, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(index in the image, whether it is there), each (output, filter), along one side."""
+    """Return (index in the image, whether it exists), each (output, filter), along one side."""
     out, window = output_size(sizes, side, transposed), sizes["r" if side == "h" else "s"]
     stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
     before = sizes["pad_top" if side == "h" else "pad_left"]

@@ -1,6 +1,6 @@
-"""Convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 beside the image (declaration/prologue.py).
+"""Convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 in the padding (declaration/prologue.py).
 
-The declaration is that of the convolution; its vectors are operands d and e (groups, channels of a group).
+The declaration is that of the convolution; vectors are operands d and e (groups, channels of a group).
 """
 
 from __future__ import annotations
@@ -46,16 +46,20 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """A convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at 16-byte
-    aligned addresses."""
+    """Return a convolution's Workload behind a prologue of contiguous, 16-byte aligned vectors.
+
+    ``dtype`` is the vectors' type, by default x's own.
+    """
     listed = tuple(names)
     vector = contiguous((convolution.size["c"],), dtype or convolution.dtype["x"])
     return from_views(listed, convolution, [vector] * prologue.vectors_of(listed))
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """The Workload of a convolution behind a prologue with these vectors, (channels,) each; products are formed as they
-    are, whatever ways the convolution allows."""
+    """Return the Workload of a convolution behind a prologue with these vectors, (channels,) each.
+
+    Math mode "winograd" becomes "ieee": Winograd's algorithm has no prologue.
+    """
     groups = convolution.size["groups"]
     vectors = [_grouped(view, groups) for view in vectors]
     math = "ieee" if convolution.math == "winograd" else convolution.math
@@ -63,6 +67,6 @@ def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[Vi
 
 
 def _grouped(view: View, groups: int) -> View:
-    """A vector of channels, by group."""
+    """Return a vector of channels, by group."""
     each = view.shape[0] // groups
     return View((groups, each), (each, 1), view.dtype, view.alignment)

@@ -1,7 +1,7 @@
 """Depthwise convolution: y[n, oh, ow, c] = sum over r, s of x[n, oh stride - pad + r dilation, ..., c] w[r, s, c].
 
-One filter per channel, as torch.nn.functional.conv2d with groups = channels and as many filters computes it; several
-filters per channel are a grouped convolution (conv.py).
+One filter per channel, as torch.nn.functional.conv2d with groups = channels = filters; several filters per channel are
+a grouped convolution (conv.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "depthwise_conv2d"
 
 
 def declare(**p: int) -> Expression:
-    """The expression under strides, dilations and padding: see the module."""
+    """Declare the expression of the module's formula under strides, dilations and padding."""
     from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, tensor
 
     n, h, w, c, r, s = axes("n h w c r s")
@@ -50,12 +50,12 @@ def workload(
     epilogue: str | Iterable[str] = (),
     **parameters: int,
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses.
 
     ``parameters`` are stride_h, stride_w, dilation_h, dilation_w (1 by default), pad_top, pad_bottom, pad_left and
-    pad_right (0 by default).  ``layout`` is that of x and y, "nhwc" or "nchw"; the filter's is "rsc" or "crs" with it.
+    pad_right (0 by default).  ``layout`` of x and y is "nhwc" or "nchw"; it implies "rsc" or "crs" for the filter.
     ``out`` is y's dtype, by default x's (int32 for int8).  ValueError for sizes that do not fit, UnsupportedError for
-    types and layouts not served.
+    types and layouts that are not served.
     """
     sizes = _sizes(n=n, h=h, w=w, c=c, r=r, s=s, **parameters)
     last = layout == "nhwc"
@@ -77,16 +77,19 @@ def workload_from_views(
     epilogue: str | Iterable[str] = (),
     **parameters: int,
 ) -> Workload:
-    """The Workload of arrays as they lie: x of shape (n, h, w, c), w (r, s, c) and y (n, oh, ow, c), whatever the
-    layout, which says how they lie in memory; ``parameters`` as in :func:`workload`.  ValueError for shapes that do
-    not fit, UnsupportedError for types not served and where the innermost axis has no stride 1."""
+    """Return the Workload of arrays in memory: x (n, h, w, c), w (r, s, c) and y (n, oh, ow, c).
+
+    Axes are in this order for every ``layout``, which names their order in memory; ``parameters`` as in
+    :func:`workload`. ValueError for shapes that do not fit, UnsupportedError for types that are not served and for an
+    innermost axis without stride 1.
+    """
     n, h, width, c = x.shape
     sizes = _sizes(n=n, h=h, w=width, c=c, r=w.shape[0], s=w.shape[1], **parameters)
     return _made(sizes, {"x": x, "w": w, "y": y}, layout, epilogue)
 
 
 def _sizes(**sizes: int) -> dict[str, int]:
-    """All sizes of a call, checked."""
+    """Return all sizes of a call, checked."""
     unknown = set(sizes) - set(ONES)
     if unknown:
         raise ValueError(f"a depthwise convolution has no size {', '.join(sorted(unknown))}")

@@ -1,7 +1,7 @@
-"""Depthwise convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 beside the image
+"""Depthwise convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 in the padding
 (declaration/prologue.py).
 
-The declaration is that of the convolution; its vectors are operands d and e (channels,).
+The declaration is that of the convolution; vectors are operands d and e (channels,).
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """A depthwise convolution's Workload behind a prologue of contiguous vectors of ``dtype`` (by default x's own) at
-    16-byte aligned addresses."""
+    """Return a depthwise convolution's Workload behind a prologue of contiguous, 16-byte aligned vectors.
+
+    ``dtype`` is the vectors' type, by default x's own.
+    """
     listed = tuple(names)
     vector = contiguous((convolution.size["c"],), dtype or convolution.dtype["x"])
     return from_views(listed, convolution, [vector] * prologue.vectors_of(listed))
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """The Workload of a depthwise convolution behind a prologue with these vectors, (channels,) each."""
+    """Return the Workload of a depthwise convolution behind a prologue with these vectors, (channels,) each."""
     return prologue.with_prologue(convolution, names, vectors)

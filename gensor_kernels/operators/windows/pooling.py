@@ -1,9 +1,9 @@
 """Poolings: the maximum or the average of each channel under a sliding window.
 
-As torch.nn.functional.max_pool2d and avg_pool2d compute them, with padding per side.  Padding never wins a maximum, and
-a NaN in the window is the result; a window that lies in the padding alone has the least value of its type (-infinity),
-or the average 0.  With ceil_mode the last window may reach past the padding; what an average counts there ends with
-the padding.
+Semantics are those of torch.nn.functional.max_pool2d and avg_pool2d, with padding per side.  Padding never wins a
+maximum, and a NaN in the window is the result; a window inside the padding has the least value of its type (-infinity)
+or the average 0.  With ceil_mode the last window may extend beyond the padding; positions beyond it do not count in an
+average.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GLOBAL = dict.fromkeys(("n", "h", "w", "c"), 1)
 
 
 def _parameters(sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Every size but n and c: extents of outputs and counts are plain numbers in the declaration."""
+    """Return every size but n and c: extents of outputs and counts are plain numbers in the declaration."""
     return tuple(name for name in sizes if name not in ("n", "c"))
 
 
@@ -79,15 +79,15 @@ def declare_global(**p: int) -> Expression:
 
 @dataclass(frozen=True)
 class Global(Sliding):
-    """An average over whole images: a window as large as they are."""
+    """An average over whole images: the window is as large as the image."""
 
     def window(self, workload: Workload) -> dict[str, int]:
-        """The image is the window."""
+        """Return all sizes of a call, with the image as window."""
         size = workload.size
         return {**DEFAULTS, **size, "r": size["h"], "s": size["w"]}
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """The last stages of networks."""
+        """Return the last stages of networks."""
         shapes = [(1, 7, 512), (1, 7, 2048), (16, 7, 1024), (1, 14, 512), (1, 56, 64)]
         return [workload.with_sizes(n=n, h=side, w=side, c=c) for n, side, c in shapes]
 
@@ -115,12 +115,12 @@ def workload(
     epilogue: str | Iterable[str] = (),
     **parameters: int,
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses; ``op`` is a name in OPERATORS.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses; ``op`` is a name in OPERATORS.
 
-    ``parameters`` are the window r and s, stride_h and stride_w (those of the window by default), pad_top, pad_bottom,
+    ``parameters`` are the window r and s, stride_h and stride_w (the window's extents by default), pad_top, pad_bottom,
     pad_left, pad_right and ceil_mode (0 by default), dilation_h and dilation_w of a maximum (1 by default), and
     count_include_pad of an average (0 by default: padding does not count); a global average takes none.  ``layout`` is
-    "nhwc" or "nchw".  ValueError for sizes that do not fit, UnsupportedError for types and layouts not served.
+    "nhwc" or "nchw".  ValueError for sizes that do not fit, UnsupportedError for types and layouts that are not served.
     """
     sizes = _sizes(op, n=n, h=h, w=w, c=c, **parameters)
     complete = _complete(sizes)
@@ -135,26 +135,29 @@ def workload(
 def workload_from_views(
     op: str, x: View, y: View, *, layout: str = "nhwc", epilogue: str | Iterable[str] = (), **parameters: int
 ) -> Workload:
-    """The Workload of arrays as they lie: x of shape (n, h, w, c) and y (n, oh, ow, c), whatever the layout, which
-    says how they lie in memory; ``parameters`` as in :func:`workload`.  ValueError for shapes that do not fit,
-    UnsupportedError for types not served and where the innermost axis has no stride 1."""
+    """Return the Workload of arrays in memory: x (n, h, w, c) and y (n, oh, ow, c).
+
+    Axes are in this order for every ``layout``, which names their order in memory; ``parameters`` as in
+    :func:`workload`. ValueError for shapes that do not fit, UnsupportedError for types that are not served and for an
+    innermost axis without stride 1.
+    """
     n, h, w, c = x.shape
     return _made(op, _sizes(op, n=n, h=h, w=w, c=c, **parameters), {"x": x, "y": y}, layout, epilogue)
 
 
 def complete(op: str, **sizes: int) -> dict[str, int]:
-    """All sizes of a call, checked, with those a Workload leaves out; ValueError for sizes that do not fit."""
+    """Return all sizes of a call, checked, with sizes that a Workload omits; ValueError for sizes that do not fit."""
     return _complete(_sizes(op, **sizes))
 
 
 def output_sizes(op: str, **sizes: int) -> tuple[int, int]:
-    """(oh, ow) of a call with these sizes; ValueError for sizes that do not fit."""
+    """Return (oh, ow) of a call with these sizes; ValueError for sizes that do not fit."""
     whole = complete(op, n=1, c=1, **sizes)
     return output_size(whole, "h"), output_size(whole, "w")
 
 
 def _sizes(op: str, **sizes: int) -> dict[str, int]:
-    """The Workload's sizes, checked; strides are those of the window where none are given."""
+    """Return the Workload's sizes, checked; strides are the window's extents by default."""
     if op not in OPERATORS:
         raise UnsupportedError(f"{op!r} is no pooling: expected one of {', '.join(OPERATORS)}")
     names = OPERATORS[op].size_names
@@ -172,7 +175,7 @@ def _sizes(op: str, **sizes: int) -> dict[str, int]:
 
 
 def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes with those a Workload leaves out: a global window, dilation."""
+    """Return the sizes with sizes that a Workload omits: a global window, dilation."""
     return {"r": sizes["h"], "s": sizes["w"], **DEFAULTS, **sizes}
 
 

@@ -1,9 +1,9 @@
-"""Sliding windows: what depthwise convolution and the poolings share.
+"""Sliding windows: the base of depthwise convolution and the poolings.
 
-Every output y[n, oh, ow, c] is made of the elements of x[n, ., ., c] at oh stride - pad + r dilation (and likewise
-along w).  Axes are declared as (n, h, w, c), (n, oh, ow, c) and (r, s, c) whatever the layout: "nhwc" and "nchw" name
-the axes of x and y from the outermost to the innermost in memory, "rsc" and "crs" those of a filter.  Strides,
-padding and window are run-time arguments of a kernel, so that one binary serves them all.
+Every output y[n, oh, ow, c] depends on the elements of x[n, ., ., c] at oh stride - pad + r dilation (and likewise
+along w).  Axes are declared as (n, h, w, c), (n, oh, ow, c) and (r, s, c) for every layout: "nhwc" and "nchw" name the
+axes of x and y from the outermost to the innermost in memory, "rsc" and "crs" the axes of a filter.  Strides, padding
+and window are run-time arguments of a kernel, so that one binary serves all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.tolerance.base import Expected
     from gensor_kernels.operators.types.epilogue import Step
 
-#: Sizes that shape the declaration, with what they are where a caller names none.
+#: Sizes that shape the declaration, with their default values.
 DEFAULTS: dict[str, int] = {
     **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1},
     **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
@@ -42,9 +42,9 @@ LARGEST = 2**30
 
 @dataclass(frozen=True)
 class Side:
-    """One side (h or w) of a call: how outputs and window lie over the image.
+    """One side (h or w) of a call: positions of outputs and windows over the image.
 
-    ``counted`` is the range of positions (from, to) that an average counts, the padding included or not.
+    ``counted`` is the range of positions (from, to) that an average counts, with or without the padding.
     """
 
     extent: int
@@ -56,15 +56,18 @@ class Side:
     counted: tuple[int, int]
 
     def count(self) -> np.ndarray:
-        """How many positions of each output's window are counted, int64 (output,)."""
+        """Return the number of counted positions in each output's window, int64 (output,)."""
         first = np.arange(self.output) * self.stride - self.pad
         low, high = self.counted
         return np.maximum(np.minimum(first + self.window, high) - np.maximum(first, low), 0)
 
 
 def output_size(sizes: Mapping[str, int], side: str) -> int:
-    """Outputs along ``side`` ("h" or "w"); with ceil_mode the last window may reach past the padding, but starts
-    inside the image or the leading padding, as in torch.nn.functional.max_pool2d."""
+    """Return the outputs along ``side`` ("h" or "w").
+
+    With ceil_mode the last window may extend beyond the padding, but starts inside the image or the leading padding, as
+    in torch.nn.functional.max_pool2d.
+    """
     before, after = (sizes[f"pad_{end}"] for end in (("top", "bottom") if side == "h" else ("left", "right")))
     window, stride = sizes["r" if side == "h" else "s"], sizes[f"stride_{side}"]
     room = sizes[side] + before + after - sizes.get(f"dilation_{side}", 1) * (window - 1) - 1
@@ -77,7 +80,7 @@ def output_size(sizes: Mapping[str, int], side: str) -> int:
 
 
 def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
-    """The sides h and w of a call."""
+    """Return the sides h and w of a call."""
     found = []
     for side, window, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
         before, after = (sizes[f"pad_{end}"] for end in ends)
@@ -90,25 +93,25 @@ def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
 
 @dataclass(frozen=True)
 class Sliding(Operator):
-    """An operator over a sliding window, as tuner and dispatch know it; ``kind`` is what kernels do in the window."""
+    """An operator over a sliding window, for tuner and dispatch; ``kind`` is the kernel's operation in the window."""
 
     kind: str = ""
 
     @property
     def filtered(self) -> bool:
-        """Whether it has a filter, the operand w."""
+        """Whether there is a filter, the operand w."""
         return self.kind == "multiply"
 
     def window(self, workload: Workload) -> dict[str, int]:
-        """All sizes of a call: those of the Workload, and the window's own."""
+        """Return all sizes of a call: the Workload's and the window's."""
         return {**DEFAULTS, **workload.size}
 
     def sides(self, workload: Workload) -> tuple[Side, Side]:
-        """The sides h and w of a call."""
+        """Return the sides h and w of a call."""
         return sides(self.window(workload))
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """x, the filter where there is one, and y; the innermost axis is dense."""
+        """Return x, the filter if any, and y; the innermost axis is dense."""
         size, layouts = self.window(workload), workload.layouts
         high, wide = self.sides(workload)
         shapes = {
@@ -125,7 +128,8 @@ class Sliding(Operator):
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """Rows and columns of a kernel are (ow, c) or (oh, ow), whichever are innermost; the rest is the batch."""
+        """Return the kernel's view: rows and columns are the innermost of (ow, c) or (oh, ow), the batch all other
+        axes."""
         size = self.window(workload)
         high, wide = self.sides(workload)
         n, c = size["n"], size["c"]
@@ -150,14 +154,14 @@ class Sliding(Operator):
         )
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Batch, row and column of the output's axes (n, oh, ow, c)."""
+        """Return batch, row and column strides of the output's axes (n, oh, ow, c)."""
         image, row, column, channel = strides
         if workload.layouts["y"] == "nhwc":
             return Strides((0, image, row), column, channel)
         return Strides((0, image, channel), row, column)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Images of a network's stages, under this window."""
+        """Return images of a network's stages, under this window."""
         stages = ((112, 64), (56, 128), (28, 256), (14, 512), (7, 1024))
         made = (workload.with_sizes(n=n, h=side, w=side, c=c) for n in (1, 16) for side, c in stages)
         return [each for each in made if not self.empty(each)]
@@ -181,7 +185,7 @@ class Sliding(Operator):
         with np.errstate(all="ignore"):
             values = self.reference(plain, size)
             if self.kind == "maximum":
-                # A window that lies in the padding alone has the least value of its type.
+                # A window inside the padding has the least value of its type.
                 values = np.maximum(values, -128.0) if kind.is_integer else values
                 return values, np.zeros_like(values)
             values, bound = self._summed(workload, plain, values, structured)
@@ -236,12 +240,12 @@ class Sliding(Operator):
 
 
 def side_fields(side: Side) -> tuple[int, ...]:
-    """The numbers of one side in the order of ``Sliding`` in params.cuh."""
+    """Return the numbers of one side in the order of ``Sliding`` in params.cuh."""
     return side.extent, side.output, side.window, side.stride, side.dilation, side.pad, *side.counted
 
 
 def check(sizes: Mapping[str, int]) -> None:
-    """ValueError, in words, for sizes that are no sliding window's."""
+    """Raise ValueError for sizes that are not those of a sliding window."""
     for name in ("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"):
         if sizes[name] < 1:
             raise ValueError(f"{name} is {sizes[name]}: expected 1 or more")
@@ -251,7 +255,7 @@ def check(sizes: Mapping[str, int]) -> None:
 
 
 def contiguous(shape: Sequence[int], order: Sequence[int], dtype: str) -> View:
-    """The View of a gapless 16-byte aligned array whose axes lie in ``order``."""
+    """Return the View of a gapless 16-byte aligned array whose axes lie in ``order``."""
     operand = Operand("", tuple(shape), tuple(order))
     return View(operand.shape, operand.strides(), dtype)
 
@@ -263,8 +267,11 @@ def workload_of(
     layouts: Mapping[str, str],
     epilogue: str | Iterable[str],
 ) -> Workload:
-    """The Workload of arrays as they lie, in axes as declared; ValueError where their shapes do not fit the sizes,
-    UnsupportedError for types not served and where an innermost axis has no stride 1."""
+    """Return the Workload of arrays in memory, in axes as declared.
+
+    ValueError if their shapes do not fit the sizes, UnsupportedError for types that are not served and for an innermost
+    axis without stride 1.
+    """
     dtype = views["x"].dtype
     if dtype not in ACCUMULATORS or any(views[name].dtype != dtype for name in views if name != "y"):
         given = " and ".join(view.dtype for name, view in views.items() if name != "y")
@@ -290,7 +297,8 @@ def workload_of(
 
 
 def _alignment(view: View, layout: str, name: str) -> int:
-    """The alignment class along the innermost axis; neighbouring columns of x and of a filter are read one by one."""
+    """Return the alignment class along the innermost axis; adjacent columns of x and of a filter are read one by
+    one."""
     unit = (FILTERS if name == "w" else IMAGES)[layout][-1]
     if view.shape[unit] > 1 and view.strides[unit] != 1:
         raise UnsupportedError(f"{name} has the stride {view.strides[unit]} along its innermost axis, not 1")
