@@ -60,7 +60,7 @@ def _choice(name: str, choices: tuple[str, ...], default: str) -> str:
 
 
 def platform_cache_dir() -> Path:
-    """The folder this platform keeps caches in, ours inside it; nothing is created."""
+    """Return this package's folder in the platform's cache folder; nothing is created."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
         return (Path(base) if base else Path.home() / "AppData" / "Local") / FOLDER_NAME
@@ -72,10 +72,10 @@ def platform_cache_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for built libraries and the user's database; created (mode 0700) when absent.
+    """Return the folder for built libraries and the user's database; created (mode 0700) when absent.
 
-    Raises `ConfigError` when it cannot be created, or when somebody else could put a library of theirs
-    into it (docs/trust.md): what lies there is loaded as code.
+    Raises ConfigError if it cannot be created, or if another user could write to it (docs/trust.md): its files are
+    loaded as code.
     """
     value = os.environ.get("GENSOR_CACHE_DIR")
     try:
@@ -92,9 +92,9 @@ def cache_dir() -> Path:
 
 
 def user_database() -> Path:
-    """Path of the user's database: `GENSOR_DB`, or `kernels.db` in the (then created) cache folder.
+    """Return the path of the user's database: `GENSOR_DB`, or `kernels.db` in the cache folder, which is then created.
 
-    ConfigError for none, also where somebody else could write to it, or could have (docs/trust.md).
+    Raises ConfigError if there is none, also if another user can write to it, or could have (docs/trust.md).
     """
     path = _file("GENSOR_DB") or cache_dir() / "kernels.db"
     found = trust.file_objection(path, "GENSOR_DB")
@@ -104,7 +104,7 @@ def user_database() -> Path:
 
 
 def own_database() -> Path | None:
-    """The same for calls that go on without it: None where there is none to be used, and the one warning about it."""
+    """Return user_database, or None with one warning for calls that continue without it."""
     try:
         return user_database()
     except ConfigError as error:
@@ -114,7 +114,7 @@ def own_database() -> Path | None:
 
 
 def site_database() -> Path | None:
-    """Path in `GENSOR_SITE_DB`, or None; ConfigError for one that names no home or working folder there is."""
+    """Return the path in `GENSOR_SITE_DB`, or None; ConfigError if its home or working folder does not exist."""
     return _file("GENSOR_SITE_DB")
 
 
@@ -133,48 +133,47 @@ def record_file() -> Path | None:
 
 
 def counts_hits() -> bool:
-    """Whether `GENSOR_COUNT_HITS` asks for warm calls to be counted, which makes each some microseconds longer."""
+    """Return whether `GENSOR_COUNT_HITS` asks to count warm calls, which adds some microseconds to each."""
     return _flag("GENSOR_COUNT_HITS")
 
 
 def tune_mode() -> str:
-    """`GENSOR_TUNE`: what may be done beside serving what is stored.
+    """Return `GENSOR_TUNE`, the work that calls may start.
 
-    `auto`: kinds of calls that come back are raced once against the library, milliseconds each
-    (dispatch/tuning/race.py), and hot ones are tuned in the background (dispatch/tuning/background.py). `now`: a first
-    call is tuned before it is served. `predicted`: as `auto`, and predictions are trusted where no timing is there.
-    `off`: nothing.
+    `auto`: repeated kinds of calls are raced once against the library, milliseconds each (dispatch/tuning/race.py), and
+    hot kinds are tuned in the background (dispatch/tuning/background.py).  `now`: a first call is tuned before it is
+    served. `predicted`: as `auto`, and predictions are trusted where timings are missing.  `off`: none.
     """
     return _choice("GENSOR_TUNE", TUNE_MODES, "auto")
 
 
 def background() -> bool | None:
-    """`GENSOR_BACKGROUND`: whether hot calls are tuned while the program runs; None where it does not say."""
+    """Return `GENSOR_BACKGROUND`, whether hot calls are tuned while the program runs; None if it is not set."""
     return _flag("GENSOR_BACKGROUND") if os.environ.get("GENSOR_BACKGROUND", "").strip() else None
 
 
 def races() -> bool:
-    """Whether calls may be timed in the program itself, kernels against the library's call.
+    """Return whether calls may be timed in the program itself, kernels against the library's call.
 
-    A race waits for the caller's stream. `GENSOR_RACE=0` is for programs that must not wait there, because what the
-    stream waits for comes from the same thread, such as the other half of a collective (docs/dispatch.md).
-    `GENSOR_TUNE=off` and `GENSOR_DETERMINISTIC=1` forbid races too.
+    A race waits for the caller's stream.  `GENSOR_RACE=0` is for programs that must not wait there, because work of the
+    stream depends on the same thread, such as the other half of a collective (docs/dispatch.md).  `GENSOR_TUNE=off` and
+    `GENSOR_DETERMINISTIC=1` forbid races too.
     """
     return _flag("GENSOR_RACE", "1") and tune_mode() != "off" and not deterministic()
 
 
 def deterministic() -> bool:
-    """Whether `GENSOR_DETERMINISTIC` asks for one fixed kernel per call."""
+    """Return whether `GENSOR_DETERMINISTIC` asks for one fixed kernel per call."""
     return _flag("GENSOR_DETERMINISTIC")
 
 
 def disabled() -> bool:
-    """Whether `GENSOR_DISABLE` sends every call to CuPy."""
+    """Return whether `GENSOR_DISABLE` sends every call to CuPy."""
     return _flag("GENSOR_DISABLE")
 
 
 def _stderr_handler() -> logging.Handler:
-    """Logs to stderr, as data belongs on stdout; what cannot be written there is left out."""
+    """Return a handler that logs to stderr, since stdout is for data; lines that cannot be written are dropped."""
     import logging
 
     class Quiet(logging.StreamHandler):
@@ -185,7 +184,7 @@ def _stderr_handler() -> logging.Handler:
 
 
 def logger() -> logging.Logger:
-    """The package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
+    """Return the package's logger; silent unless the application, or `GENSOR_LOG`, gives it a handler."""
     import logging
 
     log = logging.getLogger("gensor_kernels")

@@ -1,6 +1,7 @@
-"""What a forked child must not take over: locks that other threads of its parent hold, processes, unwritten rows.
+"""Renewal of state in forked children: locks held by other threads of the parent, processes, unwritten rows.
 
-A child has one thread, the one that forked. A lock that another one held would stay held for ever there.
+A child has a single thread, the one that forked.  A lock held by another thread of the parent would stay locked
+forever.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ Action = TypeVar("Action", bound=Callable[[], None])
 
 
 class Forked(Protocol):
-    """What has locks of its own."""
+    """An object with locks of its own."""
 
     def after_fork(self) -> None:
-        """In a child: makes new locks, and lets go of what is the parent's."""
+        """In a child: make new locks, and release the parent's resources."""
 
 
 _owners: WeakSet[Forked] = WeakSet()
 
 
 def renew(owner: Forked) -> None:
-    """From now on `owner.after_fork()` is called in every forked child, as long as the owner lives."""
+    """Call `owner.after_fork()` in every forked child from now on, as long as the owner lives."""
     _owners.add(owner)
 
 
 def in_child(action: Action) -> Action:
-    """Decorates a function that is to be called in every forked child."""
+    """Decorate a function to be called in every forked child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=action)
     return action

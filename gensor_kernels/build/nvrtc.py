@@ -36,10 +36,10 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Binary:
-    """One compiled source, or the reason why there is none (`error`).
+    """One compiled source, or the reason for its absence (`error`).
 
-    `registers`, `stack_bytes` and `shared_bytes` (static shared memory) are the largest of any entry point,
-    `spill_bytes` (spill stores plus spill loads, as ptxas counts them) is the sum; `entries` has them one by one.
+    `registers`, `stack_bytes` and `shared_bytes` (static shared memory) are maxima over the entry points, `spill_bytes`
+    (spill stores plus spill loads, as ptxas counts them) is the sum; `entries` lists them by entry point.
     """
 
     target: str
@@ -130,7 +130,7 @@ def toolchain() -> str:
 
 
 def toolchain_note() -> str | None:
-    """One sentence where the NVRTC found is not the 12.9 that the shipped cubins are built with, else None."""
+    """Return one sentence if the NVRTC found is not the 12.9 of the shipped cubins, else None."""
     version = toolchain().split()[1]
     if version.startswith("12.9"):
         return None
@@ -156,7 +156,7 @@ def _nvrtc() -> Any:
 
 
 def _wheel_version(prefix: str) -> str | None:
-    """Full version of the NVRTC wheel the library was loaded from; the library itself tells no patch level."""
+    """Return the full version of the NVRTC wheel; the library itself reports no patch level."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 

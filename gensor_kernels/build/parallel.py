@@ -24,11 +24,27 @@ def ordered_map(
     jobs: int | None = None,
     done: Callable[[int, Result], None] | None = None,
 ) -> list[Result]:
-    """`[function(item) for item in items]` on `jobs` threads (default: every usable core), equal items once.
+    """Return `[function(item) for item in items]`, computed on threads; equal items are computed once.
 
-    Results keep the order of `items` whatever `jobs` is. `done(index, result)` is called in the caller's thread,
-    in order, for progress bars. On an exception, Ctrl-C included, what has not started is dropped. Where no thread
-    can be started, the caller's does the work.
+    Parameters
+    ----------
+    function, items
+        As for `map`.
+    jobs : int, optional
+        Number of threads; one per usable core by default.
+    done : Callable, optional
+        Called as `done(index, result)` in the caller's thread, in order, for progress bars.
+
+    Returns
+    -------
+    list
+        Results in the order of `items`.
+
+    Raises
+    ------
+    BaseException
+        The first exception of a function, or Ctrl-C; items that have not started are dropped.  If no thread can be
+        started, the caller's thread does the work.
     """
     executor = ThreadPoolExecutor(jobs or usable_cores())
     try:
@@ -49,7 +65,7 @@ def ordered_map(
 def _submitted(
     executor: ThreadPoolExecutor, function: Callable[[Item], Result], items: Sequence[Item]
 ) -> dict[Item, Future[Result]]:
-    """What the threads work on; nothing where the system refuses to start one."""
+    """Return the futures of all items; none if the system refuses to start a thread."""
     futures: dict[Item, Future[Result]] = {}
     for item in items:
         if item not in futures:

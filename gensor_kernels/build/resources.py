@@ -1,10 +1,10 @@
-"""What a binary costs, read without a device: the ptxas report, and the instructions nvdisasm prints.
+"""Costs of a binary, read without a device: the ptxas report, and the instructions printed by nvdisasm.
 
-`parse_ptxas` needs nothing. `disassemble` needs nvdisasm (the `nvidia-cuda-nvdisasm` wheel or a CUDA toolkit) and
-gives None without it: instruction counts refine the potential and prove access widths, nothing depends on them.
+`parse_ptxas` needs no tool.  `disassemble` needs nvdisasm (the `nvidia-cuda-nvdisasm` wheel or a CUDA toolkit) and
+returns None without it: instruction counts refine the potential and prove access widths, but no result depends on them.
 
-nvdisasm takes 0.25 to 0.4 s for the tables of its target before the first instruction, and then 15 us for each. So
-the code of many cubins goes through it as one stream.
+nvdisasm takes 0.25 to 0.4 s for the tables of its target before the first instruction, and then 15 us per instruction.
+So the code of many cubins goes through it as one stream.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _after_fork() -> None:
 
 @dataclass(frozen=True)
 class EntryResources:
-    """What ptxas said about one entry point: registers per thread, the rest in bytes."""
+    """The ptxas report of one entry point: registers per thread, and bytes."""
 
     registers: int = 0
     stack_bytes: int = 0
@@ -146,7 +146,7 @@ def _shares(codes: Sequence[Code], jobs: int) -> list[tuple[Code, ...]]:
 
 
 def _read(stream: tuple[str, tuple[Code, ...]]) -> list[dict[str, Sass] | None]:
-    """The functions of each code of a stream; where nvdisasm refuses it, or hangs, those of its halves."""
+    """Return the functions of each code of a stream; if nvdisasm refuses it, or hangs, read its halves one by one."""
     target, codes = stream
     sections = [section for code in codes for _, section in code]
     listing = _listing(b"".join(sections), target)

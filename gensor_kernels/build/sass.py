@@ -26,11 +26,17 @@ _BARRIER = "BAR"
 
 @dataclass(frozen=True)
 class Sass:
-    """The machine code of one entry point.
+    """Machine code of one entry point.
 
-    `opcodes` and `hot_loop` count instructions by base opcode, over the whole entry and over the innermost loop
-    with the most matrix instructions (without any: with the most multiply-adds), among those with a block barrier
-    where one has it; `accesses` counts LDG, STG, LDGSTS, LDS and STS by bytes per thread.
+    Attributes
+    ----------
+    opcodes : Mapping[str, int]
+        Instructions by base opcode.
+    hot_loop : Mapping[str, int]
+        The same for the innermost loop with the most matrix instructions (without any: with the most multiply-adds),
+        among the loops with a block barrier if there are such loops.
+    accesses : Mapping
+        LDG, STG, LDGSTS, LDS and STS by bytes per thread.
     """
 
     opcodes: dict[str, int] = field(default_factory=dict)
@@ -72,7 +78,8 @@ def _loops(names: list[str], lines: list[str], begin: int, end: int) -> Iterable
 
 
 def _hot_loop(names: list[str], loops: list[tuple[int, int]]) -> dict[str, int]:
-    # Loops nest. What begins in one and ends behind it leads back from where the compiler put a rare case of it.
+    # Loops nest.  A range that begins in a loop and ends behind it is a jump back from a rare case of that loop, which
+    # the compiler moved away.
     nested = [span for span in loops if not any(first < span[0] < end < span[1] for first, end in loops)]
     counts = {span: _by_opcode(names[slice(*span)]) for span in sorted(nested)}
     for kinds in (_MATRIX, _SCALAR):

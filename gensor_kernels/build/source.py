@@ -82,16 +82,16 @@ def _inline(file_name: str, paths: Mapping[str, Path], seen: dict[str, bool], co
 
 
 def parameters(text: str) -> frozenset[str]:
-    """Names a flattened text lets `bind` define: those it guards with `#ifndef NAME`."""
+    """Return the names that `bind` may define in a flattened text: macros guarded with `#ifndef NAME`."""
     return frozenset(_PARAMETER.findall(text))
 
 
 def bind(text: str, constants: Mapping[str, int | str]) -> str:
-    """`text` behind one `#define` per constant, sorted by name.
+    """Return `text` behind one `#define` per constant, sorted by name.
 
-    Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a
-    database cannot carry statements or directives. Raises ValueError for any other value, and for a name the
-    text has no parameter for: a misspelt constant would otherwise compile the default.
+    Values are integers or single identifiers (type tokens such as `half_t`), so that constants read from a database
+    cannot carry statements or directives.  Raises ValueError for any other value, and for a name that is no parameter
+    of the text: a misspelt constant would otherwise compile the default.
     """
     known = parameters(text)
     lines = []
@@ -114,5 +114,5 @@ def _token(name: str, value: int | str) -> str:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text in hexadecimal: what the store and the caches key sources by."""
+    """Return the SHA-256 of a text in hexadecimal: the key of sources in the store and in caches."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

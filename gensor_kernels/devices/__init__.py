@@ -1,1 +1,1 @@
-"""What executes kernels: a GPU through CuPy, or the emulator on the host."""
+"""Devices that execute kernels: a GPU through CuPy, or the emulator on the host."""

@@ -1,4 +1,4 @@
-"""What to tell a user whose CuPy cannot be imported or reaches no GPU: one sentence, with the command that helps."""
+"""Messages for a CuPy that cannot be imported or reaches no GPU: one sentence, with the command that helps."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ INSTALL = "pip install 'gensor-kernels[cu12]' (or [cu13] for CUDA 13)"
 
 
 def cupy_distributions() -> list[str]:
-    """Names of the installed packages that provide CuPy; more than one is an error of installation."""
+    """Return the names of installed packages that provide CuPy; more than one is an installation error."""
     names = {(each.metadata["Name"] or "").lower() for each in metadata.distributions()}
     return sorted(name for name in names if name == "cupy" or name.startswith("cupy-cuda"))
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
+    """Return the first line of an error's text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def about_import(error: BaseException) -> str:
-    """The sentence for an import of CuPy that failed with `error`."""
+    """Return the message for an import of CuPy that failed with `error`."""
     found = cupy_distributions()
     if not found:
         return f"CuPy is not installed: {INSTALL}"
@@ -33,7 +33,7 @@ def about_import(error: BaseException) -> str:
 
 
 def about_device(error: BaseException) -> str:
-    """The sentence for a CuPy that reaches no GPU."""
+    """Return the message for a CuPy that reaches no GPU."""
     return (
         f"CuPy reaches no GPU ({first_line(error)}): install the NVIDIA driver, and the CuPy that matches it; "
         "gensor_kernels.emulated(...) needs neither"

@@ -1,4 +1,4 @@
-"""Memory and streams of other libraries, for CuPy. What is borrowed keeps its owner alive."""
+"""Memory and streams of other libraries, for CuPy. Borrowed memory keeps its owner alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .cupy_internals import stream
 
 
 def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """(bytes before the first element, bytes from the lowest to the highest one) of an array that lies so."""
+    """Return (bytes before the first element, bytes from the lowest to the highest element) of an array."""
     if 0 in shape:
         return 0, 0
     ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -23,7 +23,7 @@ def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
 def array(
     cupy: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, owner: Any, number: int
 ) -> Any:
-    """The CuPy array of memory at `address` (of its first element) on device `number`; strides in bytes."""
+    """Return the CuPy array of memory at `address` (of its first element) on device `number`; strides in bytes."""
     dtype = np.dtype(dtype)
     before, size = reach(shape, strides, dtype.itemsize)
     memory = cupy.cuda.UnownedMemory(address - before, max(size, 1), owner, number)
@@ -32,9 +32,9 @@ def array(
 
 @contextmanager
 def running_on(cupy: Any, address: int, number: int, mixed: bool) -> Iterator[None]:
-    """Within it device `number` and the stream at `address` are CuPy's current ones.
+    """Make device `number` and the stream at `address` CuPy's current ones within a block.
 
-    `mixed`: arrays of CuPy's take part, so the stream waits for CuPy's own, and that afterwards for the stream.
+    With `mixed`, CuPy's own arrays take part: the stream first waits for CuPy's stream, which then waits for it.
     """
     with cupy.cuda.Device(number):
         own, theirs = cupy.cuda.get_current_stream(), stream(cupy, address)
@@ -50,7 +50,7 @@ def running_on(cupy: Any, address: int, number: int, mixed: bool) -> Iterator[No
 
 
 def wait_for(cupy: Any, address: int) -> None:
-    """Makes the current stream wait for what the stream at `address` has been given so far."""
+    """Make the current stream wait for all work enqueued so far on the stream at `address`."""
     current, other = cupy.cuda.get_current_stream(), stream(cupy, address)
     if current.ptr != other.ptr:
         current.wait_event(other.record())

@@ -1,4 +1,4 @@
-"""A GPU through CuPy: the only file that imports it. What CuPy does not document is in cupy_internals.py."""
+"""A GPU through CuPy. Only this file imports CuPy; cupy_internals.py holds its undocumented parts."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from .sampling import conditions, sampled
 from .tensor_maps import Mapped
 
 Handle = Callable[[int], Any]
-#: Dynamic shared memory a kernel may use without asking for more, bytes.
+#: Dynamic shared memory that a kernel may use without an attribute, in bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
-SINGLE = (FLOAT32, np.dtype(np.complex64))  # what the TF32 switch is about
+SINGLE = (FLOAT32, np.dtype(np.complex64))  # types that the TF32 switch affects
 
 
 def import_cupy() -> Any:
-    """The `cupy` module; ToolMissingError with one sentence where it is absent or cannot be used."""
+    """Return the `cupy` module; ToolMissingError with one sentence if it is absent or cannot be used."""
     try:
         import cupy
-    except Exception as error:  # CuPy raises whatever its loader met: ImportError, OSError, RuntimeError
+    except Exception as error:  # CuPy passes on errors of its loader: ImportError, OSError, RuntimeError
         raise ToolMissingError(about_import(error)) from error
     return cupy
 
 
 def current_device() -> Callable[[], int]:
-    """A function that gives the number of the current device; ToolMissingError where CuPy reaches no GPU."""
+    """Return a function that gives the number of the current device; ToolMissingError if CuPy reaches no GPU."""
     query = import_cupy().cuda.runtime.getDevice
     try:
         query()
@@ -53,7 +53,7 @@ def current_device() -> Callable[[], int]:
 
 
 def make_current(number: int) -> None:
-    """Makes a device the calling thread's current one; ToolMissingError where CuPy reaches none of that number."""
+    """Make a device the calling thread's current device; ToolMissingError if CuPy reaches none of that number."""
     try:
         import_cupy().cuda.Device(number).use()
     except RuntimeError as error:
@@ -61,9 +61,10 @@ def make_current(number: int) -> None:
 
 
 def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
-    """As `launcher`, where some launches get tensor maps behind Params, or walk their grid on ``sms`` multiprocessors.
+    """Return a launcher for kernels with tensor maps behind Params, or with persistent blocks on ``sms``
+    multiprocessors.
 
-    `handle` makes of an address what functions take as their arguments.
+    `handle` makes a kernel argument from an address.
     """
     calls = [
         (function, (each.blocks(sms),), each, Mapped(each.maps, handle) if each.maps else None)
@@ -79,7 +80,8 @@ def _mapped(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> La
 
 
 class Modules:
-    """What is loaded on one device, each once."""
+    """Modules loaded on one device, each once: stored cubins, or sources compiled where a cubin is missing or
+    refused."""
 
     def __init__(self, device: CudaDevice):
         self.device = device
@@ -89,12 +91,11 @@ class Modules:
         forking.renew(self)
 
     def after_fork(self) -> None:
-        """A lock that nobody holds."""
+        """Make a new lock."""
         self._lock = threading.RLock()
 
     def functions(self, code: Code, launches: Sequence[Launch]) -> list[Any]:
-        """The entries of a kernel's launches. Raises BuildError where the driver refuses it, its shared memory
-        included."""
+        """Return the entries of a kernel's launches; BuildError if the driver refuses it or its shared memory."""
         with self._lock, self.device.current():
             if code.digest not in self._loaded:
                 self._loaded[code.digest] = self._module(code)
@@ -126,7 +127,7 @@ class Modules:
         return load_module(self.device.cupy, image)
 
     def _function(self, code: Code, launch: Launch) -> Any:
-        """The entry of a loaded module, allowed the shared memory of `launch`."""
+        """Return the entry of a loaded module, with permission to use the shared memory of `launch`."""
         found = self._functions.get((code.digest, launch.entry))
         try:
             function, allowed = found or (entry(self._loaded[code.digest], launch.entry), PLAIN_SHARED_BYTES)
@@ -140,9 +141,19 @@ class Modules:
 
 
 class CudaDevice(Device):
-    """Device number `number` of this process. `arch` is None where its compute capability is not supported.
+    """A GPU of this process.
 
-    `compiles`: a cubin that is missing or refused is made anew; otherwise that is a BuildError.
+    Parameters
+    ----------
+    number : int
+        Device number in CuPy.
+
+    Attributes
+    ----------
+    arch : Arch or None
+        None for an unsupported compute capability, with the reason in `unsupported`.
+    compiles : bool
+        Whether a missing or refused cubin is compiled; otherwise it is a BuildError.
     """
 
     emulated = False
@@ -166,7 +177,7 @@ class CudaDevice(Device):
         self.local = Arguments(self._handle)
         self.ready = partial(ready, handle=self._handle)
         of_driver, of_runtime = cupy_internals.errors(cupy)
-        self.refusals = (of_driver, BuildError)  # the latter of operands that no tensor map describes
+        self.refusals = (of_driver, BuildError)  # the latter for operands without a tensor map
         self.faults = (*self.refusals, of_runtime)
         self.driver = cupy_internals.driver_api(cupy)
         self._array = cupy.ndarray
@@ -177,7 +188,7 @@ class CudaDevice(Device):
         self._switch, self._tf32, self._set_switch = cupy_internals.tf32_switch(cupy)
 
     def after_fork(self) -> None:
-        """A lock that nobody holds."""
+        """Make a new lock."""
         self._lock = threading.RLock()
 
     def _identify(self) -> None:
@@ -208,30 +219,30 @@ class CudaDevice(Device):
     # ---- arrays and memory
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is a CuPy array."""
+        """Return whether `value` is a CuPy array."""
         return isinstance(value, self._array)
 
     def is_local(self, array: Any) -> bool:
-        """Whether an array's memory is on this device."""
+        """Return whether an array's memory is on this device."""
         return self.where is None or self.where(array) == self.number
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """A new C-contiguous array, not initialised, from CuPy's allocator."""
+        """Return a new C-contiguous array, not initialised, from CuPy's allocator."""
         return self._array(shape, dtype)
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
-        """(owner, address) of memory from CuPy's pool, which reuses it in the order of the stream."""
+        """Return (owner, address) of memory from CuPy's pool, which reuses it in the order of the stream."""
         memory = self.cupy.cuda.alloc(nbytes)
         if zero:
             memory.memset_async(0, nbytes)
         return memory, memory.ptr
 
     def synchronize(self) -> None:
-        """Waits for the current stream; raises what its kernels did."""
+        """Wait for the current stream; raises the faults of its kernels."""
         self.cupy.cuda.get_current_stream().synchronize()
 
     def host(self, array: Any) -> np.ndarray:
-        """A copy in the host's memory."""
+        """Return a copy in host memory."""
         return array.get()
 
     # ---- arrays of other libraries
@@ -251,10 +262,10 @@ class CudaDevice(Device):
     # ---- kernels
 
     def capturing(self) -> bool:
-        """Whether the current stream records a graph."""
+        """Return whether the current stream is being captured into a graph."""
         try:
             return bool(self.cupy.cuda.get_current_stream().is_capturing())
-        except RuntimeError:  # the legacy stream may not even be asked while another one captures
+        except RuntimeError:  # the legacy stream cannot be queried while another stream captures
             return True
 
     def lasting(self) -> AbstractContextManager[None]:
@@ -264,7 +275,7 @@ class CudaDevice(Device):
         return self._graphs.lasting(self.cupy.cuda, self._stream)
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
-        """Loads the module. Raises BuildError where the driver refuses it, its shared memory included."""
+        """Load the module. Raises BuildError if the driver refuses it or its shared memory."""
         arch, functions = self.arch, self._modules.functions(code, launches)
         called = [started(*each, arch, self._stream) for each in zip(functions, launches, strict=True)]
         pairs = list(zip(called, launches, strict=True))
@@ -273,21 +284,21 @@ class CudaDevice(Device):
         return _mapped(pairs, self._handle, arch.sms)
 
     def _stream(self) -> int:
-        """The address of the calling thread's current stream."""
+        """Return the address of the calling thread's current stream."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
     def current(self) -> Any:
-        """A context in which this device is the current one: modules belong to a device."""
+        """Return a context in which this device is current: modules belong to a device."""
         return self.cupy.cuda.Device(self.number)
 
     # ---- the library's own operations
 
     def tf32(self) -> bool:
-        """CuPy's own switch, which the environment variable `CUPY_TF32` sets: see cupy_internals.tf32_switch."""
+        """Return CuPy's own switch, set by the environment variable `CUPY_TF32`: see cupy_internals.tf32_switch."""
         return bool(self._switch(FLOAT32) == self._tf32)
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
-        """cupy.matmul; with `precision` "ieee" without TF32, whatever CuPy's switch says."""
+        """Return cupy.matmul; with `precision` "ieee" without TF32, regardless of CuPy's switch."""
         if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) in SINGLE:
             with self._lock:
                 self._set_switch(False)
@@ -298,7 +309,7 @@ class CudaDevice(Device):
         return self.cupy.matmul(a, b, out=out)
 
     def erfc(self, x: Any) -> Any:
-        """Complementary error function, element-wise."""
+        """Return the complementary error function, element-wise."""
         from cupyx.scipy.special import erfc
 
         return erfc(x)
@@ -310,5 +321,5 @@ class CudaDevice(Device):
         return sampled(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls)
 
     def conditions(self) -> str:
-        """See conditions.conditions."""
+        """See sampling.conditions."""
         return conditions(self.cupy)

@@ -1,11 +1,11 @@
-"""The parts of CuPy that its documentation does not name, each behind one function.
+"""Undocumented parts of CuPy, each behind one function.
 
-All were read in CuPy 13.3.0, 13.6.0, 14.0.0 and 14.2.0; the docstring of each names the source file. The tests in
-tests/devices/test_cupy_internals.py hold them against the installed CuPy, and `make test-oldest` against 13.3.0.
+They were read in CuPy 13.3.0, 13.6.0, 14.0.0 and 14.2.0; each docstring names the source file.  The tests in
+tests/devices/test_cupy_internals.py check them against the installed CuPy, and `make test-oldest` against 13.3.0.
 
 The launch itself is a call `function(grid, block, arguments, shared_bytes)` of `cupy.cuda.Function`
-(cupy/cuda/function.pyx). It uses the calling thread's current stream and passes each argument's address to
-cuLaunchKernel. It is on the path of every call and therefore has no function here.
+(cupy/cuda/function.pyx).  It uses the calling thread's current stream and passes each argument's address to
+cuLaunchKernel.  It is on the path of every call and therefore has no function here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ FLOAT32 = np.dtype(np.float32)
 
 
 class _Struct:
-    """A struct at an address, in the words of NumPy's array interface (version 3)."""
+    """A struct at an address, by NumPy's array interface (version 3)."""
 
     def __init__(self, address: int):
         self.__array_interface__ = {"data": (address, False), "shape": (1,), "typestr": "|u1", "version": 3}
 
 
 def argument_type(cupy: Any) -> type:
-    """The class whose instances, made of an address, are what a launch passes the struct at that address by.
+    """Return a class whose instances pass the struct at an address to a launch, as its kernel argument.
 
     A launch passes `CPointer.ptr` to the driver as the address of an argument (cupy/cuda/function.pyx).
-    `CPointer(address)` holds that address in CuPy 14 only: in CuPy 13 it holds the address of the Python integer.
-    Its subclass `CNumpyArray` holds `__array_interface__["data"][0]` of its argument in all versions. An instance
-    also has `pointers`: what the driver library itself takes a kernel's one argument by.
+    `CPointer(address)` holds that address in CuPy 14 only: in CuPy 13 it holds the address of the Python integer. Its
+    subclass `CNumpyArray` holds `__array_interface__["data"][0]` of its argument in all versions.  An instance also has
+    `pointers`, the argument list of the driver library's own launch.
     """
 
     class Argument(cupy.cuda.function.CNumpyArray):
@@ -47,48 +47,49 @@ def argument_type(cupy: Any) -> type:
 
 
 def load_module(cupy: Any, image: bytes) -> Any:
-    """A module of a cubin in memory (cupy/cuda/function.pyx); the documented `RawModule` loads from files only."""
+    """Return a module of a cubin in memory (cupy/cuda/function.pyx); the documented `RawModule` loads from files
+    only."""
     module = cupy.cuda.function.Module()
     module.load(image)
     return module
 
 
 def entry(module: Any, name: str) -> Any:
-    """The kernel of a loaded module that has a name (cupy/cuda/function.pyx); it keeps the module loaded."""
+    """Return the named kernel of a loaded module (cupy/cuda/function.pyx); it keeps the module loaded."""
     return module.get_function(name)
 
 
 def entry_address(function: Any) -> int:
-    """The driver's handle of a kernel, a CUfunction (cupy/cuda/function.pyx)."""
+    """Return the driver's handle of a kernel, a CUfunction (cupy/cuda/function.pyx)."""
     return int(function.ptr)
 
 
 def allow_shared_bytes(driver: Any, function: Any, nbytes: int) -> None:
-    """Allows a kernel so much dynamic shared memory (cupy_backends/cuda/api/driver.pyx); `driver` is driver_api's."""
+    """Allow a kernel this much dynamic shared memory (cupy_backends/cuda/api/driver.pyx); `driver` is driver_api's."""
     attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     driver.funcSetAttribute(entry_address(function), attribute, nbytes)
 
 
 def driver_api(cupy: Any) -> Any:
-    """CuPy's module of driver functions: CUDADriverError is its error (cupy_backends/cuda/api/driver.pyx)."""
+    """Return CuPy's module of driver functions, with its error CUDADriverError (cupy_backends/cuda/api/driver.pyx)."""
     return cupy.cuda.driver
 
 
 def errors(cupy: Any) -> tuple[type[Exception], type[Exception]]:
-    """The errors of the driver and of the runtime; both are RuntimeErrors (cupy_backends/cuda/api)."""
+    """Return the error classes of driver and runtime; both are RuntimeErrors (cupy_backends/cuda/api)."""
     return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
 
 def raised_by_cupy(error: BaseException) -> bool:
-    """Whether an error is of CuPy's own classes: those of its libraries have no common base."""
+    """Return whether an error is of CuPy's own classes: its libraries' errors have no common base."""
     return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
 
 
 def tf32_switch(cupy: Any) -> tuple[Callable[[Any], Any], Any, Callable[[bool], None]]:
-    """(CuPy's query of its switch for TF32, the state that means TF32, a function that sets the switch).
+    """Return (CuPy's query of its TF32 switch, the state that means TF32, a function that sets the switch).
 
-    `cupy._core.get_compute_type` and `set_compute_type`, with the states of cupy/_core/_routines_linalg.pyx. Without
-    them there is only the documented environment variable, `CUPY_TF32`, which nothing can be set against.
+    `cupy._core.get_compute_type` and `set_compute_type`, with the states of cupy/_core/_routines_linalg.pyx.  Without
+    them only the documented environment variable `CUPY_TF32` is left, and setting has no effect.
     """
     core = cupy._core
     if not hasattr(core, "get_compute_type"):
@@ -99,7 +100,7 @@ def tf32_switch(cupy: Any) -> tuple[Callable[[Any], Any], Any, Callable[[bool], 
 
 
 class _Stream:
-    """A stream by its address, in the words of NVIDIA's protocol for streams (version 0)."""
+    """A stream by its address, by NVIDIA's protocol for streams (version 0)."""
 
     def __init__(self, address: int):
         self.address = address
@@ -109,7 +110,7 @@ class _Stream:
 
 
 def stream(cupy: Any, address: int) -> Any:
-    """CuPy's object for the stream at an address: 0 and 1 are the legacy default one, 2 the thread's own.
+    """Return CuPy's object for the stream at an address: 0 and 1 are the legacy default stream, 2 the thread's own.
 
     `Stream.from_external` came with CuPy 14, which deprecates `ExternalStream`; CuPy 13 has only the latter
     (cupy/cuda/stream.pyx).
@@ -124,5 +125,5 @@ def stream(cupy: Any, address: int) -> Any:
 
 
 def cublas_version(cupy: Any) -> int:
-    """The version of the cuBLAS that CuPy has loaded (cupy/cuda/device.pyx, cupy_backends/cuda/libs/cublas.pyx)."""
+    """Return the version of the loaded cuBLAS (cupy/cuda/device.pyx, cupy_backends/cuda/libs/cublas.pyx)."""
     return int(cupy.cuda.cublas.getVersion(cupy.cuda.get_cublas_handle()))

@@ -1,7 +1,7 @@
-"""Programmatic dependent launches: a kernel that waits for the launch in front itself starts while that one drains.
+"""Programmatic dependent launches: a kernel that itself waits for the previous launch starts while that launch drains.
 
-CuPy launches without attributes, so such a launch goes to the driver library: cuLaunchKernelEx, with
-CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION. Why that is safe is said in docs/reliability.md.
+CuPy launches without attributes, so that such a launch goes to the driver library: cuLaunchKernelEx with
+CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.  docs/reliability.md explains why that is safe.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gensor_kernels.programs.core.family import Launch
 from .cupy_internals import entry_address
 from .driver import driver_function, driver_version
 
-#: Of Arch.features.
+#: Name in Arch.features.
 FEATURE = "dependent_launch"
 #: Older drivers have the launch from 11.8 on, but graphs whose edges can stand for it from 12.3 on.
 OLDEST_DRIVER = 12030
-#: Of the driver's enumeration of attributes (cuda.h).
+#: Value in the driver's enumeration of attributes (cuda.h).
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 
@@ -44,10 +44,10 @@ class LaunchConfig(ctypes.Structure):
 
 
 class DependentLaunch:
-    """Is called as CuPy's function of the launch, `function`, but does not wait for the launch in front.
+    """A dependent launch, called like CuPy's `function`, but without waiting for the previous launch.
 
-    `blocks` is its grid, `stream` gives the address of the calling thread's current stream. The context is current: the
-    launch in front has just been made in it.
+    `blocks` is the grid, `stream` returns the address of the calling thread's current stream.  The context is current,
+    since the previous launch was made in it.
     """
 
     def __init__(self, function: Any, launch: Launch, blocks: int, stream: Callable[[], int]):
@@ -60,7 +60,7 @@ class DependentLaunch:
         )
 
     def __call__(self, grid: tuple[int], block: tuple[int], given: Any, shared_bytes: int) -> None:
-        """Enqueues it; where the driver refuses, as CuPy does, which raises what is wrong."""
+        """Enqueue the launch; if the driver refuses, launch through CuPy, which raises the error."""
         config = LaunchConfig.from_buffer_copy(self._config)  # threads have streams of their own
         config.stream = self._stream()
         if self._launch(ctypes.byref(config), self._entry, given[0].pointers, None):
@@ -68,10 +68,10 @@ class DependentLaunch:
 
 
 def started(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
-    """What to call for a launch: `function`, CuPy's, or that which need not wait for the launch in front."""
+    """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
     if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
         return function
     try:
         return DependentLaunch(function, launch, launch.blocks(arch.sms), stream)
-    except (OSError, AttributeError):  # no such function, whatever the driver says of its version
+    except (OSError, AttributeError):  # the function is missing, contrary to the driver's version
         return function

@@ -1,4 +1,4 @@
-"""What dispatch needs of whatever executes kernels: the base of a GPU (`cuda.py`) and of the emulator."""
+"""Device: the interface between dispatch and the executor of kernels, a GPU (`cuda.py`) or the emulator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,20 @@ from gensor_kernels.programs.core.params import SIZE
 
 @dataclass(frozen=True)
 class Code:
-    """What a device loads: a family's flattened source, the constants of one kernel, and its cubin if there is one.
+    """Code to load on a device.
 
-    `digest` names the code: equal digests, equal code. `constants` are (macro, value) pairs.
+    Attributes
+    ----------
+    digest : str
+        Name of the code: equal digests mean equal code.
+    text : str
+        A family's flattened source.
+    constants : tuple[tuple[str, int | str], ...]
+        (macro, value) pairs of one kernel.
+    target : str
+        Compile target.
+    cubin : bytes
+        Stored binary, empty if there is none.
     """
 
     digest: str
@@ -33,14 +44,15 @@ class Code:
 
     @property
     def source(self) -> str:
-        """The text a compiler gets."""
+        """Text for a compiler."""
         return bind(self.text, dict(self.constants))
 
 
 class Arguments(threading.local):
-    """`arguments` is, in each thread, a bytearray of the size of Params and what launches take it by.
+    """Kernel arguments of each thread: kernels are launched from memory that no two threads may write at a time.
 
-    `handle` makes the latter from the buffer's address, which does not change while the thread lives.
+    `arguments` is a bytearray of the size of Params and the launch argument that `handle` made from its address, which
+    does not change while the thread lives.
     """
 
     def __init__(self, handle: Callable[[int], Any] = lambda address: address):
@@ -54,9 +66,9 @@ WORD = "L" if array("L").itemsize == 8 else "Q"
 
 
 def ready(template: bytes, handle: Callable[[int], Any] = lambda address: address) -> tuple[array[int], Any]:
-    """New Params that start as `template`: their words, to write addresses to, and what launches take them by.
+    """Return new Params with the contents of `template`: their words, for writing addresses, and the launch argument.
 
-    The words must not be resized: they would move.
+    The words must not be resized, which would move them.
     """
     words = array(WORD, template)
     return words, handle(words.buffer_info()[0])
@@ -67,7 +79,7 @@ Launcher = Callable[[Any, Any, Any, Any], None]
 
 @dataclass(frozen=True)
 class OneLaunch:
-    """A Launcher of one kernel that takes nothing but Params: who knows that may call `function` itself."""
+    """A Launcher of one kernel with Params as its only argument; callers may call `function` directly."""
 
     function: Callable[..., Any]
     grid: tuple[int]
@@ -75,12 +87,12 @@ class OneLaunch:
     shared_bytes: int
 
     def __call__(self, arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
-        """Enqueues it."""
+        """Enqueue the launch."""
         self.function(self.grid, self.block, arguments[1], self.shared_bytes)
 
 
 def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
-    """Calls functions on the current stream; the driver copies Params before a call returns."""
+    """Return a Launcher on the current stream; the driver copies Params before a call returns."""
     calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
     if len(calls) == 1:
         return calls[0]
@@ -95,106 +107,139 @@ def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
 class Device:
     """One device: its arrays, its memory, and the launching of kernels.
 
-    `pointer(array)` gives the address of its first element; `where(array)` the device whose memory it lies in, and
-    is None where there is only one. They are on the path of every call: attributes, not methods.
+    Attributes
+    ----------
+    arch : Arch or None
+        None if kernels are not supported, for the reason in `unsupported`.
+    number : int
+        Number among the machine's devices.
+    xp : module
+        Array library: NumPy or CuPy.
+    emulated : bool
+        Whether only kernels may serve a call: tier 4 raises.
+    pointer : Callable[[Array], int]
+        Address of an array's first element.  `pointer` and `where` are on the path of every call, hence attributes.
+    where : Callable[[Array], int] or None
+        Device of an array's memory; None for a single device.
+    dlpack_kinds : tuple[int, ...]
+        Device types of DLPack for this device's memory.
+    integrated : bool
+        Whether device and host share memory and power budget.
+    local : Arguments
+        Params of the calling thread.
+    ready : Callable
+        As the function `ready`: Params of a Plan's own.
+    refusals : tuple[type[Exception], ...]
+        Errors of a launch that the device refuses at once.
+    faults : tuple[type[Exception], ...]
+        Errors of a kernel that fails while it runs, raised by its launch, or by `synchronize` and all later calls.
     """
 
-    #: None where kernels are not supported, for the reason in `unsupported`
     arch: Arch | None
     unsupported: str
-    #: which of the machine's devices it is
     number: int = 0
-    #: the array library: NumPy or CuPy
     xp: Any
-    #: True where nothing but kernels may serve a call: tier 4 raises
     emulated: bool
     pointer: Callable[[Any], Any]
     where: Callable[[Any], Any] | None
-    #: device types of DLPack whose memory is this device's
     dlpack_kinds: tuple[int, ...] = ()
-    #: whether device and host share their memory, and their power
     integrated = False
-    #: `local.arguments`: this thread's Params, as a bytearray, and what launches take it by
     local: Any
-    #: `ready(template)`: Params of a Plan's own, as 64-bit words, and what launches take them by
     ready: Callable[[bytes], tuple[array[int], Any]]
-    #: what `launch` raises for a launch the device refuses at once
     refusals: tuple[type[Exception], ...]
-    #: what a kernel that goes wrong while it runs is reported by: at its launch, or by `synchronize` and all after it
     faults: tuple[type[Exception], ...]
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is an array of this device's library."""
+        """Return whether `value` is an array of this device's library."""
         raise NotImplementedError
 
     def is_local(self, array: Any) -> bool:
-        """Whether an array's memory is on this device."""
+        """Return whether an array's memory is on this device."""
         raise NotImplementedError
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """A new C-contiguous array, not initialised."""
+        """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
     def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
-        """An array on memory of another library, which `owner` holds: `address` is its first element's, strides are in
-        bytes, `number` is the device's."""
+        """Return an array on memory of another library, which `owner` keeps alive.
+
+        `address` is that of the first element, strides are in bytes, `number` is the memory's device.
+        """
         raise NotImplementedError
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
-        """(owner, address) of temporary memory on the current stream; it may be dropped after the launch."""
+        """Return (owner, address) of temporary memory on the current stream; it may be dropped after the launch."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Waits for the current stream; raises one of `faults` where a kernel went wrong."""
+        """Wait for the current stream; raises one of `faults` if a kernel failed."""
         raise NotImplementedError
 
     def host(self, array: Any) -> np.ndarray:
-        """The array in the host's memory: a copy, or the array itself where it lies there."""
+        """Return the array in host memory: a copy, or the array itself if it is there already."""
         raise NotImplementedError
 
     def capturing(self) -> bool:
-        """Whether the current stream records a graph: nothing may be compiled, loaded or measured, and what is
-        allocated is allocated within `lasting`."""
+        """Return whether the current stream is being captured into a graph.
+
+        Then no kernel may be compiled, loaded or measured, and memory is allocated within `lasting`.
+        """
         raise NotImplementedError
 
     def lasting(self) -> AbstractContextManager[None]:
-        """Within it, what this thread allocates lasts as long as the graph that the current stream records."""
+        """Return a context in which this thread's allocations live as long as the graph being captured."""
         return nullcontext()
 
     def tf32(self) -> bool:
-        """Whether the library's own switch allows TF32 for float32 products."""
+        """Return whether the library's own switch allows TF32 for float32 products."""
         raise NotImplementedError
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
-        """Makes the kernel callable; BuildError where the device refuses it.
+        """Make a kernel callable.
 
-        The Launcher takes this thread's `local.arguments`, (result, a, b), the epilogue's steps and the workspace's
-        owner, and enqueues the launches on the current stream.
+        Parameters
+        ----------
+        code : Code
+            Source and cubin.
+        launches : Sequence[Launch]
+            Launches in order.
+
+        Returns
+        -------
+        Launcher
+            Takes this thread's `local.arguments`, (result, a, b), the epilogue's steps and the workspace's owner, and
+            enqueues the launches on the current stream.
+
+        Raises
+        ------
+        BuildError
+            If the device refuses the kernel.
         """
         raise NotImplementedError
 
     def is_built(self, code: Code) -> bool:
-        """Whether `load` has a binary to load, and compiles nothing."""
+        """Return whether `load` finds a binary and compiles nothing."""
         return bool(code.cubin)
 
     def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
-        """Makes the binaries that `load` would have to make, several at a time; `done` as in `ordered_map`."""
+        """Build the binaries that `load` would build, several at a time; `done` as in `ordered_map`."""
         raise NotImplementedError
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
-        """The library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
+        """Return the library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
         raise NotImplementedError
 
     def erfc(self, x: Any) -> Any:
-        """Complementary error function, element-wise."""
+        """Return the complementary error function, element-wise."""
         raise NotImplementedError
 
     # ---- measuring
 
     def sampled(self, calls: Sequence[Callable[[], Any]]) -> list[list[float]]:
-        """Microseconds per call, a list of samples for each of `calls`, taken in turns on the current stream."""
+        """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream."""
         raise NotImplementedError
 
     def conditions(self) -> str:
-        """What times on this device hang on beside its part, as canonical JSON: driver, library, power mode."""
+        """Return the conditions of measured times beside the part, as canonical JSON: driver, library, power mode."""
         return "{}"

@@ -10,7 +10,7 @@ from typing import Any
 
 @cache
 def driver_function(name: str) -> Any:
-    """A function of the driver library that returns a CUresult; OSError or AttributeError where there is none."""
+    """Return a function of the driver library that returns a CUresult; OSError or AttributeError if it is missing."""
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     function = getattr(library, name)
     function.restype = ctypes.c_int
@@ -19,7 +19,7 @@ def driver_function(name: str) -> Any:
 
 @cache
 def driver_version() -> int:
-    """The newest CUDA that the driver supports, 1000 * major + 10 * minor; 0 where none can be asked."""
+    """Return the newest CUDA that the driver supports, 1000 * major + 10 * minor; 0 without a driver."""
     version = ctypes.c_int()
     try:
         status = driver_function("cuDriverGetVersion")(ctypes.byref(version))

@@ -1,13 +1,13 @@
 """Memory of captured graphs: it belongs to a graph until the driver has destroyed that graph.
 
-The launches of a graph keep the addresses they were captured with, and run again when nobody here is asked. While a
-stream records, memory for a call therefore comes from a GraphMemory. What is dropped within the capture serves later
-calls of the same capture, in the order of their stream; nobody else gets it while the graph lives.
+The launches of a graph keep the addresses of their capture, and can be replayed without this package's knowledge.
+During capture, memory for a call therefore comes from a GraphMemory.  Memory dropped within the capture serves later
+calls of the same capture, in the order of their stream, and no other call while the graph lives.
 
-The driver says when a graph is gone (CUDA 11.3 and later; NCCL relies on the same calls): the graph being captured
-retains a user object, as every executable graph made of it does, and the last of them releases it behind its last
-launch. The destructor of a user object runs in a thread of the driver, which may call neither CUDA nor Python.
-CPython's PyThread_release_lock does neither: it releases a lock, which is looked at later.
+The driver reports the end of a graph (CUDA 11.3 and later; NCCL relies on the same calls): the graph being captured
+retains a user object, as does every executable graph made from it, and the last of them releases it behind its last
+launch.  The destructor of a user object runs in a thread of the driver, which may call neither CUDA nor Python.
+CPython's PyThread_release_lock does neither: it releases a lock, which is polled later.
 
 Parts of CuPy used here, read in 13.3 to 14.2: `using_allocator` sets the allocator of the calling thread, an allocator
 is any function of a number of bytes, `UnownedMemory` keeps its owner alive, and CuPy collects garbage before it raises
@@ -29,11 +29,11 @@ from gensor_kernels import forking
 from .driver import driver_function
 from .sampling import relaxed_capture
 
-#: Of the driver's enumerations (cuda.h).
+#: Values in the driver's enumerations (cuda.h).
 CAPTURE_ACTIVE, NO_DESTRUCTOR_SYNC, MOVE = 1, 1, 1
 #: Bytes that sizes are rounded up to, as in CuPy's pool.
 UNIT = 512
-#: How much larger than asked for memory may be that is used again.
+#: Largest ratio of a reused block's size to the requested size.
 MOST_WASTE = 2
 
 _allocate_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
@@ -46,15 +46,17 @@ Allocator = Callable[[int], Any]
 
 
 class Capture(NamedTuple):
-    """What a stream records into: the number of the capture, which no other of this process has, and the graph."""
+    """The target of a capturing stream: the capture's number, unique in this process, and the graph."""
 
     number: int
     graph: int
 
 
 def capture_of(stream: int) -> Capture | None:
-    """What a stream records into now; None where it does not record. OSError or AttributeError without a driver that
-    can tell."""
+    """Return the capture of a stream; None if it is not capturing.
+
+    Raises OSError or AttributeError without a driver that can report it.
+    """
     status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
     asked = driver_function("cuStreamGetCaptureInfo_v2")(
         *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None)
@@ -65,7 +67,7 @@ def capture_of(stream: int) -> Capture | None:
 
 
 def behind(stream: int) -> tuple[int, ...] | None:
-    """The nodes that the next one a stream records depends on; None where the driver does not say."""
+    """Return the nodes that the next captured node of a stream depends on; None if the driver does not report them."""
     status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
     graph, nodes = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_void_p)()
     try:
@@ -79,11 +81,13 @@ def behind(stream: int) -> tuple[int, ...] | None:
 
 
 class End:
-    """The end of a graph: a lock of C's that the driver releases. It is never freed: who releases it may still be in
-    there."""
+    """The end of a graph: a C lock that the driver releases.
+
+    It is never freed, since its releaser may still be inside the release.
+    """
 
     def __init__(self, graph: int):
-        """Raises OSError where the graph does not take it."""
+        """Raises OSError if the graph refuses the user object."""
         self._lock = _allocate_lock()
         if not self._lock or not _acquire_lock(self._lock, 0):
             raise OSError("no lock for the end of a graph")
@@ -100,27 +104,27 @@ class End:
         self.has_come = False
 
     def came(self) -> bool:
-        """Whether nothing of the graph is left."""
+        """Return whether the graph and all executable graphs are gone."""
         self.has_come = self.has_come or bool(_acquire_lock(self._lock, 0))
         return self.has_come
 
 
 class GraphMemory:
-    """Memory that belongs to one graph: which parts of it are free, by stream, the smallest that fits first."""
+    """Memory of one graph: its free blocks by stream, the smallest fitting block first."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[tuple[int, Any]]] = {}
         self._lock = threading.Lock()
 
     def take(self, stream: int, nbytes: int) -> tuple[int, Any] | None:
-        """(size, memory) that earlier calls on this stream are done with; None where none fits."""
+        """Return (size, memory) that earlier calls on this stream have dropped; None if no block fits."""
         free = self._free.setdefault(stream, [])
         with self._lock:
             fitting = [(size, place) for place, (size, _) in enumerate(free) if nbytes <= size <= MOST_WASTE * nbytes]
             return free.pop(min(fitting)[1]) if fitting else None
 
     def give(self, stream: int, size: int, memory: Any) -> None:
-        """Takes memory back. No lock: garbage may be collected anywhere."""
+        """Take memory back, without a lock: garbage may be collected anywhere."""
         self._free.setdefault(stream, []).append((size, memory))
 
 
@@ -137,29 +141,30 @@ class Lent:
 
 
 class GraphAllocator:
-    """CuPy's allocator within a captured call. `base` is the caller's, `stream` gives the current stream's address."""
+    """CuPy's allocator within a captured call. `base` is the caller's, `stream` returns the current stream's
+    address."""
 
     def __init__(self, cuda: Any, memory: GraphMemory, base: Allocator, stream: Callable[[], int]):
         self._cuda, self._memory, self._base, self._stream = cuda, memory, base, stream
 
     def __call__(self, nbytes: int) -> Any:
-        """Memory of the graph."""
+        """Return memory of the graph."""
         if nbytes == 0:
             return self._base(0)
         stream, nbytes = self._stream(), -(-nbytes // UNIT) * UNIT
         size, memory = self._memory.take(stream, nbytes) or (nbytes, None)
         if memory is None:
             before = behind(stream)
-            with relaxed_capture():  # whatever its mode: PyTorch captures in one that forbids cudaMalloc
+            with relaxed_capture():  # for any capture mode: PyTorch's mode forbids cudaMalloc
                 memory = self._base(size)
             if behind(stream) != before:
-                return memory  # allocated in stream order, by a node of the graph: it is the graph's already
+                return memory  # allocated in stream order, by a node of the graph: it belongs to the graph already
         lent = Lent(self._memory, stream, size, memory)
         return self._cuda.MemoryPointer(self._cuda.UnownedMemory(memory.ptr, size, lent, memory.device_id), 0)
 
 
 class Graphs:
-    """The graphs captured on one device, and the memory that each of them has."""
+    """The graphs captured on one device, and their memory."""
 
     def __init__(self) -> None:
         self._living: dict[int, tuple[GraphMemory, End]] = {}
@@ -169,11 +174,11 @@ class Graphs:
         _all.add(self)
 
     def after_fork(self) -> None:
-        """A lock that nobody holds."""
+        """Make a new lock."""
         self._lock = threading.Lock()
 
     def lasting(self, cuda: Any, stream: Callable[[], int]) -> AbstractContextManager[None]:
-        """Within it, what CuPy allocates in this thread lasts as long as the graph that the current stream records."""
+        """Return a context in which CuPy's allocations of this thread live as long as the graph being captured."""
         base = cuda.get_allocator()
         if isinstance(base, GraphAllocator):  # a call within a call
             return nullcontext()
@@ -184,11 +189,12 @@ class Graphs:
         return context
 
     def _memory(self, stream: int) -> GraphMemory | None:
-        """That of the graph being recorded. Where nobody says when that ends, the memory stays for good."""
+        """Return the memory of the graph being captured; it is kept forever if the driver does not report the graph's
+        end."""
         self.tidy()
         try:
             capture = capture_of(stream)
-        except (OSError, AttributeError):  # calls may belong to different graphs: they share nothing
+        except (OSError, AttributeError):  # calls may belong to different graphs: they share no memory
             memory = GraphMemory()
             self._kept[-1 - len(self._kept)] = memory
             return memory
@@ -206,7 +212,7 @@ class Graphs:
             return memory
 
     def tidy(self) -> None:
-        """Gives the memory of graphs that are gone back to where it came from. Waits for no other thread."""
+        """Free the memory of graphs that are gone. Waits for no other thread."""
         if not self._living or not self._lock.acquire(blocking=False):
             return
         try:
@@ -223,7 +229,7 @@ _all: WeakSet[Graphs] = WeakSet()
 
 
 def _collected(phase: str, info: dict[str, int]) -> None:
-    """At every full garbage collection: CuPy makes one before it says that there is no memory."""
+    """At every full garbage collection, which CuPy also makes before it reports a lack of memory."""
     if phase == "start" and info["generation"] == 2:
         for each in list(_all):
             each.tidy()

@@ -1,8 +1,8 @@
-"""Times of a few calls on the current stream, within milliseconds: what a race between kernels and the library needs.
+"""Times of a few calls on the current stream, within milliseconds: the measurements of a race.
 
 Before every sample a fill (`Fill`) takes the operands out of the L2 cache, and keeps the device busy while the host
-enqueues the calls: host time does not count. Samples of all calls are interleaved, so that a clock that changes
-changes for all. The caller's arrays are the operands; nothing else is allocated but the fill.
+enqueues the calls, so that host time does not count.  Samples of all calls are interleaved, so that a change of the
+clock affects all of them.  The caller's arrays are the operands; only the fill is allocated.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 ROUNDS, FEW_ROUNDS = 9, 3
-LONG_US = 20_000.0  # of all calls together: what takes longer is sampled in few rounds
+LONG_US = 20_000.0  # of all calls together: longer calls are sampled in few rounds
 SAMPLE_US = 40.0  # short calls are repeated until a sample is this long: events resolve half a microsecond
 MOST_REPEATS = 16
 SMALLEST_FILL = 32 << 20
 ROW = 4096  # elements of a fill that are summed to one
-#: The most of the host's time that fills hide: a call that takes the host longer waits for the device itself, and fills
-#: would only make it wait longer.
+#: Most host time that fills hide: a call with more host time waits for the device itself, and a longer fill would only
+#: lengthen that wait.
 MOST_HIDDEN_US = 5_000.0
-#: Where nvpmodel keeps the mode that is set (JetPack 5 and 6).
+#: File in which nvpmodel keeps the current mode (JetPack 5 and 6).
 POWER_MODE = Path("/var/lib/nvpmodel/status")
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -36,13 +36,13 @@ Call = Callable[[], Any]
 
 
 def sampled(cupy: Any, l2_bytes: float, calls: Sequence[Call]) -> list[list[float]]:
-    """Microseconds per call, a list of samples for each of `calls`; each is called once more before."""
+    """Return microseconds per call, a list of samples for each of `calls`; each is called once before."""
     with relaxed_capture():
         return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls)
 
 
 def conditions(cupy: Any) -> str:
-    """What times of this machine's GPU hang on beside its part: driver, CuPy, and on a Jetson the power mode."""
+    """Return the conditions of measured times beside the part: driver, CuPy, and on a Jetson the power mode."""
     found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion()}
     with suppress(OSError, ValueError):  # no Jetson
         found["power_mode"] = POWER_MODE.read_text(encoding="ascii").strip()
@@ -52,12 +52,11 @@ def conditions(cupy: Any) -> str:
 class Fill:
     """Device work of a known length, behind which calls are timed from the device's events alone.
 
-    It reads an array that is larger than the L2 cache and writes next to nothing, so it leaves the cache full of lines
-    that are clean and that no call needs. A fill that writes would leave dirty lines, and the first misses of the
-    sample would wait for their write-back: 50 MB on an H100, 15 us of its bandwidth. Lines that an earlier call left
-    dirty are written back during the fill. The read is the array library's own sum along rows. An ordinary kernel's
-    loads allocate lines in the L2, while no document says so of a copy engine's; a sum of the whole array would be the
-    work of one block.
+    It reads an array that is larger than the L2 cache and writes almost nothing, so that the cache is full of clean
+    lines that no call needs.  A fill that writes would leave dirty lines, and the first misses of the sample would wait
+    for their write-back: 50 MB on an H100, 15 us of its bandwidth.  Dirty lines of an earlier call are written back
+    during the fill. The read is the array library's own sum along rows: an ordinary kernel's loads allocate lines in
+    the L2, which is not documented for a copy engine; a sum of the whole array would be the work of one block.
     """
 
     def __init__(self, cupy: Any, nbytes: int):
@@ -98,7 +97,7 @@ class Fill:
 
 
 def host_us(work: Call) -> float:
-    """Microseconds that the host takes to enqueue `work`; the device's time is no part of it."""
+    """Return the microseconds that the host takes to enqueue `work`, without the device's time."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1e6
@@ -109,7 +108,7 @@ def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
     stream = fill.cuda.get_current_stream()
     once, host = [], []
     for call in calls:
-        call()  # what is loaded or allocated at a first call
+        call()  # loads and allocations of a first call
         stream.synchronize()
         device_us, enqueued_us = fill.timed(call)
         once.append(device_us)
@@ -127,8 +126,11 @@ def _samples(fill: Fill, calls: Sequence[Call]) -> list[list[float]]:
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Within it, this thread's synchronisations and allocations do not spoil a graph that another thread captures
-    (CUDA driver API, cuThreadExchangeStreamCaptureMode). Without a driver to ask, nothing happens."""
+    """Keep this thread's synchronisations and allocations from invalidating another thread's graph capture, within a
+    block.
+
+    See cuThreadExchangeStreamCaptureMode of the CUDA driver API.  Without a driver this does nothing.
+    """
     exchange = _exchange()
     mode = ctypes.c_int(RELAXED)
     if exchange is not None:

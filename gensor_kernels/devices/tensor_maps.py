@@ -1,4 +1,4 @@
-"""Tensor maps of a GPU: encoded by the driver library, kept by what they say, and put behind Params."""
+"""Tensor maps of a GPU: encoded by the driver library, cached by their contents, and put behind Params."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gensor_kernels.programs.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_
 
 from .driver import driver_function
 
-#: Calls whose maps are kept; a buffer that is freed costs its entry until then, nothing else.
+#: Number of calls whose maps are cached; a freed buffer costs only its entry until then.
 KEPT = 1024
-#: Of the driver's enumerations (cuda.h): element types by bytes, the one whose copies round floats to tf32, no
+#: Values in the driver's enumerations (cuda.h): element types by bytes, the type that rounds floats to tf32, no
 #: interleaving, a swizzle of 128 bytes, fetches of 256 bytes into the L2, zeros outside.
 _TYPES, _TF32 = {1: 0, 2: 1, 4: 2}, 11
 _NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
@@ -25,7 +25,7 @@ Encode = Callable[[Described], bytes]
 
 
 def _driver_function(name: str) -> Any:
-    """A function of the driver library; BuildError where it has none of this name (older than CUDA 12)."""
+    """Return a function of the driver library; BuildError if it is missing (older than CUDA 12)."""
     try:
         return driver_function(name)
     except (OSError, AttributeError) as error:
@@ -33,7 +33,7 @@ def _driver_function(name: str) -> Any:
 
 
 def encode(wanted: Described) -> bytes:
-    """The 128 bytes the driver makes of a map; BuildError where it refuses."""
+    """Return the 128 bytes that the driver makes of a map; BuildError if it refuses."""
     rank = len(wanted.extents)
     buffer = (ctypes.c_char * (MAP_BYTES + ALIGNMENT))()
     address = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
@@ -53,7 +53,8 @@ def encode(wanted: Described) -> bytes:
 
 
 def _box(wanted: Described, rank: int) -> tuple[Any, ...]:
-    """What one copy moves: a box and steps through it; of an image the corners, channels, pixels, and steps."""
+    """Return the extent of one copy: a box and steps through it; for an image the corners, channels, pixels, and
+    steps."""
     steps, pixels = ctypes.c_uint32 * rank, wanted.pixels
     if pixels is None:
         return steps(*wanted.box, *(1 for _ in range(rank - 2))), steps(*(1 for _ in range(rank)))
@@ -63,9 +64,9 @@ def _box(wanted: Described, rank: int) -> tuple[Any, ...]:
 
 
 class Mapped:
-    """Params with the maps of a launch behind them, in a buffer of each thread, by which launches take them.
+    """Params followed by the maps of a launch, in a buffer of each thread.
 
-    `handle` makes what a launch takes from the buffer's address.
+    `handle` makes the launch argument from the buffer's address.
     """
 
     def __init__(self, maps: tuple[TensorMap, ...], handle: Callable[[int], Any], encode: Encode = encode):
@@ -76,7 +77,7 @@ class Mapped:
         self._local = threading.local()
 
     def __call__(self, packed: bytearray) -> Any:
-        """What to launch with for a call's Params, until this thread calls again."""
+        """Return the launch argument for a call's Params, valid until this thread calls again."""
         key = tensor_maps.key(packed, self._copied, self._stored)
         found = self._kept.get(key)
         if found is None:

@@ -1,1 +1,1 @@
-"""On what: hardware facts and the roofline over them."""
+"""Hardware facts, and the roofline over them."""

@@ -23,7 +23,7 @@ else:
 RATES = (
     "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_f64 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8".split()  # noqa: SIM905
 )
-#: Element types by rate name that `sustained_<type>` of archs.toml is about, TFLOP/s.
+#: Element types, by rate name, of `sustained_<type>` in archs.toml (TFLOP/s).
 SUSTAINED = ("f8", "f16", "tf32", "s8")
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
@@ -39,14 +39,14 @@ _PEAK = {
     "complex128": ("mma_f64", "fma_f64"),
 }
 _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
-#: FLOPs of the plain sum over those that a math mode does instead.
+#: FLOPs of the plain sum over the FLOPs of a math mode.
 _SAVED = {"3m": 4 / 3, "winograd": 9 / 4}
-#: Products of bfloat16 parts that stand for one of float32.
+#: Products of bfloat16 parts in place of one of float32.
 BFLOAT16_PRODUCTS = 6
-#: Sums of fewer float32 products are formed by multiply-adds: a tensor core cuts products that are small beside their
-#: neighbours, and with fewer roundings around it that can be more than multiply-adds lose (docs/float32.md).
+#: Shorter sums of float32 products use multiply-adds: a tensor core truncates products that are small beside their
+#: neighbours, and in a short sum that error can exceed the rounding of multiply-adds (docs/float32.md).
 LEAST_FLOAT_SUM = 384
-#: Products of 8-bit slices that stand for one of float64, one of leading bits among them.
+#: Products of 8-bit slices in place of one of float64, including the product of leading bits.
 SLICE_PRODUCTS = 46
 #: Registers of an SM and the most one thread may hold: the same on every capability from sm_75 to sm_120.
 REGISTERS_PER_SM = 65536
@@ -55,11 +55,27 @@ REGISTERS_PER_THREAD = 255
 
 @dataclass(frozen=True)
 class Arch:
-    """One part: units as in archs.toml (clocks in GHz, bandwidth in 10^9 bytes/s, shared memory in bytes).
+    """One GPU part, with the units of archs.toml: clocks in GHz, bandwidth in 10^9 bytes/s, shared memory in bytes.
 
-    ``rates`` are multiply-accumulates per clock per SM by instruction class, ``features`` the instructions
-    the family modules ask for, ``unsure`` the fields no primary source confirms, ``sustained`` published TFLOP/s of
-    large products by element type ("f16").
+    Attributes
+    ----------
+    name, part, target : str
+        Compute capability ("sm_87"), part ("orin-nano-8gb"), compile target ("sm_90a").
+    rates : Mapping[str, float]
+        Multiply-accumulates per clock per SM by instruction class (RATES).
+    features : frozenset[str]
+        Instructions that families ask for.
+    unsure : frozenset[str]
+        Fields that no primary source confirms.
+    sustained : Mapping[str, float]
+        Published TFLOP/s of large products by element type ("f16").
+
+    Examples
+    --------
+    >>> lookup("sm_87").part
+    'orin-nano-8gb'
+    >>> lookup("orin-nano-8gb").peak("float16") > lookup("orin-nano-8gb").peak("float32")
+    True
     """
 
     name: str
@@ -101,18 +117,28 @@ class Arch:
         return _restored, ({**values, "rates": dict(self.rates), "sustained": dict(self.sustained)},)
 
     def rate(self, name: str) -> float:
-        """Multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
+        """Return multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
         return self.rates.get(name, 0.0)
 
     def peak(self, dtype: str, math: str = "ieee", sustained: bool = False) -> float:
-        """The hardware's best FLOP/s (integer OP/s for int8) for inputs of ``dtype``, dense.
+        """Return the hardware's best FLOP/s (integer OP/s for int8) for dense inputs of a type.
 
-        "float8" stands for any 8-bit float.
-        float16 and bfloat16 accumulate in float32; float32 means TF32 tensor cores only for ``math="tf32"``.  Of
-        complex types the FLOPs are real ones, eight to a multiply-add; ``math="3m"`` does these by six.  FLOPs of
-        ``math="winograd"`` are those of the direct sum, of which it does 4/9.  bfloat16 needs sm_80.  On sm_90 and
-        sm_100 this is the wgmma / tcgen05 rate, which mma.sync does not reach.  ``sustained``: at most the best rate
-        that was published of large products, where the table has one.
+        Parameters
+        ----------
+        dtype : str
+            Input type; "float8" stands for any 8-bit float.
+        math : str
+            Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" and "winograd"
+            are those of the direct sum: three real products do 3/4 of them, Winograd's algorithm 4/9.
+        sustained : bool
+            Whether the result is at most the best published rate of large products, if the table has it.
+
+        Returns
+        -------
+        float
+            FLOP/s with float32 accumulators for float16 and bfloat16, and real FLOPs (eight per multiply-add) for
+            complex types.  bfloat16 needs sm_80.  On sm_90 and sm_100 this is the wgmma / tcgen05 rate, which mma.sync
+            does not reach.
         """
         if dtype == "float32" and math == "tf32":
             dtype = "tf32"
@@ -126,9 +152,11 @@ class Arch:
         return flops * _SAVED.get(math, 1.0)
 
     def fastest(self, dtype: str, math: str = "ieee", terms: int = LEAST_FLOAT_SUM, sustained: bool = False) -> float:
-        """The best FLOP/s sums of ``terms`` products of ``dtype`` can be formed at: ``peak``, or in long sums six of
-        bfloat16 for one of float32, or, where ``math`` allows it, those of 8-bit slices for one of float64;
-        ``sustained`` as in ``peak``."""
+        """Return the best FLOP/s of sums of ``terms`` products of ``dtype``.
+
+        That is ``peak``, or the rate of six products of bfloat16 parts for each of float32 in long sums, or of products
+        of 8-bit slices for each of float64 if ``math`` allows it; ``sustained`` as in ``peak``.
+        """
         best = self.peak(dtype, math, sustained)
         long = terms >= LEAST_FLOAT_SUM
         if dtype == "float32" and "bf16" in self.features and long:  # whatever else ``math`` allows
@@ -144,7 +172,7 @@ def _restored(values: dict[str, Any]) -> Arch:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """archs.toml as it is."""
+    """Return archs.toml as it is."""
     text = resources.files(__package__).joinpath("archs.toml").read_text(encoding="utf-8")
     return MappingProxyType(tomllib.loads(text))
 
@@ -164,28 +192,36 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
 
 
 def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
-    """A Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
+    """Return a Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
     part = f"{module.part}-{sms}sm-{mhz}mhz"
     return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, unsure=module.unsure | {"dram_gb_s"})
 
 
 def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
-    """The rates of rows of the table, a later row's before an earlier one's."""
+    """Return the rates of rows of the table; a later row overrides an earlier row."""
     return MappingProxyType({name: float(row[name]) for row in rows for name in RATES if name in row})
 
 
 @cache
 def archs() -> tuple[Arch, ...]:
-    """Every listed part, in the order of archs.toml."""
+    """Return every listed part, in the order of archs.toml."""
     return tuple(_build(row["capability"], part, row) for part, row in table()["part"].items())
 
 
 @cache
 def lookup(name: str) -> Arch:
-    """The Arch called ``name``: a capability ("sm_87", its default part) or a part ("orin-nano-8gb").
+    """Return the Arch of a capability or a part.
 
-    A Jetson module in another power mode is called by SM count and clock, too ("agx-orin-64gb-8sm-612mhz").  Raises
-    UnknownArchError, which lists the choices.
+    Parameters
+    ----------
+    name : str
+        A capability ("sm_87", its default part), a part ("orin-nano-8gb"), or a Jetson module in a power mode, with its
+        number of SMs and its clock ("agx-orin-64gb-8sm-612mhz").
+
+    Raises
+    ------
+    UnknownArchError
+        For another name; the message lists the known names.
     """
     capabilities = table()["capability"]
     part = capabilities[name]["default_part"] if name in capabilities else name

@@ -13,7 +13,7 @@ from .arch import Arch, archs, in_mode, lookup, rates_of, table
 #: Relative differences between a listed part's clock and bandwidth and the driver's figures that are still the part.
 SAME_CLOCK = 0.03
 SAME_BANDWIDTH = 0.1
-#: Of a Jetson's memory the operating system keeps up to this share from its GPU.
+#: Largest share of a Jetson's memory that the operating system withholds from its GPU.
 KEPT_MEMORY = 0.3
 #: Compute capabilities that are not served although their neighbours are, and the devices that have them.
 UNSERVED = {

@@ -13,7 +13,7 @@ from gensor_database.lazy import cached_property
 
 #: Splits of a tree: a byte of them.
 SPLITS = 8
-#: Programs looked up at once: what is gathered for them stays in the cache.
+#: Programs looked up at once, so that gathered values stay in the cache.
 CHUNK = 1024
 F = np.float32
 _SHIFTS = np.arange(SPLITS, dtype=np.uint64)[:, None, None]
@@ -21,11 +21,18 @@ _SHIFTS = np.arange(SPLITS, dtype=np.uint64)[:, None, None]
 
 @dataclass(frozen=True)
 class Forest:
-    """Sums of trees, one per bag.
+    """Sums of regression trees, with a boundary after each bag.
 
-    ``columns`` and ``thresholds`` (conditions,) hold every distinct split once; ``splits`` (trees, SPLITS) says which
-    of them are a tree's bits, ``tables`` (trees, 2^SPLITS) float32 its values, ``ends`` (bags,) behind which tree a
-    bag ends.  Condition 0 never holds and stands for splits a tree does without.
+    Attributes
+    ----------
+    columns, thresholds : np.ndarray
+        (conditions,) every distinct split once.  Condition 0 never holds and stands for splits that a tree lacks.
+    splits : np.ndarray
+        (trees, SPLITS) conditions that are a tree's bits.
+    tables : np.ndarray
+        (trees, 2^SPLITS) float32 values of a tree.
+    ends : np.ndarray
+        (bags,) number of trees up to the end of each bag.
     """
 
     columns: np.ndarray
@@ -105,7 +112,8 @@ def _joined(chunks: list[np.ndarray]) -> np.ndarray:
 
 
 def _tabulate(tree: Any, places: np.ndarray, splits: list[tuple[int, float]]) -> np.ndarray:
-    """Values of ``tree`` at every place; its splits are appended, their order is that of the bits."""
+    """Return the values of ``tree`` at every combination of its bits, and append its splits in the order of the
+    bits."""
     if isinstance(tree, int | float):
         return np.full(len(places), tree, dtype=F)
     column, threshold, low, high = tree

@@ -1,12 +1,14 @@
-"""What measured times say beside the potential: ln(measured / predicted) from its terms, in NumPy, with its doubt.
+"""Residual: a learned correction of the potential, ln(measured / predicted) from a Program's terms, with its
+uncertainty.
 
-A Residual is plain numbers (JSON, never a pickle).  Trees have at most SPLITS splits each, so a tree is a table (see
-`forest`): every split is one bit, and the bits of a tree are the place of its value among 2^SPLITS.
+A Residual is plain numbers (JSON, never a pickle), evaluated with NumPy.  Trees have at most SPLITS splits each, so
+that a tree is a table (see `forest`): every split is one bit, and the bits of a tree are an index into its 2^SPLITS
+values.
 
-Levels, from what all parts share to what is known of one: trees over every measurement; on top of them, for each part
-that was measured, how much of the shared trees holds there, trees of its own, and offsets for the part, for a dtype on
-it, and for an operator of that dtype.  A part nobody measured gets the shared trees at UNSEEN of their size: most of
-what one GPU taught turned out to be about that GPU (docs/potential.md).
+Levels, from knowledge of all parts to knowledge of one part: trees over every measurement; for each measured part a
+weight of the shared trees, trees of its own, and offsets for the part, for a dtype on it, and for an operator of that
+dtype.  An unmeasured part uses the shared trees at the weight UNSEEN: most corrections learned on one GPU turned out to
+be specific to that GPU (docs/potential.md).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ VERSION = 1
 UNSEEN = 0.15
 #: Standard deviation of ln(measured / predicted) without a model: 0.11 and 0.15 on the measured spaces.
 ANALYTIC_NOISE = 0.15
-#: Standard deviation of what a part of the same capability, or another power mode, differs by.
+#: Standard deviation of the difference to another part of the same capability, or to another power mode.
 BORROWED_NOISE = 0.1
 
 #: Ratios and sizes that say which resource a Program leans on; see `features`.
@@ -88,11 +90,16 @@ def features(terms: Terms, arch: Arch, extra: Mapping[str, np.ndarray] | None = 
 
 @dataclass(frozen=True)
 class Part:
-    """What is known of one part: ``weight`` of the shared trees there, own trees by bag, offsets, doubt.
+    """Knowledge of one part: ``weight`` of the shared trees, own trees by bag, offsets, noise.
 
-    ``offsets`` add up: keys "", "dtype" and "dtype/operator".  ``noise`` is the standard deviation of what the trees
-    leave unexplained.  ``capability`` and ``sms`` say which part of the same capability is nearest; "" and 0 where
-    that is not known.
+    Attributes
+    ----------
+    offsets : Mapping[str, float]
+        Summands by "", "dtype" and "dtype/operator".
+    noise : float
+        Standard deviation that the trees leave unexplained.
+    capability, sms : str, int
+        Used to find the nearest part of the same capability; "" and 0 if unknown.
     """
 
     weight: float
@@ -142,7 +149,7 @@ class Residual:
         return bags.mean(axis=0) + _offset(known, dtype, operator), np.sqrt(spread + F(known.noise**2))
 
     def mean(self, x: np.ndarray, part: str, dtype: str = "", operator: str = "") -> np.ndarray:
-        """The first of the two alone, for less: the doubt is for whoever chooses what to measure."""
+        """Return only the mean of `of`, which costs less: the uncertainty serves the choice of measurements."""
         forest, known, share = self._asked(x, part)
         return forest.mean(x) * F(share) + _offset(known, dtype, operator)
 
@@ -157,24 +164,30 @@ class Residual:
     def of(
         self, terms: Terms, arch: Arch, dtype: str = "", operator: str = "", conditions: str = "{}"
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(ln(measured / predicted), its standard deviation) of Programs by their terms; float32 (n,) each.
+        """Return (ln(measured / predicted), its standard deviation) of Programs by their terms; float32 (n,) each.
 
-        A part nobody measured borrows from the nearest one of its capability, at more doubt.  Raises ValueError
-        where the model asks for more than terms.
+        An unmeasured part uses the nearest measured part of its capability, with a larger deviation.  Raises ValueError
+        if the model needs columns that the terms lack.
         """
         name, borrowed = self.nearest(arch, conditions)
         mean, deviation = self.predict(features(terms, arch), name, dtype, operator)
         return mean, np.sqrt(deviation**2 + F(BORROWED_NOISE**2)) if borrowed else deviation
 
     def knows(self, arch: Arch) -> bool:
-        """Whether a part of this one's capability was measured. What one capability teaches about another is less
-        than what the terms hold already (docs/potential.md)."""
+        """Return whether a part of this part's capability was measured.
+
+        Knowledge of another capability is worth less than the terms themselves (docs/potential.md).
+        """
         name, _ = self.nearest(arch)
         return name in self.parts
 
     def nearest(self, arch: Arch, conditions: str = "{}") -> tuple[str, bool]:
-        """The name of the part whose knowledge serves ``arch``, and whether that is another, or another power mode:
-        the same before those of the same capability by their SMs.  ``arch`` itself where there is none."""
+        """Return (name of the part whose knowledge serves ``arch``, whether that is another part or another power
+        mode).
+
+        The same part comes first, then parts of the same capability by their number of SMs; ``arch`` itself without
+        any.
+        """
         wanted = place(arch.part, conditions)
         if wanted in self.parts:
             return wanted, False

@@ -1,7 +1,7 @@
 """The potential: predicted seconds of a Program from its terms, vectorised over many Programs.
 
-Knows only terms, never what a family computes.  A block iterates; each iteration takes as long as its slowest
-resource at the residency it runs at; blocks run in rounds of (SMs x resident blocks), the last round at its
+The model depends on terms only, not on a family's computation.  A block iterates; each iteration takes as long as its
+slowest resource at the residency it runs at; blocks run in rounds of (SMs x resident blocks), the last round at its
 own residency.  Arrays are float32, one element per Program.
 """
 
@@ -30,24 +30,41 @@ RAMP_US = 1.0
 
 @dataclass
 class Terms:
-    """What a family says about Programs; clocks are those of an SM, one float32 per Program.
+    """A family's description of Programs; clocks are those of an SM, each array float32 (n,), one element per Program.
 
-    blocks: thread blocks of the grid.  residents: blocks that fit on one SM (see ``residency``).
-    warps: warps per block.  iterations: main-loop steps per block.
-    math: clocks a warp keeps its sub-core's math pipe busy per iteration, by ``multiplies`` instructions.
-    issue: instructions it issues beside those.
-    wavefronts: 128-byte accesses of shared memory per block and iteration, conflicts included.
-    chain: clocks of an iteration that a warp cannot overlap with its own math.
-    l2_bytes: requested per block and iteration.  dram_bytes: from DRAM in all, main loop.
-    in_flight: tiles on their way while one is computed.
-    exposed: the share of the work of the less busy resources that does not hide behind the busiest one.
-    prologue, epilogue: clocks before and after the loop that one block cannot hide from itself.
-    epilogue_busy: clocks of those in which the block uses the SM's pipes.  epilogue_bytes: DRAM bytes in all.
-    after: microseconds of further launches (split-K reduction).
-    ahead: 1 where blocks go on from tile to tile and fetch ahead: only the first of them waits for its prologue.
-    arriving: bytes that an SM takes for each it requests: more than 1 where blocks request tiles for others, too.
-    behind: loops of a block that run while a tile ends: what fits into them is hidden but for the last tile.
-    registers (per thread) and shared_bytes (per block) have already shaped ``residents``; they are here to explain.
+    Attributes
+    ----------
+    blocks, residents, warps, iterations
+        Thread blocks of the grid, blocks that fit on one SM (see ``residency``), warps per block, main-loop steps per
+        block.
+    math, multiplies
+        Clocks that a warp keeps its sub-core's math pipe busy per iteration, and the number of math instructions.
+    issue
+        Further instructions of a warp per iteration.
+    wavefronts
+        128-byte accesses of shared memory per block and iteration, conflicts included.
+    chain
+        Clocks of an iteration that a warp cannot overlap with its own math.
+    l2_bytes, dram_bytes
+        Bytes requested from the L2 per block and iteration; bytes from DRAM in the whole main loop.
+    in_flight
+        Tiles being loaded while one tile is computed.
+    exposed
+        Share of the work of the less busy resources that does not hide behind the busiest resource.
+    prologue, epilogue
+        Clocks before and after the loop that one block cannot hide from itself.
+    epilogue_busy, epilogue_bytes
+        Clocks of the epilogue in which the block uses the SM's pipes; its DRAM bytes in all.
+    after
+        Microseconds of further launches (split-K reduction).
+    registers, shared_bytes
+        Per thread, and per block: already contained in ``residents``, kept for explanations.
+    ahead
+        1 if blocks are persistent and prefetch the next tile: only the first tile waits for its prologue.
+    behind
+        Main loops of a block that run during a tile's epilogue, which hide it except for the last tile.
+    arriving
+        Bytes that reach an SM per byte it requests: above 1 if blocks request tiles for other blocks too (multicast).
     """
 
     blocks: np.ndarray
@@ -76,14 +93,24 @@ class Terms:
 
 
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
-    """Blocks that fit on one SM at once; below 1 the Program cannot run.
+    """Return the number of blocks that fit on one SM at once; a Program with less than 1 cannot run.
 
-    ``registers`` per thread are allocated in eights, ``shared_bytes`` per block in units of 128 on top of the
-    driver's share.  float32 in, float32 out.
+    Parameters
+    ----------
+    warps, registers, shared_bytes : np.ndarray
+        float32 (n,): warps per block, registers per thread (allocated in eights), dynamic shared memory per block in
+        bytes (allocated in units of 128, on top of the driver's share).
+    arch : Arch
+        The part.
+
+    Returns
+    -------
+    np.ndarray
+        float32 (n,).
     """
     # A warp's registers come from one sub-core's file.
     file = arch.regs_per_sm / SUBCORES / 32 / 8
-    # Corrected estimates can fall below what any kernel has; 16 is the least ptxas gives.
+    # Corrected estimates can fall below any real count; ptxas allocates at least 16.
     by_registers = np.floor(file / np.maximum(np.ceil(registers * (1 / 8)), 2.0)) * SUBCORES
     by_warps = np.minimum(by_registers, arch.threads_per_sm / 32) / warps
     shared = np.ceil(shared_bytes * (1 / 128) + arch.smem_reserved / 128)
@@ -94,8 +121,11 @@ def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray
 def _rounds(
     terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Clocks of the start, the loop and the end of a round with ``residents`` blocks on each of ``active`` SMs; shapes
-    (rounds, n)."""
+    """Return the clocks of the start, the loop and the end of a round with ``residents`` blocks on each of ``active``
+    SMs.
+
+    Shapes are (rounds, n).
+    """
     dram_clk = arch.dram_gb_s * DRAM_EFFICIENCY / arch.clock_ghz
     work = terms.blocks * terms.iterations
     pipe = np.maximum(terms.math, terms.multiplies + terms.issue)
@@ -116,14 +146,15 @@ def _rounds(
     hidden = warps * (pipe + terms.issue) + shared + memory - busiest
     step = np.maximum(busiest, alone) + hidden * terms.exposed
     stores = running * (terms.epilogue_bytes * (1 / dram_clk) / terms.blocks)
-    # Blocks of one SM start together and drift apart: half of what they could hide of each other's ends is hidden.
+    # Blocks of one SM start together and drift apart: they hide half of the part of each other's ends that could be
+    # hidden.
     seen = 0.5 / residents + 0.5
     finish = np.maximum(residents * terms.epilogue_busy * seen + stores, terms.epilogue * seen)
     return (latency + terms.prologue) * seen, step * terms.iterations, finish
 
 
 def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Clocks of ``full`` rounds and, where ``rest`` blocks are left, of one more."""
+    """Return the clocks of ``full`` rounds and, for ``rest`` remaining blocks, of one more round."""
     start, loop, finish = clocks
     if not np.any(terms.ahead):
         each = start + loop + finish
@@ -138,7 +169,20 @@ def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.nd
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
-    """Predicted seconds per call, launches queued behind each other; float64."""
+    """Predict the duration of calls.
+
+    Parameters
+    ----------
+    terms : Terms
+        Arrays (n,) of Programs.
+    arch : Arch
+        The part.
+
+    Returns
+    -------
+    np.ndarray
+        Seconds per call, float64 (n,), for launches queued behind each other.
+    """
     capacity = terms.residents * arch.sms
     full = np.floor(terms.blocks / capacity)
     rest = terms.blocks - full * capacity
@@ -157,9 +201,9 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
 
 
 def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> float:
-    """The best FLOP/s at which a kernel may compute a Workload, at the accuracy that is asked of it.
+    """Return the best FLOP/s at which a kernel may compute a Workload with the required accuracy.
 
-    ``sustained``: as far as such rates were published; see ``Arch.peak``.
+    ``sustained`` uses published sustained rates where there are any; see ``Arch.peak``.
     """
     from gensor_kernels.operators import operator
 
@@ -169,7 +213,7 @@ def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> 
 
 
 def bound_us(workload: Workload, arch: Arch) -> float:
-    """The least time any kernel could take: max(FLOPs / peak, bytes / bandwidth, launch), microseconds."""
+    """Return the least possible time of a kernel in microseconds: max(FLOPs / peak, bytes / bandwidth, launch)."""
     return max(
         workload.flops() / arithmetic_peak(workload, arch) * 1e6,
         workload.bytes_moved() / (arch.dram_gb_s * 1e9) * 1e6,
@@ -178,10 +222,11 @@ def bound_us(workload: Workload, arch: Arch) -> float:
 
 
 def sustained_us(workload: Workload, arch: Arch) -> float:
-    """Microseconds of a Workload's arithmetic at the best published rate of large products; 0 where none is known.
+    """Return the microseconds of a Workload's arithmetic at the best published rate of large products; 0 if none is
+    known.
 
-    The potential knows clocks, not watts: of an H100's large products it promises more than power allows.  Which kernel
-    is chosen does not depend on that, as all are slowed alike; a predicted time that a person reads is never below
-    this one.
+    The potential models clocks, not watts: for large products on an H100 it predicts more than the power limit allows.
+    The choice of a kernel does not depend on that, as all kernels are slowed alike; predicted times in reports are
+    never below this time.
     """
     return workload.flops() / arithmetic_peak(workload, arch, sustained=True) * 1e6 if arch.sustained else 0.0

@@ -1,6 +1,6 @@
-"""Compiles kernel sources, the very text NVRTC gets, into shared libraries that a CPU executes.
+"""Compiles kernel sources, the same text that NVRTC gets, into shared libraries that a CPU executes.
 
-The emulator itself is compiled once into an object; each kernel is a small file linked with it. Everything is
+The emulator itself (host/) is compiled once into an object; each kernel is a small file linked with it.  Everything is
 cached under `cache_dir()/emulator`, named by a digest of the source, the emulator's files, the flags and the
 compiler's version, and put in place by renaming, so that processes can share the folder (kept.py).
 """
@@ -39,7 +39,7 @@ _object_lock = threading.Lock()  # several threads may need the emulator's objec
 
 @functools.cache
 def compiler() -> tuple[str, str]:
-    """Path and version line of g++. Raises ToolMissingError where there is none, or where this is not Linux."""
+    """Return path and version line of g++. Raises ToolMissingError if it is absent, or if this is not Linux."""
     if sys.platform != "linux":
         raise ToolMissingError(
             "the emulator runs on Linux (x86-64, aarch64) only: use a container, for example "
@@ -57,7 +57,7 @@ def compiler() -> tuple[str, str]:
 
 @functools.cache
 def _emulator_digest() -> str:
-    """Digest of all that goes into a library beside the kernel's own source."""
+    """Return the digest of all inputs of a library beside the kernel's own source: contents and names, not folders."""
     state = hashlib.sha256(repr((compiler()[1], platform.machine(), EMULATOR_FLAGS, KERNEL_FLAGS)).encode())
     for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         state.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -65,7 +65,7 @@ def _emulator_digest() -> str:
 
 
 def library_digest(source: str) -> str:
-    """SHA-256 naming the library of a flattened and bound kernel source; verdicts can be keyed by it."""
+    """Return the SHA-256 that names the library of a flattened and bound kernel source; also a key of verdicts."""
     return hashlib.sha256(f"{_emulator_digest()}\0{source}".encode()).hexdigest()
 
 
@@ -76,7 +76,7 @@ def _folder() -> Path:
 
 
 def _compile(folder: Kept, arguments: list[str], name: str, source: str | None = None) -> None:
-    """Runs g++ with `source` on standard input and keeps its output as `name`."""
+    """Run g++ with `source` on standard input and keep its output as `name`."""
     unfinished = folder.begin()
     try:
         done = subprocess.run(
@@ -88,7 +88,7 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
             pass_fds=(folder.descriptor,),
             umask=0o077,
         )
-        if done.returncode < 0 or "Killed signal" in done.stderr:  # which says nothing about the kernel
+        if done.returncode < 0 or "Killed signal" in done.stderr:  # not an error of the kernel
             raise GensorError("the C++ compiler was killed: is there enough memory?")
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
@@ -99,7 +99,7 @@ def _compile(folder: Kept, arguments: list[str], name: str, source: str | None =
 
 
 def _emulator_object(folder: Kept) -> str:
-    """Name of the emulator's object, compiled unless it is there."""
+    """Return the name of the emulator's object, compiled unless it is cached."""
     name = f"{_emulator_digest()}.o"
     with _object_lock:
         if not folder.has(name):
@@ -114,9 +114,9 @@ def _after_fork() -> None:
 
 
 def prepare() -> None:
-    """Starts compiling the emulator itself, two seconds that need not be waited for when the first kernel is built.
+    """Start compiling the emulator itself in a thread, to save two seconds when the first kernel is built.
 
-    What goes wrong is left for `build` to raise.
+    Errors are left for `build` to raise.
     """
 
     def compile_object() -> None:
@@ -128,13 +128,13 @@ def prepare() -> None:
 
 
 def is_built(source: str) -> bool:
-    """Whether the cache has the library of a source. Raises ToolMissingError without g++."""
+    """Return whether the cache has the library of a source. Raises ToolMissingError without g++."""
     with Kept(_folder()) as folder:
         return folder.has(f"{library_digest(source)}.so")
 
 
 def build(source: str) -> Path:
-    """Path of the shared library for a flattened, constant-bound kernel source, compiled unless cached.
+    """Return the path of the shared library of a flattened, constant-bound kernel source, compiled unless cached.
 
     Raises ToolMissingError without g++ and BuildError (with g++'s log) for a source that does not compile.
     """
@@ -149,9 +149,10 @@ def build(source: str) -> Path:
 def build_many(
     sources: Iterable[str], jobs: int | None = None, done: Callable[[int, Path | BuildError], None] | None = None
 ) -> list[Path | BuildError]:
-    """Libraries of several sources in their order, `jobs` compilers at a time (default: one per usable core).
+    """Return the libraries of several sources in their order, with `jobs` compilers at a time (default: one per usable
+    core).
 
-    A source that does not compile gives its BuildError as a value. `done` is that of `ordered_map`. Raises
+    A source that does not compile gives its BuildError as a value.  `done` is that of `ordered_map`.  Raises
     ToolMissingError without g++.
     """
 

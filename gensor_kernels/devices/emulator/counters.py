@@ -1,4 +1,4 @@
-"""What a run on the emulator reports: counts, or the rule that was broken."""
+"""Results of a run on the emulator: counters, or the violated rule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COUNTERS = (
 
 
 class KernelFault(GensorError):
-    """A kernel broke a rule. `kind` is one of FAULTS, `message` names kernel, block, thread and source line."""
+    """A violated rule. `kind` is one of FAULTS, `message` names kernel, block, thread and source line."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(f"{kind}: {message}")
@@ -53,12 +53,12 @@ class KernelFault(GensorError):
 
 
 class Counters(dict[str, int]):
-    """What the launches did, by name; missing names count 0.
+    """Event counts of launches by name; missing names count 0.
 
-    Shared accesses (`shared_loads`, `shared_stores`, `shared_copies`, `matrix_loads`) and barriers count
-    instructions of a warp or block, `global_load_16` and its like accesses of a thread by bytes.
-    `conflicts_*` are shared-memory passes beyond the first of each phase. `branches` maps the names given to
-    `cover` to how often threads passed there.
+    Shared accesses (`shared_loads`, `shared_stores`, `shared_copies`, `matrix_loads`) and barriers count instructions
+    of a warp or block, `global_load_16` and similar names accesses of a thread by bytes.  `conflicts_*` are shared-
+    memory passes beyond the first of each phase.  `branches` counts the passes of threads through each name given to
+    `cover`.
     """
 
     def __init__(self, counts: Any = (), branches: dict[str, int] | None = None):
@@ -74,13 +74,13 @@ class Counters(dict[str, int]):
         return sum(count for name, count in self.items() if name.startswith("conflicts_"))
 
     def global_widths(self, kind: str | None = None) -> dict[int, int]:
-        """Accesses to global memory by bytes, of `kind` "global_load", "global_store" or "copy", or of all."""
+        """Return accesses to global memory by bytes, of `kind` "global_load", "global_store" or "copy", or of all."""
         kinds = (kind,) if kind else ("global_load", "global_store", "copy")
         sums = {width: sum(self[f"{each}_{width}"] for each in kinds) for width in _WIDTHS}
         return {width: count for width, count in sums.items() if count}
 
     def add(self, other: Counters) -> None:
-        """Adds the counts of another run."""
+        """Add the counts of another run."""
         for name, count in other.items():
             self[name] += count
         for name, count in other.branches.items():

@@ -22,7 +22,7 @@ from .run import Buffer, DamagedError, KernelFault, run
 
 
 class EmulatorDevice(Device):
-    """Executes kernels made for `arch`. Every access outside the arrays of a call raises KernelFault."""
+    """Executes kernels of `arch` on the CPU. Every access outside the arrays of a call raises KernelFault."""
 
     xp = np
     emulated = True
@@ -39,21 +39,22 @@ class EmulatorDevice(Device):
         self._libraries: dict[str, Path] = {}
 
     def is_array(self, value: Any) -> bool:
-        """Whether `value` is a NumPy array in the machine's byte order: kernels read no other (api/interop.py)."""
+        """Return whether `value` is a NumPy array in native byte order, the only one that kernels read
+        (api/interop.py)."""
         return isinstance(value, np.ndarray) and value.dtype.isnative
 
     def is_local(self, array: Any) -> bool:
-        """There is one memory."""
+        """Return True: there is one memory."""
         return True
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A new C-contiguous array, filled with a pattern that no result has."""
+        """Return a new C-contiguous array, filled with a pattern that no result has."""
         array = np.empty(shape, dtype)
         array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
         return array
 
     def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> np.ndarray:
-        """The NumPy array on memory of another library."""
+        """Return the NumPy array on memory of another library."""
         before, size = reach(shape, strides, np.dtype(dtype).itemsize)
         if size == 0:
             return np.empty(shape, dtype)
@@ -62,60 +63,60 @@ class EmulatorDevice(Device):
         return np.ndarray(shape, dtype, memory, before, strides)  # type: ignore[arg-type]
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
-        """(owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""
+        """Return (owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""
         raw = np.full(nbytes + 16, 0 if zero else 0xFF, np.uint8)
         start = -raw.ctypes.data % 16
         owner = raw[start : start + nbytes]
         return owner, owner.ctypes.data
 
     def synchronize(self) -> None:
-        """A launch has ended when it returns."""
+        """Do nothing: a launch has ended when it returns."""
 
     def host(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def capturing(self) -> bool:
-        """No graphs here."""
+        """Return False: the emulator has no graphs."""
         return False
 
     def tf32(self) -> bool:
-        """Float32 products are IEEE ones unless the call says precision="tf32"."""
+        """Return False: float32 products are IEEE products unless the call says precision="tf32"."""
         return False
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
-        """Builds the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
+        """Build the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
         library = self._libraries.get(code.digest)
         if library is None:
             library = self._libraries[code.digest] = build(code.source)
         return partial(_launch, code.source, library, tuple(launches))
 
     def is_built(self, code: Code) -> bool:
-        """Whether the cache folder has its library. Raises ToolMissingError without g++."""
+        """Return whether the cache folder has its library. Raises ToolMissingError without g++."""
         return code.digest in self._libraries or is_built(code.source)
 
     def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
-        """Libraries, on all cores. Raises ToolMissingError without g++; what g++ refuses is left for `load` to say."""
+        """Build libraries on all cores. Raises ToolMissingError without g++; `load` raises errors of g++."""
         build_many([code.source for code in codes], done=done)
 
     def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
-        """There is no library to fall back to."""
+        """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
     def erfc(self, x: Any) -> Any:
-        """There is no library to fall back to."""
+        """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
 
 def _launch(
     source: str, library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any
 ) -> None:
-    """Executes the launches at once: nothing but the call's arrays may be read, nothing but its result written."""
+    """Execute the launches; only the call's arrays may be read, and only its result written."""
     result, *inputs = arrays
     inputs += [step.operand for step in steps if step.operand is not None]
     if not result.flags.writeable:
         raise ValueError("output array is read-only")
-    # Addresses are the host's: arguments hold those of the caller's arrays.
+    # Addresses are host addresses: arguments hold those of the caller's arrays.
     touched = [(*extent(array), False) for array in inputs] + [(*extent(result), True)]
     if workspace is not None:
         touched.append((workspace.ctypes.data, workspace.nbytes, True))

@@ -1,8 +1,8 @@
-"""The folder of what the emulator has built: who can have written a file, and whether it is whole.
+"""Cache folder of the emulator's libraries: checks that no other user can have written a file, and that it is whole.
 
-Files are code that is loaded into this process. They are taken from an open folder that nobody else can have put there
-(database/trust.py) if they belong to root or to the user, nobody else can write to them, and they end in the SHA-256 of
-all bytes before: ELF files may be longer than they say. What is none of that is not there, and is built again.
+Files are code that is loaded into this process.  They come from an open folder that no other user can have replaced
+(database/trust.py), belong to root or to the user, are writable by no other user, and end in the SHA-256 of all
+preceding bytes (ELF files may be longer than they declare).  Other files count as missing, and are built again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gensor_database import trust
 from gensor_kernels.errors import ConfigError
 
 DIGEST_BYTES = hashlib.sha256().digest_size
-#: Begins the names of files that are being built.
+#: Prefix of the names of unfinished files.
 UNFINISHED = ".building-"
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -34,7 +34,7 @@ class Kept:
     Raises
     ------
     ConfigError
-        Where somebody else could write to the folder or put another in its place.
+        If another user could write to the folder or replace it.
     """
 
     def __init__(self, path: Path):
@@ -55,11 +55,11 @@ class Kept:
         os.close(self.descriptor)
 
     def where(self, name: str) -> str:
-        """A path of a file in this very folder, for this process and those that inherit the descriptor."""
+        """Return a path of a file in this open folder, for this process and children that inherit the descriptor."""
         return f"/proc/self/fd/{self.descriptor}/{name}"
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name, of the user's own and whole."""
+        """Return whether there is a whole file of this name that belongs to the user."""
         try:
             opened = os.open(name, os.O_RDONLY | _FLAGS, dir_fd=self.descriptor)
         except OSError:
@@ -72,13 +72,13 @@ class Kept:
         return hashlib.sha256(content[:-DIGEST_BYTES]).digest() == content[-DIGEST_BYTES:]
 
     def begin(self) -> str:
-        """The name of a new, empty file, which only the user can read and write."""
+        """Return the name of a new, empty file that only the user can read and write."""
         name = UNFINISHED + secrets.token_hex(8)
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FLAGS, 0o600, dir_fd=self.descriptor))
         return name
 
     def keep(self, unfinished: str, name: str) -> None:
-        """Gives a finished file its digest and its name, behind which all of it is on the disk."""
+        """Append a finished file's digest, rename it, and sync it to disk."""
         with open(os.open(unfinished, os.O_RDWR | _FLAGS, dir_fd=self.descriptor), "r+b") as file:
             os.fchmod(file.fileno(), 0o600)
             content = file.read()
@@ -90,6 +90,6 @@ class Kept:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Deletes a file where there is one."""
+        """Delete a file if it exists."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)

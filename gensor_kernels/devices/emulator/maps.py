@@ -1,4 +1,4 @@
-"""What a launch on the emulator takes: Params, and behind them tensor maps as the emulator's tensor.h reads them."""
+"""Launch argument of the emulator: Params, followed by tensor maps in the format of host/tensor.h."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGIC, _MAGIC_OF_PIXELS = 0x70616D74, 0x6C657870
 
 
 def encode(wanted: Described) -> bytes:
-    """The 128 bytes of a map."""
+    """Return the 128 bytes of a map."""
     missing = 5 - len(wanted.extents)
     box, extents = (*wanted.box, 1, 1, 1), (*wanted.extents, *(1 for _ in range(missing)))
     strides = (*wanted.strides, *(STEP for _ in range(missing)))

@@ -1,7 +1,7 @@
-"""Runs a built kernel on the CPU and reports what it did, or how it broke the rules.
+"""Runs a built kernel on the CPU and reports its event counts, or the rule it violated.
 
-A fault raises KernelFault and leaves the process as it was. Each library runs one launch at a time (its
-emulator is global to it); different libraries run in parallel, the interpreter's lock is released meanwhile.
+A fault raises KernelFault and leaves the process as it was.  Each library runs one launch at a time (its emulator is
+global to it); different libraries run in parallel, since the interpreter's lock is released meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOGETHER = 5
 
 
 class Buffer(NamedTuple):
-    """Global memory of a launch: `bytes` from `address` on, where the kernel finds them, which lie at `host`."""
+    """Global memory of a launch: `bytes` from the kernel's `address` on, stored at the host address `host`."""
 
     address: int
     bytes: int
@@ -37,13 +37,13 @@ class Buffer(NamedTuple):
 
 
 class AddressSpace:
-    """Addresses far apart: an access beyond one buffer falls into no other, whatever lies behind it in the host."""
+    """Addresses far apart: an access beyond one buffer reaches no other buffer, for any layout in host memory."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
 
     def place(self, host: int, size: int, writable: bool) -> int:
-        """The address under which a launch knows `size` bytes at `host`: the same modulo 4096, a terabyte apart."""
+        """Return a kernel address for `size` bytes at `host`: equal modulo 4096, a terabyte from other buffers."""
         address = ((len(self.buffers) + 1) << 40) + host % 4096
         self.buffers.append(Buffer(address, size, writable, host))
         return address
@@ -91,7 +91,7 @@ class _Report(ctypes.Structure):
 
 
 class _Library:
-    """A loaded library and the lock that lets one launch at a time use it."""
+    """A loaded library and the lock that admits one launch at a time."""
 
     def __init__(self, path: Path):
         self.lock = threading.Lock()
@@ -101,7 +101,7 @@ class _Library:
             raise GensorError(f"{path} was built for another version of the emulator; delete it")
 
     def entry(self, launch: Launch, params: bytes | bytearray) -> int:
-        """Address of the launch's kernel. Raises ValueError where the launch does not fit it."""
+        """Return the address of the launch's kernel. Raises ValueError if the launch does not fit it."""
         try:
             address = ctypes.cast(getattr(self.handle, f"emulator_entry_{launch.entry}"), ctypes.c_void_p).value
         except AttributeError:
@@ -118,7 +118,7 @@ class _Library:
         return address or 0
 
     def branches(self) -> dict[str, int]:
-        """Passes of each cover() name in the last launch."""
+        """Return the passes of each cover() name in the last launch."""
         counts: dict[str, int] = {}
         passed, i = ctypes.c_uint64(), 0
         while name := self.handle.emulator_branch(i, ctypes.byref(passed)):
@@ -132,11 +132,11 @@ _loading = threading.Lock()
 
 
 class DamagedError(GensorError):
-    """A library that is not whole, not the user's own, or that the system does not load; it is built again."""
+    """A library that is damaged, not the user's own, or refused by the system; it has to be built again."""
 
 
 def _load(path: Path) -> ctypes.CDLL:
-    """The library in the folder that was looked at, whatever its name leads to by now."""
+    """Load the library from the folder that was checked, even if its name now leads elsewhere."""
     with Kept(path.parent) as folder:
         if not folder.has(path.name):
             raise DamagedError(f"{path} is no whole library of this user's own: it has to be built again")
@@ -180,16 +180,46 @@ def run(
     resident: int = 1,
     seconds: float = 600.0,
 ) -> Counters:
-    """Executes launches one after the other and returns what they did, summed.
+    """Execute launches one after the other.
 
-    `params` is the packed struct every launch gets. `buffers` are all the global memory the kernel may touch.
-    `order` runs the warps forward, in reverse, or randomly from an integer seed; `copies` delivers asynchronous
-    copies "late" (when waited for) or "early" (at issue). `races` turns on the race detector, which also finds reads
-    of unwritten shared memory and bytes of a buffer stored twice. Threads of a dependent launch must wait for the one
-    in front before they touch global memory, and before they end. `blocks` limits every launch to these block indices;
-    `resident` blocks take turns at a time. A launch that takes longer than `seconds` counts as hanging.
-    Raises KernelFault, ValueError for a launch or argument that does not fit, and DamagedError for a library that has
-    to be built again.
+    Parameters
+    ----------
+    library : path
+        A library of `build`.
+    launches : Iterable[Launch]
+        Launches in order.  Threads of a dependent launch must wait for the previous launch before they touch global
+        memory, and before they end.
+    params : bytes
+        The packed struct that every launch gets.
+    buffers : Sequence[Buffer]
+        All global memory that the kernel may touch.
+    order : str or int
+        Order of warps: "forward", "reverse", or the seed of a random order.
+    copies : str
+        Delivery of asynchronous copies: "late" (when waited for) or "early" (at issue).
+    races : bool
+        Whether the race detector is on, which also finds reads of unwritten shared memory and bytes of a buffer stored
+        twice.
+    blocks : Sequence[int], optional
+        Block indices to run; all by default.
+    resident : int
+        Number of blocks that take turns at a time.
+    seconds : float
+        Limit of a launch, after which it counts as hanging.
+
+    Returns
+    -------
+    Counters
+        Sums over all launches.
+
+    Raises
+    ------
+    KernelFault
+        If a kernel violates a rule.
+    ValueError
+        For a launch or argument that does not fit.
+    DamagedError
+        For a library that has to be built again.
     """
     if copies not in ("late", "early"):
         raise ValueError(f"copies is 'late' or 'early', not {copies!r}")
