@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 
-from .types.workload import look_operators_up_by
+from . import types
 
 if TYPE_CHECKING:
     from .declaration.operator import Operator
@@ -109,4 +109,4 @@ def _nearest(name: str) -> list[str]:
     return get_close_matches(name, MODULES) or [each for each in MODULES if "_" not in each]
 
 
-look_operators_up_by(operator)
+types.find_operator = operator

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators import types
 
 from .dtypes import facts
 from .epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
@@ -277,27 +278,8 @@ class Workload:
 
     def flops(self) -> int:
         """Return the operator's arithmetic operations: 2 per multiply-add, 8 per complex one, as BLAS counts."""
-        return _declared(self.operator).flops(self)
+        return types.find_operator(self.operator).flops(self)
 
     def bytes_moved(self) -> int:
         """Return the least traffic in bytes: inputs and epilogue operands read once, the output written once."""
-        return _declared(self.operator).bytes_moved(self)
-
-
-class Declared(Protocol):
-    """The part of an Operator that a Workload asks for its work."""
-
-    def flops(self, workload: Workload) -> int:
-        """See Operator.flops."""
-
-    def bytes_moved(self, workload: Workload) -> int:
-        """See Operator.bytes_moved."""
-
-
-def look_operators_up_by(find: Callable[[str], Declared]) -> None:
-    """Set the function that finds a Workload's operator by name: operators/__init__.py, which is above this file."""
-    global _declared
-    _declared = find
-
-
-_declared: Callable[[str], Declared]
+        return types.find_operator(self.operator).bytes_moved(self)
