@@ -1,4 +1,4 @@
-"""What is remembered: kernels, records and timings in SQLite. Imports nothing of the other packages."""
+"""Kernels, records and timings in SQLite. Imports none of the other packages."""
 
 if __name__ != "gensor_database":
     raise ImportError(

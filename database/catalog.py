@@ -1,4 +1,4 @@
-"""Everything the stores know about one architecture, in memory: a call must never wait for SQLite.
+"""Catalog: all rows of one architecture in memory, since a call must never wait for SQLite.
 
 Binaries stay in their files until a kernel is loaded for the first time.
 """
@@ -15,11 +15,20 @@ from .store import Store
 
 
 class Catalog:
-    """Records, kernels, portfolios and timings of `arch` from several stores.
+    """Records, kernels, portfolios and timings of one architecture from several stores.
 
-    `stores` are in the order of precedence, the user's first. `abis` maps family names to their ABI versions: kernels
-    of any other are not in it. Verifications count wherever they are stored: the user's device may have verified, or
-    refuted, a shipped kernel. `well_formed` says which rows to take from stores that others can write to.
+    Verifications count from every store: the user's device may have verified, or refuted, a shipped kernel.
+
+    Parameters
+    ----------
+    stores : Iterable[Store]
+        Stores in the order of precedence, the user's first.
+    arch : str
+        Compute capability.
+    abis : Mapping[str, int], optional
+        Current ABI version by family; kernels of other versions are left out.
+    well_formed : Callable[[Row], bool]
+        Filter for rows of stores that other users can write to.
     """
 
     def __init__(
@@ -42,50 +51,53 @@ class Catalog:
         self._timings = self._load_timings()
 
     def find(self, key: str, part: str | None = None) -> Entry | None:
-        """The record that counts for a Workload on `part`, or, where that is None, on any part of the arch.
+        """Return the record that counts for a Workload on `part`, or on any part of the arch if that is None.
 
-        That is the first store's newest with a usable kernel, or where there is none, with any kernel.
+        That is the first store's newest record with a usable kernel; without usable kernels, with any kernel.
         """
         entries = self._entries.get(key, ())
         return next((entry for entry in entries if part is None or entry.record.part == part), None)
 
     def kernel(self, digest: str) -> StoredKernel | None:
-        """The kernel with this digest."""
+        """Return the kernel with this digest."""
         return self._kernels.get(digest)
 
     def kernels_for_class(self, class_key: str) -> Sequence[StoredKernel]:
-        """Every kernel of a class, in the order of digests."""
+        """Return every kernel of a class, in the order of digests."""
         return tuple(self._by_class.get(class_key, ()))
 
     def portfolio(self, class_key: str, part: str | None = None) -> Sequence[StoredKernel]:
-        """The usable kernels of a class's portfolios for `part`, those of all stores joined: the first store's first.
+        """Return the usable kernels of a class's portfolios for `part`, all stores joined, the first store's first.
 
-        A store that knows few sizes must not hide another's larger choice. Where part is None: those of all parts.
+        A store with few sizes must not hide another store's larger choice.  With None as part, portfolios of all parts
+        are joined.
         """
         covers = self._portfolios.get(class_key, {})
         chosen = covers.values() if part is None else [covers.get(part, ())]
         return tuple({kernel.kernel.digest: kernel for cover in chosen for kernel in cover}.values())
 
     def timings(self, key: str, part: str) -> Sequence[Timing]:
-        """Every timing of a Workload on a part, oldest first."""
+        """Return every timing of a Workload on a part, oldest first."""
         return self._timings.get((key, part), ())
 
     def timed_keys(self, part: str) -> list[str]:
-        """Every Workload with a timing on a part."""
+        """Return every Workload with a timing on a part."""
         return sorted(key for key, place in self._timings if place == part)
 
     def residual(self) -> Residual | None:
-        """What timings said beside the potential, from the first store that knows it and that nobody else can write
-        to: it decides which kernel is tried first."""
+        """Return the residual of the first trusted store that has one.
+
+        It decides which kernel is tried first, so that other users must not be able to write to its store.
+        """
         found = (counting(store, self.arch) for store in self.stores if store.trusted)
         return next((row for row in found if row is not None), None)
 
     def kernels(self) -> list[StoredKernel]:
-        """Every kernel of the arch, in the order of digests."""
+        """Return every kernel of the arch, in the order of digests."""
         return list(self._kernels.values())
 
     def entries(self) -> list[Entry]:
-        """Every record that counts: one per Workload and part."""
+        """Return every record that counts: one per Workload and part."""
         return [entry for key in sorted(self._entries) for entry in self._entries[key]]
 
     def _rows(self, store: Store, kind: type[RowType], **where: Any) -> Iterator[RowType]:
@@ -116,7 +128,7 @@ class Catalog:
                 if stored is not None and serves(record, stored.kernel, self.arch, self.abis):
                     parts = counting.setdefault(record.key, {})
                     present = parts.get(record.part)
-                    # What nobody verified, or a device refuted, must not hide an older record that works.
+                    # An unverified or refuted kernel must not hide an older record that works.
                     if present is None or (stored.usable and not present.usable):
                         parts[record.part] = Entry(record, stored)
         return {

@@ -1,4 +1,4 @@
-"""The one place where SQLite connections are made: pragmas, journal mode, and what a file must be to be used."""
+"""Connections to SQLite, made only here: pragmas, journal mode, and the checks of a file before its use."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ SchemaRows = list[tuple[str, str, str, str | None]]
 
 
 def connect(path: Path, mode: str, timeout: float) -> Guarded:
-    """A hardened autocommit connection; `mode` is "rwc", "ro", or "immutable" for a file nobody will change.
+    """Return a hardened autocommit connection.
 
-    SQLite waits up to `timeout` seconds for other processes' locks. Text arrives with undecodable bytes escaped, so
-    that one damaged row does not end a query.
+    `mode` is "rwc", "rw", "ro", or "immutable" for a file that no process will change.  SQLite waits up to `timeout`
+    seconds for other processes' locks.  Text arrives with undecodable bytes escaped, so that one damaged row does not
+    end a query.
     """
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     name = path.absolute().as_posix()
@@ -43,7 +44,7 @@ def connect(path: Path, mode: str, timeout: float) -> Guarded:
 
 
 def connect_memory(copied: Path | None = None) -> Guarded:
-    """The same for a database in memory, which is to hold a copy of the one at `copied`."""
+    """Return a hardened connection to a database in memory, for a copy of the file at `copied`."""
     return _hardened("file::memory:", None if copied is None else str(copied), 0.0)
 
 
@@ -63,7 +64,7 @@ def _decode(data: bytes) -> str:
 
 
 def retry(action: Callable[[], Result], timeout: float) -> Result:
-    """`action()`, again while another process holds a lock, for up to `timeout` seconds.
+    """Return `action()`, repeated while another process holds a lock, for up to `timeout` seconds.
 
     SQLite's own waiting does not cover everything: switching to WAL and recovering a log fail at once.
     """
@@ -79,19 +80,19 @@ def retry(action: Callable[[], Result], timeout: float) -> Result:
 
 
 def header(connection: sqlite3.Connection, name: str) -> int:
-    """`application_id` or `user_version`, read from the file header without parsing the schema."""
+    """Return `application_id` or `user_version` from the file header, without parsing the schema."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def schema_rows(connection: sqlite3.Connection) -> SchemaRows:
-    """Everything the file says about its own tables, in a stable order."""
+    """Return the file's own description of its tables, in a stable order."""
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
     return connection.execute(query).fetchall()
 
 
 @cache
 def pinned_rows(schema: str) -> tuple[tuple[str, str, str, str | None], ...]:
-    """What `schema_rows` gives for a database made from this schema text."""
+    """Return `schema_rows` of a new database with this schema text."""
     memory = sqlite3.connect(":memory:")
     try:
         memory.executescript(schema)
@@ -101,12 +102,12 @@ def pinned_rows(schema: str) -> tuple[tuple[str, str, str, str | None], ...]:
 
 
 def schema_text() -> str:
-    """The current schema."""
+    """Return the current schema."""
     return SCHEMA.read_text(encoding="utf-8")
 
 
 def execute_schema(connection: sqlite3.Connection, schema: str, version: int) -> None:
-    """Creates the tables and stamps the header, inside the caller's transaction."""
+    """Create the tables and stamp the header, inside the caller's transaction."""
     statement = ""
     for line in schema.splitlines(keepends=True):
         statement += line
@@ -118,13 +119,13 @@ def execute_schema(connection: sqlite3.Connection, schema: str, version: int) ->
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing has ever been stored in this file."""
+    """Return whether the file has never held a row or table."""
     unmarked = header(connection, "application_id") == 0 == header(connection, "user_version")
     return unmarked and not schema_rows(connection)
 
 
 def check_version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
-    """The file's schema version, at most `newest`; reads nothing but the header.
+    """Return the file's schema version, at most `newest`; only the header is read.
 
     Raises ForeignStoreError or NewerStoreError.
     """
@@ -139,9 +140,9 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int) -> in
 
 
 def check_schema(connection: Guarded, path: Path, schema: str) -> None:
-    """Raises ForeignStoreError unless the tables are to the letter those of `schema`.
+    """Raise ForeignStoreError unless the tables equal those of `schema`, letter by letter.
 
-    Views in place of tables, triggers and altered columns end here, before any of them is queried.
+    This rejects views in place of tables, triggers and altered columns before any of them is queried.
     """
     if tuple(schema_rows(connection)) != pinned_rows(schema):
         raise ForeignStoreError(f"{path} has other tables than gensor-kernels makes")
@@ -149,7 +150,7 @@ def check_schema(connection: Guarded, path: Path, schema: str) -> None:
 
 
 def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> str:
-    """WAL on a local file system, a rollback journal on a network one; returns the mode in force."""
+    """Set WAL on a local file system, a rollback journal on a network one; return the mode in force."""
     wanted = "delete" if is_remote(path) else "wal"
 
     def switch() -> str:
@@ -162,7 +163,7 @@ def set_journal(connection: sqlite3.Connection, path: Path, timeout: float) -> s
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Whether `path` lies on a file system that several machines can write to; False where that is unknown."""
+    """Return whether `path` lies on a file system that several machines can write to; False if unknown."""
     real = os.path.realpath(path)
     if os.name == "nt":
         return real.startswith("\\\\")

@@ -18,21 +18,21 @@ Value = None | int | float | str | bytes
 _HEAD = struct.Struct(">cQ").pack
 _FLOAT = struct.Struct(">d").pack
 _INTEGER = struct.Struct(">q").pack
-_BARE, _TEXT, _REAL, _WHOLE, _NOTHING = range(5)  # of what _names has per column
+_BARE, _TEXT, _REAL, _WHOLE, _NOTHING = range(5)  # indices of the prefixes that _names has per column
 _SHORT = 1024
 _SIZES = [size.to_bytes(8, "big") for size in range(_SHORT)]
 
 
 def canonical(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, no NaN. Two equal values give one text, so texts can be keys."""
+    """Return canonical JSON: sorted keys, no spaces, no NaN. Equal values give equal texts, so texts can be keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def row_digest(table: str, columns: tuple[str, ...], values: Sequence[Value]) -> str:
-    """Hexadecimal SHA-256 of one row; every item is written as type tag, length, bytes."""
+    """Return the hexadecimal SHA-256 of one row; every item is written as type tag, length, bytes."""
     table_name, names = _names(table, columns)
     parts = [table_name]
-    # A file has very many: nothing is called for the usual types but what must be.
+    # A file has very many rows: the usual types are encoded inline, with as few calls as possible.
     for name, value in zip(names, values, strict=True):
         kind = type(value)
         if kind is str:
@@ -51,14 +51,16 @@ def row_digest(table: str, columns: tuple[str, ...], values: Sequence[Value]) ->
 
 
 def text_digest(text: str) -> str:
-    """Hexadecimal SHA-256 of a text's UTF-8 bytes."""
+    """Return the hexadecimal SHA-256 of a text's UTF-8 bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @cache
 def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, tuple[tuple[bytes, ...], ...]]:
-    """What the items of a table begin with: itself, then each column, bare and before a text, a float, an integer and
-    nothing, as far as these do not depend on the value."""
+    """Return the constant bytes in front of a table's items.
+
+    That is the table's name, then each column's name, bare and with the tags of a text, a float, an integer and NULL.
+    """
     table_name, *names = (b"".join(_encode(name)) for name in (table, *columns))
     tags = b"T", _HEAD(b"F", 8), _HEAD(b"I", 8), _HEAD(b"N", 0)
     return table_name, tuple((name, *(name + tag for tag in tags)) for name in names)

@@ -1,4 +1,4 @@
-"""What a look-up answers with: a record, its kernel, how that was verified, and where its binary may come from."""
+"""Answers of a look-up: a record, its kernel, the kernel's verification, and the stores of its binary."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from .record import Binary, Kernel, Record, Residual, Source, Verification
 from .row import RowType
 
-#: Outcomes after which a kernel is never used again, whatever else was found.
+#: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")
 
 
 class Rows(Protocol):
-    """The part of a Store that an answer reads its kernel's code from."""
+    """The part of a Store from which an answer reads its kernel's code."""
 
     @property
     def trusted(self) -> bool:
@@ -37,19 +37,19 @@ class StoredKernel:
 
     @property
     def usable(self) -> bool:
-        """Whether it was executed with right results, and never with wrong ones."""
+        """Whether executions gave right results, and never wrong ones."""
         return self.verified in ("device", "emulator")
 
     def binary(self, trusted: bool = True) -> Binary | None:
-        """The binary, verified against the kernel, from the first store that has it.
+        """Return the binary, verified against the kernel, from the first store that has it.
 
-        With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be.
+        With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be loaded.
         """
         found = (store.get(Binary, self.kernel.binary_digest) for store in self.stores if store.trusted or not trusted)
         return next((binary for binary in found if binary is not None), None)
 
     def source(self) -> Source | None:
-        """The flattened source text, from the first store that has it."""
+        """Return the flattened source text, from the first store that has it."""
         binary = self.binary(trusted=False)
         if binary is None:
             return None
@@ -71,21 +71,21 @@ class Entry:
 
     @property
     def verified(self) -> str:
-        """How the kernel was verified; see StoredKernel."""
+        """The kernel's verdict; see StoredKernel."""
         return self.stored.verified
 
     @property
     def usable(self) -> bool:
-        """Whether the kernel was executed with right results, and never with wrong ones."""
+        """Whether the kernel's executions gave right results, and never wrong ones."""
         return self.stored.usable
 
     def binary(self, trusted: bool = True) -> Binary | None:
-        """The kernel's binary; see StoredKernel."""
+        """Return the kernel's binary; see StoredKernel."""
         return self.stored.binary(trusted)
 
 
 def verdict(verifications: Iterable[Verification]) -> str:
-    """One word for all verifications of a kernel. A timeout says nothing: the machine may have been busy."""
+    """Return one word for all verifications of a kernel. A timeout does not count: the machine may have been busy."""
     found = {(row.method, row.outcome) for row in verifications}
     if any(outcome in REJECTING for _, outcome in found):
         return "rejected"
@@ -93,21 +93,23 @@ def verdict(verifications: Iterable[Verification]) -> str:
 
 
 def newest_first(records: Iterable[Record]) -> list[Record]:
-    """Records in the order in which they count; of one second, by digest."""
+    """Return records from the newest to the oldest; of one second, by digest."""
     return sorted(records, key=lambda record: (-record.created, record.digest))
 
 
 def counting(store: Rows, arch: str) -> Residual | None:
-    """The residual of a store that counts for a capability: the newest of those learnt from its timings, or from all;
-    of one second, by digest."""
+    """Return the residual of a store that counts for a capability, or None.
+
+    That is the newest residual learned from this capability's timings or from all timings; of one second, by digest.
+    """
     rows = (row for each in ("", arch) for row in store.rows(Residual, arch=each))
     return min(rows, key=lambda row: (-row.created, row.digest), default=None)
 
 
 def serves(record: Record, kernel: Kernel, arch: str, abis: Mapping[str, int] | None) -> bool:
-    """Whether a record may be answered with this kernel: right arch, and the ABI its family has now.
+    """Return whether a record may be answered with this kernel: right arch, and the current ABI of its family.
 
-    `abis` maps family names to ABI versions; None asks for no particular one.
+    `abis` maps family names to ABI versions; with None, any version serves.
     """
     current = abis is None or abis.get(kernel.family) == kernel.abi
     return record.outcome == "ok" and kernel.arch == arch == record.arch and record.abi == kernel.abi and current

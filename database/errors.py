@@ -1,4 +1,4 @@
-"""What can be wrong with a database file. Reading through `Layers` turns all of these into warnings."""
+"""Errors of database files. Reading through `Layers` turns all of them into warnings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class StoreError(Exception):
-    """Base: this database cannot be used; the text names the file and the reason."""
+    """Base: this database cannot be used; the message names the file and the reason."""
 
 
 class LockedStoreError(StoreError):
@@ -21,15 +21,15 @@ class UnreadableStoreError(StoreError):
 
 
 class CorruptStoreError(StoreError):
-    """The file is no SQLite database, or a damaged one."""
+    """The file is not an SQLite database, or a damaged one."""
 
 
 class ForeignStoreError(StoreError):
-    """An SQLite database of something else, or one whose tables are not exactly ours."""
+    """An SQLite database of another program, or with other tables than this package makes."""
 
 
 class NewerStoreError(StoreError):
-    """Written by a newer version of this package; left as it is."""
+    """Written by a newer version of this package; left unchanged."""
 
 
 class StoreWarning(RuntimeWarning):
@@ -40,9 +40,9 @@ _told: set[str] = set()
 
 
 def first_told(path: Path) -> bool:
-    """Whether this process has said nothing yet of what is wrong with a database; from now on it has.
+    """Return whether this is the process's first report about a database; from now on it is not.
 
-    A disk that fails does so at every look: one warning is enough.
+    A failing disk fails at every look: one warning is enough.
     """
     first = str(path) not in _told
     _told.add(str(path))
@@ -50,7 +50,7 @@ def first_told(path: Path) -> bool:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether trying again later can help. By text: error codes came with Python 3.11."""
+    """Return whether a later retry can help. By text: error codes came with Python 3.11."""
     text = str(error)
     return isinstance(error, sqlite3.OperationalError) and any(
         word in text for word in ("locked", "busy", "locking protocol")
@@ -59,7 +59,7 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raises whatever SQLite or the file system raises about `path` as the matching StoreError."""
+    """Raise errors of SQLite or the file system about `path` as the matching StoreError, within a block."""
     try:
         yield
     except sqlite3.Error as error:
@@ -79,5 +79,5 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def _one_line(error: Exception) -> str:
-    """What SQLite says, on one line: it may quote the file, which may hold anything."""
+    """Return SQLite's message on one line: it may quote the file, which may hold anything."""
     return "".join(each if each.isprintable() else " " for each in str(error).partition("\n")[0][:200]).strip()

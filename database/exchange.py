@@ -1,4 +1,4 @@
-"""Rows from one database to another: merge everything, or export what serves one architecture."""
+"""Copies of rows between databases: merge all rows, or export the rows that serve one architecture."""
 
 from __future__ import annotations
 
@@ -21,12 +21,26 @@ if TYPE_CHECKING:
 
 
 def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[str]:
-    """Adds every row of `other` that `store` lacks, and says how many of each table were new.
+    """Add every row of `other` that `store` lacks.
 
-    From a database whose cubins may not be loaded (`other.trusted`), binaries, verifications and residuals stay
-    behind, unless `binaries` says otherwise: its kernels have to be compiled and verified again, and what its timings
-    say is learnt again. A portfolio's kernel keeps the best rank that either side gives it, so the order of merges
-    does not matter.
+    Parameters
+    ----------
+    store, other : Store
+        Target and source.
+    binaries : bool, optional
+        Whether binaries, verifications and residuals are taken too; by default only if `other` is trusted.  Without
+        them, its kernels have to be compiled and verified again, and its residual learned again from its timings.
+
+    Returns
+    -------
+    Counter[str]
+        Number of new rows by table.  A portfolio's kernel keeps the better of its two ranks, so that the order of
+        merges does not matter.
+
+    Raises
+    ------
+    StoreError
+        If a database cannot be written.
     """
     added: Counter[str] = Counter()
     for kind in tables(other, binaries):
@@ -36,7 +50,7 @@ def merge(store: Store, other: Store, binaries: bool | None = None) -> Counter[s
 
 
 def tables(store: Store, binaries: bool | None) -> list[type[Row]]:
-    """The tables that are taken from a database as they are, in the order of their references; portfolios are not."""
+    """Return the tables that are copied unchanged, in the order of their references; portfolios are joined instead."""
     whole = store.trusted if binaries is None else binaries
     return [
         kind for kind in TABLES if kind is not Portfolio and (whole or kind not in (Binary, Verification, Residual))
@@ -59,7 +73,7 @@ def _merge_portfolios(store: Store, other: Store) -> int:
 
 
 def best_ranks(rows: Iterable[Portfolio]) -> dict[tuple[str, str, str, str], Portfolio]:
-    """Of each class's kernels the row with the best rank, in a stable order; two kernels may share a rank."""
+    """Return, for each class and kernel, the row with the best rank, in a stable order; kernels may share a rank."""
     best: dict[tuple[str, str, str, str], Portfolio] = {}
     for row in rows:
         where = (row.arch, row.part, row.class_key, row.kernel_digest)
@@ -69,11 +83,11 @@ def best_ranks(rows: Iterable[Portfolio]) -> dict[tuple[str, str, str, str], Por
 
 
 def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str]:
-    """Writes what serves `arch` to a new, compact file for shipping, replacing `path` in one step.
+    """Write the rows that serve `arch` to a new, compact file for shipping, replacing `path` in one step.
 
-    That is the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
-    and verifications, the timings, and the residual that counts. Rollback journal, no free pages, one file: readable
-    from a read-only folder.
+    These are the record that counts for each Workload and part, the portfolios, their kernels with binaries, sources
+    and verifications, the timings, and the residual that counts.  The file has a rollback journal and no free pages,
+    and is readable from a read-only folder.
     """
     added: Counter[str] = Counter()
     with compact(path) as copy:
@@ -86,8 +100,10 @@ def export(store: Store, path: str | os.PathLike[str], arch: str) -> Counter[str
 
 @contextmanager
 def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
-    """A new database to be filled, which takes the place of `path` in one step when it is whole: rollback journal, no
-    free pages, one file. Raises a StoreError; then `path` is as it was."""
+    """Fill a new database within a block; it then takes the place of `path` in one step.
+
+    It has a rollback journal, no free pages, and is one file.  Raises a StoreError; then `path` is unchanged.
+    """
     from .store import Store
 
     target = Path(path).expanduser().absolute()
@@ -100,7 +116,7 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
 
 
 def _selected(store: Store, arch: str) -> Iterator[Iterable[Row]]:
-    """Rows to export, table by table, each in the order of digests; code is read when it is asked for."""
+    """Return rows to export, table by table, each in the order of digests; code is read on demand."""
     newest: dict[tuple[str, str], Record] = {}
     for record in store.rows(Record, arch=arch):
         if record.outcome != "ok" or not record.kernel_digest:

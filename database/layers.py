@@ -1,6 +1,6 @@
 """Three databases as one: the user's before the site's before the packaged one; only the user's is written.
 
-Whatever is wrong with one of them is a warning, and the others go on.
+A problem with one of them is a warning, and the others continue to serve.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PathLike = str | os.PathLike[str]
 
 
 class Layers:
-    """The stores that could be opened, and where the user's is, or is to be made at the first write."""
+    """The stores that could be opened, and the path of the user's, which the first write creates if necessary."""
 
     def __init__(self, user: Store | None, site: Store | None, packaged: Store | None, user_path: Path | None = None):
         self.user, self.site, self.packaged = user, site, packaged
@@ -31,7 +31,7 @@ class Layers:
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """The open stores in the order of precedence."""
+        """Open stores in the order of precedence."""
         return tuple(store for store in (self.user, self.site, self.packaged) if store is not None)
 
     def load(
@@ -40,16 +40,16 @@ class Layers:
         abis: Mapping[str, int] | None = None,
         well_formed: Callable[[Row], bool] = lambda row: True,
     ) -> Catalog:
-        """Everything about one architecture, in memory; see Catalog."""
+        """Return all rows of one architecture, in memory; see Catalog."""
         return Catalog(self.stores, arch, abis, well_formed)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
-        """The first store's answer; see Store.find."""
+        """Return the first store's answer; see Store.find."""
         found = (store.find(key, arch, part, abis) for store in self.stores)
         return next((entry for entry in found if entry is not None), None)
 
     def add(self, *rows: Row, timeout: float = 1.0) -> bool:
-        """Adds rows to the user's store, made where it is absent; False and a warning where that cannot be done."""
+        """Add rows to the user's store, created if absent; on failure return False with a warning."""
         if self.user_path is None:
             return False
         try:
@@ -62,7 +62,7 @@ class Layers:
         return True
 
     def close(self) -> None:
-        """Closes every store."""
+        """Close every store."""
         for store in self.stores:
             store.close()
 
@@ -76,11 +76,24 @@ class Layers:
 def open_layers(
     arch: str, user: PathLike | None = None, site: PathLike | None = None, timeout: float = TIMEOUT
 ) -> Layers:
-    """Opens the packaged database of `arch`, and those at `site` and `user` where they exist.
+    """Open the packaged database of an architecture, and the site's and the user's where they exist.
 
-    A database that cannot be used is left out with a StoreWarning that names the reason. The user's file is not
-    created here, and opened for writing only where that is possible; where others could write to it, it is neither
-    read nor written. A site database that others can write to is data: a StoreWarning says how to end that.
+    Parameters
+    ----------
+    arch : str
+        Compute capability.
+    user, site : path, optional
+        Databases of the user and the site.
+    timeout : float
+        Seconds to wait for locks.
+
+    Returns
+    -------
+    Layers
+        A database that cannot be used is left out with a StoreWarning that names the reason.  The user's file is not
+        created here, and opened for writing only where that is possible; if other users could write to it, it is
+        neither read nor written.  A site database that other users can write to is data, without machine code: a
+        StoreWarning says how to change that.
     """
     packaged = PRETUNED / f"{arch}.db"
     user_path = Path(user).expanduser().absolute() if user is not None else None

@@ -1,7 +1,7 @@
-"""Properties that are computed once: those of Python 3.12 for every Python, without a lock.
+"""Properties that are computed once: `cached_property` of Python 3.12 for every Python, without a lock.
 
 Up to Python 3.11 `functools.cached_property` holds one lock for all instances of a class while it computes: threads
-wait for one another, and a forked child waits for ever for a thread that it does not have. Without the lock two threads
+wait for one another, and a forked child waits forever for a thread that it does not have.  Without the lock two threads
 may both compute a value, and one of the two values stays.
 """
 

@@ -1,7 +1,7 @@
-"""From an older schema to the current one: numbered steps, all of them in one transaction.
+"""Migrations from an older schema to the current one: numbered steps, all of them in one transaction.
 
-A step knows the schema it starts from, to the letter, and how to convert one row. Rows that fail their digest are
-left behind; digests of converted rows are computed anew, and every reference follows.
+A step has the exact schema it starts from, and converts one row at a time.  Rows that fail their digest are left
+behind; digests of converted rows are computed anew, and every reference follows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .row import Row
 from .rows import insert, named
 from .sql_limits import Guarded
 
-#: From a table's name and an old row's values by column to those of the new row, or None to leave it out.
+#: Takes a table's name and an old row's values by column; returns the new row's values, or None to drop the row.
 Convert = Callable[[str, dict[str, Any]], Mapping[str, Any] | None]
 
 
@@ -40,7 +40,7 @@ def _as_it_is(table: str, values: dict[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-#: In order. Version 2 has a table more, of residuals.
+#: In order. Version 2 adds the table of residuals.
 STEPS: tuple[Step, ...] = (
     Step(
         1,
@@ -52,10 +52,10 @@ STEPS: tuple[Step, ...] = (
 
 
 def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step] | None = None) -> int:
-    """Brings a file of an older `version` to SCHEMA_VERSION, inside the caller's transaction.
+    """Bring a file of an older `version` to SCHEMA_VERSION, inside the caller's transaction.
 
-    Returns how many damaged rows were left behind. Raises ForeignStoreError where no step starts at this version, or
-    the tables are not exactly those it starts from.
+    Returns the number of damaged rows left behind.  Raises ForeignStoreError if no step starts at this version, or the
+    tables differ from those of the step.
     """
     chosen = [step for step in (STEPS if steps is None else steps) if step.version >= version]
     wanted = range(version, SCHEMA_VERSION)  # a damaged header can make it two thousand million versions long
@@ -70,7 +70,7 @@ def migrate(connection: Guarded, path: Path, version: int, steps: Sequence[Step]
 
 
 def _apply(connection: Guarded, step: Step, schema: str, tables: tuple[type[Row], ...]) -> int:
-    # As they are stored: inflated they can be a thousand times as large.
+    # Rows as stored: decompressed they can be a thousand times as large.
     old_rows: dict[type[Row], list[Sequence[Any]]] = {kind: [] for kind in step.tables}
     dropped = 0
     for kind, rows in old_rows.items():

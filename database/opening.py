@@ -1,4 +1,4 @@
-"""Opening a database file: create, check, convert, or say why not."""
+"""Opening of a database file: create, check, convert, or raise the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .write_queue import turn
 
 
 def open_writable(path: Path, timeout: float) -> sql.Guarded:
-    """A connection to the database at `path`, made (folder too, mode 0700) where there is none."""
+    """Return a connection to the database at `path`, created (folder too, mode 0700) if absent."""
     _refuse_what_is_no_file(path)
     make_folder(path.parent)
     if not path.exists():
-        # Not left to SQLite, which would follow the umask: a group-writable database is not trusted with cubins.
+        # SQLite would follow the umask, and cubins of a group-writable database are not trusted.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o644))
     connection = sql.connect(path, "rw", timeout)
     try:
@@ -33,10 +33,10 @@ def open_writable(path: Path, timeout: float) -> sql.Guarded:
 
 
 def _prepare(connection: sql.Guarded, path: Path, timeout: float) -> None:
-    """Checks the file, and creates or converts its tables where that is due.
+    """Check the file, and create or convert its tables if necessary.
 
-    A current file is only read, so that many processes can open it at once; otherwise everything is looked at again
-    under the write lock.
+    A current file is only read, so that many processes can open it at once; otherwise all checks are repeated under the
+    write lock.
     """
     current = sql.SCHEMA_VERSION
     if not sql.is_empty(connection) and sql.check_version(connection, path, current) == current:
@@ -69,17 +69,17 @@ def _convert(connection: sql.Guarded, path: Path) -> None:
 
 
 def rollback(connection: sqlite3.Connection) -> None:
-    """Ends a transaction that failed; SQLite may have ended it already."""
+    """End a failed transaction; SQLite may have ended it already."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Guarded:
-    """A connection that never writes to the file; `immutable` promises that nobody else does either.
+    """Return a connection that never writes to the file; `immutable` promises that no other process writes either.
 
-    A file of an older version is converted in memory. A database in WAL mode cannot be read in a folder where its
-    index cannot be made, unless it is taken for immutable, which ignores the log: that is done only where the log is
-    absent or empty. Raises UnreadableStoreError and the other StoreErrors.
+    A file of an older version is converted in memory.  A database in WAL mode cannot be read in a folder where its
+    index cannot be created, unless it is opened as immutable, which ignores the log: that is done only if the log is
+    absent or empty.  Raises UnreadableStoreError and the other StoreErrors.
     """
     _refuse_what_is_no_file(path)
     if not path.is_file():
@@ -94,7 +94,7 @@ def open_readonly(path: Path, timeout: float, immutable: bool = False) -> sql.Gu
 
 
 def _refuse_what_is_no_file(path: Path) -> None:
-    """Opening a pipe waits for a writer, and a device may have no end; so may what lies where SQLite keeps its log."""
+    """Refuse pipes, which wait for a writer, and devices, which may not end, also in place of SQLite's log files."""
     if path.is_dir():
         raise UnreadableStoreError(f"{path} is a folder, not a database file")
     if path.exists() and not path.is_file():
@@ -109,7 +109,7 @@ def _refuse_what_is_no_file(path: Path) -> None:
 
 
 def has_log(path: Path) -> bool:
-    """Whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
+    """Return whether committed rows may still be in a write-ahead log or a hot journal beside the file."""
     for suffix in ("-wal", "-journal"):
         try:
             if os.stat(f"{path}{suffix}").st_size:

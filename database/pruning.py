@@ -1,4 +1,4 @@
-"""Deleting rows that nothing needs: never a timing, nor what is timed, nor a verdict that rejects a kernel."""
+"""Deletion of unused rows: never of timings, of timed kernels, or of verdicts that reject a kernel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Dropped = dict[type[Row], set[str]]
 
 @dataclass
 class Pruned:
-    """What `prune` did: rows by table, and bytes the file became smaller by (their values' size, in a dry run).
+    """Result of `prune`: deleted rows by table, and the reduction of the file in bytes (size of the values in a dry
+    run).
 
-    `kept_size` says why the file could not be made smaller, though the rows are gone.
+    `kept_size` is the reason if the file could not be made smaller although the rows are deleted.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -36,14 +37,26 @@ class Pruned:
 
 
 def prune(store: Store, abis: Mapping[str, int] | None = None, dry_run: bool = False) -> Pruned:
-    """Deletes what nothing refers to, in one transaction, and makes the file smaller.
+    """Delete unreferenced rows in one transaction, and make the file smaller.
 
-    Superseded records go: of each Workload and part stay the newest, and the newest with a usable kernel of each ABI
-    version. Then kernels without record, portfolio and timing, their verifications but those that reject, binaries
-    without kernel and sources without binary, and residuals that were learnt anew since. With `abis` (family -> ABI
-    version), records and portfolios that name kernels of other versions go, too. Rows that do not match their digests
-    are neither believed nor deleted, unless they are binaries and sources. `dry_run` only counts. Raises a StoreError;
-    then nothing was deleted.
+    Superseded records are deleted: of each Workload and part, the newest record stays, and the newest with a usable
+    kernel of each ABI version.  Then kernels without record, portfolio and timing, their verifications except
+    rejections, binaries without kernel and sources without binary, and superseded residuals.  Rows that do not match
+    their digests are neither used nor deleted, unless they are binaries and sources.
+
+    Parameters
+    ----------
+    store : Store
+        A writable database.
+    abis : Mapping[str, int], optional
+        Current ABI version by family; records and portfolios of other versions are deleted too.
+    dry_run : bool
+        Whether rows are only counted.
+
+    Raises
+    ------
+    StoreError
+        Then nothing was deleted.
     """
     before = _file_bytes(store)
     if dry_run:
@@ -76,7 +89,7 @@ def _file_bytes(store: Store) -> int:
 
 
 def _intact(connection: Guarded, kind: type[RowType]) -> Iterator[RowType]:
-    """The rows to be believed. Unlike Store.rows it raises where reading ends early: all must have been seen."""
+    """Return intact rows. Unlike Store.rows it raises if reading ends early: all rows must have been seen."""
     return (row for row in select(connection, kind, {}) if row is not None)
 
 
@@ -111,7 +124,8 @@ def _found(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:
 
 
 def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable: set[str]) -> set[str]:
-    """Digests of records that a newer one of the same Workload and part stands before, whoever asks."""
+    """Return digests of records that are superseded by a newer record of the same Workload and part for every
+    reader."""
     found: set[str] = set()
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
@@ -128,14 +142,15 @@ def _superseded(records: Iterable[Record], kernels: Mapping[str, Kernel], usable
 
 
 def _outdated(residuals: Iterable[Residual]) -> set[str]:
-    """Digests of residuals behind a newer one for the same timings."""
+    """Return digests of residuals behind a newer one of the same timings."""
     ordered = sorted((-row.created, row.digest, row.arch) for row in residuals)  # without their models
     newest = {arch: digest for _, digest, arch in reversed(ordered)}
     return {digest for _, digest, _ in ordered} - set(newest.values())
 
 
 def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:
-    """Binaries without kernels, once those go, and sources without binaries; unread, because they are large."""
+    """Return digests of binaries without kernels and sources without binaries after the deletion, without reading
+    code."""
     gone = set(drop_kernels)
     kernels = connection.execute("SELECT digest, binary_digest FROM kernel")
     wanted = {binary for kernel, binary in kernels if kernel not in gone}
@@ -146,7 +161,7 @@ def _code(connection: Guarded, drop_kernels: Iterable[str]) -> Dropped:
 
 
 def _counted(connection: Guarded, found: Dropped) -> Pruned:
-    """How many rows, and how many bytes their values have."""
+    """Return the number of rows, and the bytes of their values."""
     pruned = Pruned()
     for kind in TABLES:
         digests = sorted(found.get(kind, ()))

@@ -1,7 +1,7 @@
-"""The rows of the store as frozen values: one class per table, one field per column in the order of schema.sql.
+"""Rows of the store as frozen values: one class per table, one field per column in the order of schema.sql.
 
-A row's `digest` is computed from its fields, never stored in them. The database knows Workloads, Programs and
-everything else of the packages above only as canonical JSON text.
+A row's `digest` is computed from its fields, never stored in them.  Workloads, Programs and other objects of the
+packages above appear here only as canonical JSON text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .row import Row
 
 
 def now() -> int:
-    """Seconds since 1970; SOURCE_DATE_EPOCH overrides the clock for reproducible builds."""
+    """Return seconds since 1970; SOURCE_DATE_EPOCH overrides the clock for reproducible builds."""
     return int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
 
 
@@ -31,12 +31,12 @@ class Source(Row):
 
     @classmethod
     def of(cls, text: str) -> Source:
-        """The row of a source text."""
+        """Return the row of a source text."""
         return cls(text.encode("utf-8"))
 
     @classmethod
     def digest_of(cls, values: Sequence[Value]) -> str:
-        """SHA-256 of the text itself: what the caches of the builder call it, too."""
+        """Return the SHA-256 of the text itself, which is also its key in the builder's caches."""
         (text,) = values
         if not isinstance(text, bytes):
             raise TypeError("a source is stored as bytes")
@@ -45,7 +45,7 @@ class Source(Row):
 
 @dataclass(frozen=True)
 class Binary(Row):
-    """A cubin, what it was compiled from, and what the compiler said about it (sizes in bytes)."""
+    """A cubin, its source and constants, and the compiler's report (sizes in bytes)."""
 
     TABLE: ClassVar[str] = "binary"
     COMPRESSED: ClassVar[frozenset[str]] = frozenset({"cubin"})
@@ -91,7 +91,7 @@ class Verification(Row):
 
 @dataclass(frozen=True)
 class Record(Row):
-    """What tuning one Workload for one part gave; times in microseconds."""
+    """Result of tuning one Workload for one part; times in microseconds."""
 
     TABLE: ClassVar[str] = "record"
     key: str
@@ -110,7 +110,7 @@ class Record(Row):
 
 @dataclass(frozen=True)
 class Portfolio(Row):
-    """One kernel of the cover of a class."""
+    """One kernel of a class's portfolio."""
 
     TABLE: ClassVar[str] = "portfolio"
     arch: str
@@ -143,9 +143,9 @@ class Timing(Row):
 
 @dataclass(frozen=True)
 class Residual(Row):
-    """What timings said beside the potential, when `gensor-tune learn` was run: a model in plain numbers.
+    """A correction of the potential, learned from timings by `gensor-tune learn`: a model in plain numbers.
 
-    `arch` is the compute capability whose timings taught it, or empty for all of them.
+    `arch` is the compute capability of the timings, or empty for all timings.
     """
 
     TABLE: ClassVar[str] = "residual"
@@ -156,5 +156,5 @@ class Residual(Row):
     created: int = field(default_factory=now)
 
 
-#: In the order of their references: a prefix of a copy never points at what is not there yet.
+#: In the order of their references: a prefix of a copy never refers to a missing row.
 TABLES: tuple[type[Row], ...] = (Source, Binary, Kernel, Verification, Record, Portfolio, Timing, Residual)

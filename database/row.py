@@ -1,4 +1,4 @@
-"""What every row of the store has: typed fields, a digest over all of them, and its form in SQLite."""
+"""Base of all rows: typed fields, a digest over all of them, and their form in SQLite."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """Column names behind `digest`, in the order of the table."""
+        """Return the column names behind `digest`, in the order of the table."""
         return _columns(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of rows for that of their class
 
     @classmethod
     def digest_of(cls, values: Sequence[Value]) -> str:
-        """Digest of a row with these field values."""
+        """Return the digest of a row with these field values."""
         return row_digest(cls.TABLE, cls.columns(), values)
 
     @cached_property
@@ -56,18 +56,18 @@ class Row:
 
     @property
     def size(self) -> int:
-        """Bytes of its texts and data in memory, where they are not compressed."""
+        """Bytes of its texts and data in memory, uncompressed."""
         values = (getattr(self, name) for name in self.columns())
         return sum(len(value) for value in values if isinstance(value, (str, bytes)))
 
     def to_sql(self) -> tuple[Value, ...]:
-        """Digest and columns as SQLite stores them."""
+        """Return digest and columns as SQLite stores them."""
         values = ((name, getattr(self, name)) for name in self.columns())
         return self.digest, *(_pack(value) if name in self.COMPRESSED else value for name, value in values)
 
     @classmethod
     def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
-        """The row, or None where it does not match the digest stored with it."""
+        """Return the row, or None if it does not match the digest stored with it."""
         columns = cls.columns()
         try:
             values = list(stored[1:])
@@ -79,7 +79,7 @@ class Row:
                 return None
         except (TypeError, ValueError, zlib.error, struct.error):
             return None
-        # The digest vouches for what else __init__ checked; whoever means harm can compute one, too.
+        # The digest covers all other checks of __init__; an attacker could compute a digest, too.
         row = object.__new__(cls)
         row.__dict__.update(zip(columns, values, strict=True))
         row.__dict__["digest"] = stored[0]
@@ -93,13 +93,13 @@ def _columns(kind: type[Row]) -> tuple[str, ...]:
 
 @cache
 def _kinds(kind: type[Row]) -> frozenset[tuple[type, ...]]:
-    """The types that the columns of a row can have, all of a row together: one look is enough for each row."""
+    """Return all combinations of column types of a row: one look-up checks a whole row."""
     known = {"int": int, "float": float, "str": str, "bytes": bytes, "None": type(None)}
     return frozenset(product(*([known[name] for name in str(item.type).split(" | ")] for item in fields(kind))))
 
 
 def _typed(value: Any, declared: str, name: str) -> Value:
-    """`value` as the one SQLite type its field declares, so that it digests alike before and after storage."""
+    """Return `value` as the SQLite type of its field, so that digests are equal before and after storage."""
     wanted, _, optional = declared.partition(" | ")
     if value is None and optional == "None":
         return None

@@ -1,4 +1,4 @@
-"""Rows in and out of a connection: the only place where their SQL is written."""
+"""Reading and writing of rows: all SQL on rows is in this file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
 #: Bytes that the values of a table may have in memory for each byte of the file, and beside these: code compresses to a
 #: fifth, what was made to fill memory to a thousandth.
 MOST_INFLATED, INFLATED_BESIDE = 64, 2**26
-#: Rows that are held at once, or written in one transaction, so that other writers get their turn; and their bytes.
+#: Most rows, and their bytes, that are held at once, or written in one transaction, so that other writers get a turn.
 BATCH, BATCH_BYTES = 200, 2**24
 _CHUNK = 64  # rows fetched at once
-_LITTLE = 2**14  # bytes of a result for which nobody asks how large the file is
+_LITTLE = 2**14  # bytes of a result below which the file's size is not checked
 _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
-_LAST = 2**63 - 2**22  # beyond it numbers of rows, and gaps behind them, are none of SQLite's
+_LAST = 2**63 - 2**22  # larger row numbers, and gaps behind them, are not made by SQLite
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
-    """Adds a row unless it is there; True where it was added. A damaged row under its digest is replaced."""
+    """Add a row unless it exists; True if it was added. A damaged row under its digest is replaced."""
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
-    # Compressing a kernel takes far longer than finding that it is there, as it is for most workloads of a class.
+    # Compressing a kernel takes far longer than finding it, and it exists for most workloads of a class.
     there = connection.execute(f'SELECT {names} FROM "{row.TABLE}" WHERE digest = ?', (row.digest,)).fetchone()
     if there is not None and type(row).from_sql(there) == row:
         return False
@@ -38,7 +38,7 @@ def insert(connection: sqlite3.Connection, row: Row) -> bool:
 
 
 def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
-    """The rows in groups of at most BATCH, and of about BATCH_BYTES: a small file can hold very large ones."""
+    """Return the rows in groups of at most BATCH rows and about BATCH_BYTES: a small file can hold very large rows."""
     batch: list[RowType] = []
     size = 0
     for row in rows:
@@ -52,11 +52,11 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
 
 
 def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
-    """Rows whose columns equal `where`, in the order of their digests; None for each that is not to be believed.
+    """Return rows whose columns equal `where`, in the order of their digests; None for each row that cannot be trusted.
 
-    A row is believed when it matches its own digest and what was asked for: a damaged index leads to good rows of
-    other keys. Where pages are damaged, the rows of all others follow in the order of the table; then sqlite3's
-    error is raised. So it is where most of a table is damaged, and where pages refer to each other without end.
+    A row must match its own digest and the requested columns: a damaged index leads to good rows of other keys.  If
+    pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
+    The error is also raised if most of a table is damaged, or if pages refer to each other in circles.
     """
     return (row for _, row in named(connection, kind, where))
 
@@ -64,9 +64,9 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
 def named(
     connection: Guarded, kind: type[RowType], where: Mapping[str, Any], ordered: bool = True
 ) -> Iterator[tuple[Sequence[Any], RowType | None]]:
-    """The same behind the values that are stored for each row, its digest first, whatever that is where it is damaged.
+    """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged.
 
-    Rows that are not `ordered` come as they lie in the table, past its indexes, which may lack some.
+    Rows that are not `ordered` come in the order of the table, past its indexes, which may lack rows.
     """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
@@ -103,7 +103,7 @@ def named(
 
 
 class Tally:
-    """What came out of one table, which is less than the file holds, and mostly to be believed."""
+    """Counts of one table's result: no larger than the file, and mostly intact."""
 
     def __init__(self, connection: Guarded, kind: type[Row]):
         self.connection = connection
@@ -131,7 +131,7 @@ class Tally:
 
 
 def _fetched(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[tuple[Any, ...]]:
-    """The rows of a result, `count` at a time; an error loses those of its time."""
+    """Return the rows of a result, fetched `count` at a time; an error loses the rows of its fetch."""
     while True:
         connection.renew()
         chunk = cursor.fetchmany(count)
@@ -150,11 +150,11 @@ def _believed(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, An
 
 
 def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows that can be read, in the order of the table, past pages that cannot be.
+    """Return the readable rows in the order of the table, past unreadable pages.
 
-    `query` selects the rowid first and has it, above a value, for its last condition. How many rows a damaged page
-    had is not known: the next readable one is looked for at growing distances, then between the last two. Pages that
-    refer to each other in circles lead back to rows that were there: whatever does not go forward counts as damage.
+    `query` selects the rowid first and ends with a condition on it, above a value.  The number of rows of a damaged
+    page is unknown: the next readable row is searched at growing distances, then between the last two.  Pages that
+    refer to each other in circles lead back to earlier rows: results that do not advance count as damage.
     """
     done = 0
     while done < _LAST:
@@ -177,7 +177,7 @@ def _salvaged(connection: Guarded, query: str, values: list[Any]) -> Iterator[tu
 
 
 def _gap(readable: Callable[[int], bool]) -> int | None:
-    """The smallest distance found at which reading goes on; None where there is none."""
+    """Return the smallest distance found at which reading continues; None if there is none."""
     low, high = 0, 1
     while not readable(high):
         low, high = high, 2 * high

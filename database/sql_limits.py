@@ -1,8 +1,8 @@
-"""What a statement may do, how long it may compute, and how large its values are, whatever the file says.
+"""Limits of SQL statements for any file: allowed actions, computing time, and size of values.
 
-The tables of a file are compared with the schema before they are queried, so none of this is reached by a file of
-ours. It holds where that comparison is what a hostile file attacks, and where damaged pages refer to each other
-without end.
+The tables of a file are compared with the schema before they are queried, so that files of this package never reach
+these limits.  They hold where a hostile file attacks that comparison, and where damaged pages refer to each other in
+circles.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: Seconds of this thread's CPU between two looks at the clock by our own code; of time spent waiting for locks or for
-#: a slow disk no more than half as much counts.
+#: CPU seconds of this thread between two checks of the clock; waiting for locks or for a slow disk counts for at most
+#: half of it.
 STEP_SECONDS = 0.25
-#: Bytes that the slowest machine we know of reads per second of CPU: a larger file may take longer.
+#: Bytes per CPU second on the slowest known machine: a larger file may take longer.
 SLOWEST_SCAN = 20e6
 
 _LARGEST_VALUE = 10 * 2**20  # bytes of a value, compressed: more than record.LARGEST_BLOB has
@@ -46,7 +46,7 @@ _ALLOWED = frozenset(
     getattr(sqlite3, f"SQLITE_{name}")
     for name in "CREATE_INDEX CREATE_TABLE DELETE DROP_INDEX DROP_TABLE INSERT READ REINDEX SELECT TRANSACTION".split()  # noqa: SIM905
 )
-#: Switches of a connection, and how they are to stand; Python knows them from 3.12 on.
+#: Switches of a connection and their values; Python has them from 3.12 on.
 _SWITCHES = {
     "DEFENSIVE": True,
     "ENABLE_FTS3_TOKENIZER": False,
@@ -56,7 +56,7 @@ _SWITCHES = {
     "TRUSTED_SCHEMA": False,
 }
 
-#: What sqlite3 says where a callback ended a statement, and what the callback notes if it meant to. Whole texts: others
+#: Messages of sqlite3 after a callback ended a statement, and the callback's own reason. Whole texts: other messages
 #: quote names that a hostile file may choose.
 _REFUSALS = (
     (re.compile(r"interrupted"), "overdue"),
@@ -65,32 +65,32 @@ _REFUSALS = (
 
 
 class Cursor(sqlite3.Cursor):
-    """Where a statement of a Guarded connection ended because of a signal, the signal's exception is raised.
+    """Cursor of a Guarded connection, which raises the exception of a signal that ended its statement.
 
-    sqlite3 drops what a callback raises, and while a statement computes, the callbacks are the only code of Python's
-    that runs: Ctrl-C would be taken for a damaged file.
+    sqlite3 drops exceptions of callbacks, and while a statement computes, only callbacks run Python code: Ctrl-C would
+    look like a damaged file.
     """
 
     connection: Guarded
 
     def execute(self, *arguments: Any) -> Cursor:
-        """As always."""
+        """See sqlite3.Cursor.execute."""
         return self._tried(super().execute, *arguments)
 
     def executemany(self, *arguments: Any) -> Cursor:
-        """As always."""
+        """See sqlite3.Cursor.executemany."""
         return self._tried(super().executemany, *arguments)
 
     def fetchone(self) -> Any:
-        """As always."""
+        """See sqlite3.Cursor.fetchone."""
         return self._tried(super().fetchone)
 
     def fetchmany(self, *arguments: Any) -> list[Any]:
-        """As always."""
+        """See sqlite3.Cursor.fetchmany."""
         return self._tried(super().fetchmany, *arguments)
 
     def fetchall(self) -> list[Any]:
-        """As always."""
+        """See sqlite3.Cursor.fetchall."""
         return self._tried(super().fetchall)
 
     def __next__(self) -> Any:
@@ -103,24 +103,23 @@ class Cursor(sqlite3.Cursor):
             return action(*arguments)
         except sqlite3.DatabaseError as error:
             if any(text.fullmatch(str(error)) and verdict not in verdicts for text, verdict in _REFUSALS):
-                raise KeyboardInterrupt from error  # what it was in truth, sqlite3 does not tell
+                raise KeyboardInterrupt from error  # sqlite3 hides the signal's own exception
             raise
 
 
 class Guarded(sqlite3.Connection):
-    """A connection whose statements end with OperationalError ("interrupted") where they compute for too long."""
+    """A connection whose statements end with OperationalError ("interrupted") if they compute for too long."""
 
     _began = 0.0  # of a step, by the clock on the wall
     _spent: float | None = None  # of this thread's CPU when half a step was over
-    #: whether its tables are known to be ours: before that a large file is given no more time than a small one
+    #: Whether its tables passed the comparison: before that, a large file gets no more time than a small one.
     pinned = False
     _path: str | None = None
-    #: what its callbacks said of the statement at hand
+    #: Reasons for which callbacks ended the current statement.
     verdicts: set[str]
 
     def guard(self, path: str | None) -> None:
-        """Takes up authorizer, limits and progress handler; `path` is the file, None for a new
-        database in memory."""
+        """Set authorizer, limits and progress handler; `path` is the file, None for a new database in memory."""
         self._path, self.verdicts = path, set()
         self.set_authorizer(self._authorized)
         self.set_progress_handler(self._overdue, _INSTRUCTIONS)
@@ -132,22 +131,22 @@ class Guarded(sqlite3.Connection):
                 self.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), switch)
 
     def execute(self, *arguments: Any) -> Cursor:
-        """As always; the time of a step begins anew."""
+        """Execute a statement; its time limit starts anew."""
         self.renew()
         return self.cursor(Cursor).execute(*arguments)
 
     def executemany(self, *arguments: Any) -> Cursor:
-        """As always; the time of a step begins anew."""
+        """Execute a statement for each row; its time limit starts anew."""
         self.renew()
         return self.cursor(Cursor).executemany(*arguments)
 
     def renew(self) -> None:
-        """The time of a step begins anew: for the next rows of a long result."""
+        """Restart the time limit: for the next rows of a long result."""
         self._began, self._spent = time.monotonic(), None
 
     def _overdue(self) -> bool:
-        # A thread's CPU time is a system call, of milliseconds in some containers: it is asked for only where half of
-        # the time can have been spent already.
+        # A thread's CPU time is a system call, of milliseconds in some containers: it is read only if half of the time
+        # can be over.
         if time.monotonic() - self._began <= STEP_SECONDS / 2:
             return False
         now = time.thread_time()
@@ -166,7 +165,7 @@ class Guarded(sqlite3.Connection):
         return sqlite3.SQLITE_DENY
 
     def bytes(self) -> float:
-        """Bytes of the file and of the log beside it; infinite for a new database in memory."""
+        """Return the bytes of the file and of the log beside it; infinite for a new database in memory."""
         if self._path is None:
             return float("inf")
         total = 0
@@ -179,7 +178,7 @@ class Guarded(sqlite3.Connection):
 
 
 def _is_ours(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> bool:
-    """Whether this package's own statements do this; nothing is ours inside a view or a trigger."""
+    """Return whether an action occurs in this package's own statements; no action inside a view or a trigger does."""
     return inside is None and (
         action in _ALLOWED
         or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)

@@ -1,4 +1,4 @@
-"""One database file: rows in, rows out, each believed only if it matches its digest.
+"""One database file: rows in, rows out; a row is used only if it matches its digest.
 
 with Store.open("kernels.db") as store:
     store.add(source, binary, kernel, verification, record)
@@ -30,13 +30,31 @@ Result = TypeVar("Result")
 #: Seconds to wait for other processes' locks; commits take milliseconds.
 TIMEOUT = 30.0
 
-_abandoned: list[sql.Guarded] = []  # of a parent process: closing them here would drop its locks
+_abandoned: list[sql.Guarded] = []  # connections of a parent process: closing them here would drop its locks
 
 
 class Store:
-    """A database file that is open. Safe to share between threads; a forked child gets a connection of its own.
+    """An open database file. Safe to share between threads; a forked child gets a connection of its own.
 
-    Reading never raises for what is wrong in the file: rows that fail their digest are left out with one warning.
+    Reading never raises for damage in the file: rows that fail their digest are left out with one warning.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    readonly : bool
+        Whether it is open for reading only.
+    trusted : bool
+        Whether its cubins may be loaded.
+    timeout : float
+        Seconds to wait for locks.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder, "kernels.db")) as store:
+    ...     store.add(Source.of("int x;")), store.add(Source.of("int x;")), store.counts()["source"]
+    (1, 0, 1)
     """
 
     def __init__(self, path: Path, readonly: bool, immutable: bool, trusted: bool, timeout: float):
@@ -58,10 +76,25 @@ class Store:
         trusted: bool | None = None,
         timeout: float = TIMEOUT,
     ) -> Store:
-        """Opens `path`, created where it is absent unless `readonly`.
+        """Open a database.
 
-        `immutable` promises that the file does not change (shipped ones). `trusted` says whether its cubins may be
-        loaded; by default that follows from who can write to it (trust.py). Raises a StoreError that names the reason.
+        Parameters
+        ----------
+        path : path
+            The file, created if absent unless `readonly`.
+        readonly : bool
+            Whether the file is never written.
+        immutable : bool
+            Promise that no process changes the file (shipped files).
+        trusted : bool, optional
+            Whether its cubins may be loaded; by default, if no other user can write to it (trust.py).
+        timeout : float
+            Seconds to wait for locks.
+
+        Raises
+        ------
+        StoreError
+            With the reason.
         """
         file = Path(path).expanduser().absolute()
         store = cls(file, readonly, immutable, False, timeout)
@@ -71,7 +104,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Ends the connection; using the store again opens another."""
+        """Close the connection; the next use opens another."""
         with self._guard:
             if self._connection is not None:
                 self._connection.close()
@@ -95,7 +128,7 @@ class Store:
     def connection(self) -> sql.Guarded:
         """The hardened connection, in autocommit mode, for tools that format tables.
 
-        Made anew after a fork, and where another file has taken the place of the one that was opened.
+        It is renewed after a fork, and after another file has taken the place of the opened one.
         """
         with self._guard:
             if self._connection is None:
@@ -126,11 +159,11 @@ class Store:
     # Writing: one short transaction per call.
 
     def add(self, *rows: Row) -> int:
-        """Adds rows in one transaction and says how many were new. Raises a StoreError; then none is added."""
+        """Add rows in one transaction and return the number of new rows. Raises a StoreError; then none is added."""
         return self._write(lambda connection: sum(insert(connection, row) for row in rows))
 
     def replace_portfolio(self, arch: str, part: str, class_key: str, kernels: Iterable[str | Portfolio]) -> None:
-        """Makes the kernels with these digests, best first, the portfolio of a class; or rows that have their ranks."""
+        """Replace the portfolio of a class by kernels given by digest, best first, or by rows with their ranks."""
         ranked = enumerate(kernels)
         rows = [each if isinstance(each, Row) else Portfolio(arch, part, class_key, r, each) for r, each in ranked]
 
@@ -163,9 +196,9 @@ class Store:
     # Reading.
 
     def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
-        """Rows of one table whose columns have these values, in the order of their digests.
+        """Return rows of one table whose columns have these values, in the order of their digests.
 
-        Ends early, with a warning, where the file is damaged or stays locked.
+        Ends early, with a warning, if the file is damaged or stays locked.
         """
         try:
             with translated(self.path):
@@ -190,13 +223,25 @@ class Store:
             warnings.warn(text, StoreWarning, stacklevel=4)
 
     def get(self, kind: type[RowType], digest: str) -> RowType | None:
-        """The row with this digest."""
+        """Return the row with this digest."""
         return next(self.rows(kind, digest=digest), None)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
-        """The newest record with a kernel for this Workload, of `part` or, where that is None, of any part of `arch`.
+        """Return the newest record with a kernel for a Workload.
 
-        `abis` gives the ABI version of each kernel family; kernels of other families and versions are passed over.
+        Parameters
+        ----------
+        key : str
+            Workload.key().
+        arch, part : str
+            Compute capability, and part; None for any part.
+        abis : Mapping[str, int], optional
+            Current ABI version by family; kernels of other families and versions are skipped.
+
+        Returns
+        -------
+        Entry or None
+            Record and kernel.
         """
         for record in self.records(key, arch, part):
             stored = self.kernel(record.kernel_digest) if record.kernel_digest else None
@@ -205,42 +250,42 @@ class Store:
         return None
 
     def records(self, key: str, arch: str, part: str | None = None) -> list[Record]:
-        """All records of a Workload, failed ones included, newest first."""
+        """Return all records of a Workload, failed tunings included, newest first."""
         where = {"key": key, "arch": arch} | ({"part": part} if part is not None else {})
         return newest_first(self.rows(Record, **where))
 
     def kernel(self, digest: str) -> StoredKernel | None:
-        """The kernel with this digest and how it was verified."""
+        """Return the kernel with this digest and its verdict."""
         kernel = self.get(Kernel, digest)
         if kernel is None:
             return None
         return StoredKernel(kernel, verdict(self.rows(Verification, kernel_digest=digest)), (self,))
 
     def binary(self, kernel: Kernel) -> Binary | None:
-        """The binary of a kernel."""
+        """Return the binary of a kernel."""
         return self.get(Binary, kernel.binary_digest)
 
     def source(self, binary: Binary) -> Source | None:
-        """The source of a binary."""
+        """Return the source of a binary."""
         return self.get(Source, binary.source_digest)
 
     def kernels_for_class(self, class_key: str, arch: str) -> list[StoredKernel]:
-        """Every kernel of a class, whatever came of its verification."""
+        """Return every kernel of a class, with any verdict."""
         digests = [kernel.digest for kernel in self.rows(Kernel, class_key=class_key, arch=arch)]
         return [kernel for kernel in map(self.kernel, digests) if kernel is not None]
 
     def portfolio(self, arch: str, part: str, class_key: str) -> list[StoredKernel]:
-        """The kernels of a class's cover, best first."""
+        """Return the kernels of a class's portfolio, best first."""
         rows = self.rows(Portfolio, arch=arch, part=part, class_key=class_key)
         found = [self.kernel(row.kernel_digest) for row in sorted(rows, key=lambda row: row.rank)]
         return [kernel for kernel in found if kernel is not None]
 
     def timings(self, key: str, part: str) -> list[Timing]:
-        """Every timing of a Workload on a part, vendor calls included, oldest first."""
+        """Return every timing of a Workload on a part, vendor calls included, oldest first."""
         return sorted(self.rows(Timing, key=key, part=part), key=lambda row: (row.created, row.digest))
 
     def counts(self) -> Counter[str]:
-        """Number of rows of each table."""
+        """Return the number of rows of each table."""
         with self._guard, translated(self.path):
             query = 'SELECT count(*) FROM "{}"'
             run = self.connection.execute

@@ -1,4 +1,4 @@
-"""Who won: all timings are kept, and the winner follows from them in a stable way."""
+"""Choice of the winner: all timings are kept, and the winner follows from them in a stable way."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Winner:
 
 
 def quiet(timings: Iterable[Timing]) -> list[Timing]:
-    """The timings that say how fast a call is: all but those taken while a program used the same GPU.
+    """Return the timings without those taken while a program used the same GPU.
 
-    Tuning in the background marks its rows so (`samples`). They are kept, but no kernel is chosen by them.
+    Background tuning marks its rows (`samples`).  They are kept, but no kernel is chosen by them.
     """
     return [timing for timing in timings if not _in_background(timing.samples)]
 
@@ -45,10 +45,10 @@ def _in_background(samples: str) -> bool:
 
 
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
-    """The fastest of what was timed for one Workload on one part; None without `quiet` timings.
+    """Return the fastest kernel or vendor call for one Workload on one part; None without `quiet` timings.
 
-    Everything within `band` of the fastest is a tie. A tie goes to the vendor's call, which needs no kernel of ours,
-    then to the smaller digest, so that noise moves neither bits nor files.
+    Times within `band` of the fastest are a tie.  A tie goes to the vendor's call, which needs no kernel, then to the
+    smaller digest, so that noise changes neither results nor files.
     """
     by_subject: dict[tuple[bool, str], list[float]] = {}
     for timing in quiet(timings):

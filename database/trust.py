@@ -1,6 +1,6 @@
-"""Whose a database is: code from it runs on the GPU as the user, so nobody else may have been able to write to it.
+"""Trust in database files: their code runs on the GPU as the user, so that no other user may be able to write to them.
 
-Elsewhere than on POSIX access is by lists that `os.stat` does not show; there nothing is objected to.
+On systems other than POSIX, access is controlled by lists that `os.stat` does not show; every file is trusted there.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from functools import cache
 from pathlib import Path
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-#: How folders are opened: those above another one need only be passed through.
+#: Flags for opening a folder; folders above it need only be passed through.
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABOVE = _FOLDER | getattr(os, "O_PATH", 0)
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether cubins may be loaded from this file."""
+    """Return whether cubins may be loaded from this file."""
     return objection(path) is None
 
 
 def objection(path: Path) -> str | None:
-    """Why others can have written to a database file, and the command that ends it; None where only its owner can.
+    """Return the reason why other users can have written to a database file, with the command that prevents it, or
+    None.
 
-    File and folder must belong to root or to the user, and neither the group nor others may write to them. Links are
-    followed: what counts is where the file really is.
+    File and folder must belong to root or to the user, and neither the group nor others may write to them.  Links are
+    followed: the real location counts.
     """
     if os.name != "posix":
         return None
@@ -39,12 +40,12 @@ def objection(path: Path) -> str | None:
 
 
 def folder_objection(folder: Path, setting: str) -> str | None:
-    """Why `folder` cannot be the one that the user's own code is kept in, and what to do; None where it can.
+    """Return the reason why `folder` cannot hold the user's own code, with advice, or None.
 
-    It must not be a link, must belong to root or to the user, and neither group nor others may write to it. Nobody
-    else may be able to put another in its place, either: folders and links above it belong to root or to the user, and
-    nobody else may write to such a folder, unless it is sticky as /tmp is. A folder that does not exist yet is judged
-    by those above it. `setting` is the variable that names another one.
+    It must not be a link, must belong to root or to the user, and neither group nor others may write to it.  Other
+    users must not be able to replace it either: folders and links above it belong to root or to the user, and others
+    may not write to such a folder, unless it is sticky as /tmp is.  A folder that does not exist yet is judged by the
+    folders above it.  `setting` is the variable that can name another folder.
     """
     if os.name != "posix":
         return None
@@ -63,7 +64,7 @@ def folder_objection(folder: Path, setting: str) -> str | None:
 
 
 def file_objection(path: Path, setting: str) -> str | None:
-    """The same for a file of the user's in such a folder, which need not exist yet."""
+    """Return folder_objection for a file of the user's in such a folder; the file need not exist yet."""
     if os.name != "posix":
         return None
     try:
@@ -76,7 +77,7 @@ def file_objection(path: Path, setting: str) -> str | None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those missing above it, which nobody else can enter under any umask; it may be there."""
+    """Make a folder, and missing folders above it, which other users cannot enter under any umask; it may exist."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -89,9 +90,9 @@ def make_folder(folder: Path) -> None:
 def open_folder(folder: Path) -> int:
     """Open a folder that code is loaded from, by the rules of `folder_objection`, on POSIX.
 
-    That function looks at names, and what they lead to may change while it does. Here each folder is opened from the
-    one above it, which was looked at as it is open, without following a link; links above ``folder`` are followed
-    before. So nobody can have put another folder in its place.
+    That function checks names, whose targets may change meanwhile.  Here each folder is opened from the open folder
+    above it, which was checked, without following a link; links above ``folder`` are followed before.  So no other user
+    can replace a folder in between.
 
     Parameters
     ----------
@@ -106,9 +107,9 @@ def open_folder(folder: Path) -> int:
     Raises
     ------
     PermissionError
-        Where others can write to the folder, or put another in its place; the text says what helps.
+        If other users can write to the folder, or replace it; the message has advice.
     OSError
-        Where it cannot be opened, or is a link.
+        If it cannot be opened, or is a link.
     """
     path = Path(os.path.realpath(folder.parent), folder.name)
     opened, above = os.open(path.anchor, _ABOVE), Path(path.anchor)
@@ -131,7 +132,7 @@ def open_folder(folder: Path) -> int:
 
 
 def is_own(facts: os.stat_result) -> bool:
-    """Whether a file is one that nobody but root and the user can have written: a regular file."""
+    """Return whether only root and the user can have written a file, and it is a regular file."""
     return stat.S_ISREG(facts.st_mode) and _writable_by_others(facts, Path()) is None
 
 
@@ -148,7 +149,7 @@ def _writable_by_others(facts: os.stat_result, path: Path) -> str | None:
 
 
 def _replaceable(folder: Path) -> Iterator[str]:
-    """Folders and links above `folder` that let others put something else in its place."""
+    """Return the folders and links above `folder` that let other users replace it."""
     owners = (0, os.geteuid())
     for above in folder.parents:
         if above.is_symlink() and os.lstat(above).st_uid not in owners:
@@ -160,7 +161,7 @@ def _replaceable(folder: Path) -> Iterator[str]:
 
 
 def _lets_replace(facts: os.stat_result, above: Path) -> str | None:
-    """Why others can put something else in the place of what lies in this folder."""
+    """Return the reason why other users can replace the contents of this folder, or None."""
     if facts.st_uid not in (0, os.geteuid(), _unknown_users()):
         return f"{above} belongs to another user ({_user(facts.st_uid)})"
     if facts.st_mode & stat.S_ISVTX:
@@ -174,8 +175,10 @@ def _lets_replace(facts: os.stat_result, above: Path) -> str | None:
 
 @cache
 def _is_personal(number: int) -> bool:
-    """Whether a group has nobody in it but the user, as those that most systems make for every user: it is called as
-    the user is. Folders made under a umask of 002 can be written by such a group."""
+    """Return whether a group has the user as its only member, and the user's name.
+
+    Most systems make such a group for every user; folders made under a umask of 002 can be written by it.
+    """
     try:
         import grp
         import pwd
@@ -189,8 +192,10 @@ def _is_personal(number: int) -> bool:
 
 @cache
 def _unknown_users() -> int | None:
-    """The number that stands for users whom this process's container does not know, root of the machine among them;
-    None where all are known."""
+    """Return the number of users who are unknown in this process's container, such as root of the machine.
+
+    None if all users are known.
+    """
     try:
         mapped = sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
         return None if mapped >= 2**32 - 1 else int(Path("/proc/sys/kernel/overflowuid").read_text())

@@ -1,7 +1,7 @@
-"""Several databases as one file: every row of each, in an order that does not depend on theirs; and where they differ.
+"""Union of databases in one file: every row of each, in an order independent of theirs; and their conflicts.
 
-Rows are named by their digests and never change, so the union is commutative, associative and idempotent. Who wins
-follows from the rows alone.
+Rows are named by their digests and never change, so that the union is commutative, associative and idempotent.  The
+rows alone determine winners.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A Workload for which databases chose different kernels, or a kernel on which their verdicts differ.
+    """A Workload for which databases chose different kernels, or a kernel with different verdicts.
 
-    `choices`: (file, digest of the kernel or verdict) of each database that says something. `winner` is the digest
-    that counts in the union, or "rejected", and `reason` why.
+    Attributes
+    ----------
+    subject, arch, part
+        Key of the Workload or digest of the kernel; capability and part.
+    choices : tuple[tuple[str, str], ...]
+        (file, digest of the kernel or verdict) of each database with a choice.
+    winner, reason : str
+        The digest that counts in the union, or "rejected", and its reason.
     """
 
     subject: str
@@ -42,10 +48,10 @@ class Conflict:
 
 
 def union(stores: Sequence[Store], path: str | os.PathLike[str], binaries: bool | None = None) -> Counter[str]:
-    """Writes the rows of all `stores` to a new compact file at `path`, and says how many of each table there are.
+    """Write the rows of all `stores` to a new compact file at `path`, and return the number of rows by table.
 
-    The same rows give the same file, to the byte, in whatever order the stores are named. What is taken of each is
-    what `merge` takes. Raises a StoreError; then there is no file.
+    The same rows give the same file, byte by byte, for any order of the stores.  Tables are those of `merge`.  Raises a
+    StoreError; then there is no file.
     """
     counts: Counter[str] = Counter()
     with compact(path) as copy:
@@ -61,13 +67,13 @@ def union(stores: Sequence[Store], path: str | os.PathLike[str], binaries: bool 
 
 
 def _distinct(stores: Sequence[Store], kind: type[Row]) -> Iterator[Row]:
-    """The rows of one table, in the order of their digests, each once."""
+    """Return the rows of one table, in the order of their digests, each once."""
     merged = heapq.merge(*(store.rows(kind) for store in stores), key=lambda row: row.digest)
     return (next(same) for _, same in groupby(merged, key=lambda row: row.digest))
 
 
 def conflicts(stores: Sequence[Store], binaries: bool | None = None) -> list[Conflict]:
-    """Where the databases say different things of one subject, and what counts once they are one; in a stable order."""
+    """Return the contradictions between databases, and the winners in their union; in a stable order."""
     found = [*_of_records(stores), *_of_verdicts([s for s in stores if Verification in tables(s, binaries)])]
     return sorted(found, key=lambda each: (each.subject, each.arch, each.part or ""))
 
@@ -85,7 +91,7 @@ def _of_records(stores: Sequence[Store]) -> Iterator[Conflict]:
 
 
 def _winner(stores: Sequence[Store], records: Sequence[Record]) -> tuple[str, str]:
-    """The kernel that counts, as dispatch decides it: by the timings on this part, else by age, else by digest."""
+    """Return the kernel that counts, as in dispatch: by the timings on this part, else by age, else by digest."""
     first = newest_first({record.digest: record for record in records}.values())
     key, part = first[0].key, first[0].part
     rows = {row.digest: row for store in stores for row in store.rows(Timing, key=key, part=part) if row.kernel_digest}

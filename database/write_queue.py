@@ -1,10 +1,10 @@
-"""Writers take turns, first come, first served.
+"""Writers queue for a database: first come, first served.
 
-Between two looks at a lock SQLite pauses for up to 0.1 s, and whoever has just written comes first again and again: of
-64 processes that wrote without end some got no turn within 30 s. Here they wait in the kernel's queue for a lock on the
-database's folder, which costs nothing, leaves no file behind and ends with its holder. It is a courtesy: without it,
-and where it takes too long, it is still SQLite's own lock that keeps writers apart. Whoever can open the folder can
-hold the lock without writing: that is waited for once, and told.
+SQLite pauses for up to 0.1 s between two attempts at a lock, and the last writer often gets it again: of 64 processes
+in an endless loop of writes some had no turn within 30 s.  Here they wait in the kernel's queue for a lock on the
+database's folder, which costs nothing, leaves no file behind and ends with its holder.  It is a courtesy: without it,
+and after its timeout, SQLite's own lock still separates writers.  Any process that can open the folder can hold the
+lock without writing: that is waited for once, and reported.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
-#: Who waits this many seconds for SQLite's lock is patient, and waits longer in the queue while somebody writes: a
-#: round of 64 that write without end takes half a minute where the machine is busy.
+#: Callers that wait this many seconds for SQLite's lock also wait longer in the queue while other processes write: a
+#: round of 64 busy writers takes half a minute on a busy machine.
 PATIENT, QUEUE = 30.0, 600.0
 
-#: Folders whose lock was held without a write for as long as somebody waited: nobody waits there until it is free.
+#: Folders whose lock was held without a write for a whole wait: no caller waits there until it is free.
 _stalled: set[Path] = set()
 
 
 @contextmanager
 def turn(path: Path, timeout: float) -> Iterator[None]:
-    """Within it no other process is writing to a database in the folder of `path`, if that can be had in time.
+    """Keep other processes from writing to a database in the folder of `path` within a block, if a turn comes in time.
 
     `timeout` are the seconds that the caller waits for locks.
     """
@@ -50,7 +50,7 @@ def turn(path: Path, timeout: float) -> Iterator[None]:
 
 
 def _in_turn(path: Path, timeout: float) -> int | None:
-    """A descriptor that holds the lock; None where there is none."""
+    """Return a descriptor that holds the lock, or None."""
     if fcntl is None:
         return None
     try:
@@ -72,7 +72,7 @@ def _in_turn(path: Path, timeout: float) -> int | None:
 
 
 def _written(path: Path) -> list[tuple[int, int]]:
-    """What changes whenever somebody writes to a database."""
+    """Return facts that change with every write to a database."""
     found = []
     for suffix in ("", "-wal", "-journal"):
         with suppress(OSError):
@@ -82,7 +82,7 @@ def _written(path: Path) -> list[tuple[int, int]]:
 
 
 def _comes(locked: threading.Event, path: Path, timeout: float) -> bool:
-    """Whether the lock comes within `timeout` seconds; where these are many, they begin anew with every write."""
+    """Return whether the lock comes within `timeout` seconds; if these are many, they restart with every write."""
     deadline, seen = time.monotonic() + QUEUE, _written(path)
     while not locked.wait(timeout):
         now = _written(path)
@@ -99,7 +99,7 @@ def _comes(locked: threading.Event, path: Path, timeout: float) -> bool:
 
 
 def _queued(descriptor: int, path: Path, timeout: float) -> int | None:
-    """The descriptor once it has the lock; None where it does not come in time, which only a thread can wait for."""
+    """Return the descriptor once it has the lock; None if it does not come in time, for which a thread waits."""
     decided, locked, given_up = threading.Lock(), threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -118,7 +118,7 @@ def _queued(descriptor: int, path: Path, timeout: float) -> int | None:
 
     try:
         threading.Thread(target=wait, name="gensor-turn", daemon=True).start()
-    except RuntimeError:  # there are no more threads, or no more for a program that ends
+    except RuntimeError:  # no more threads, or the program is ending
         os.close(descriptor)
         return None
     try:

@@ -1,8 +1,8 @@
-"""How a file that somebody names is written: whole or not at all, and never in place of a device.
+"""Writing of files named by a user: whole or not at all, and never in place of a device.
 
-A regular file, or one that is not there yet, is written beside its place under a name that nobody can predict, synced,
-and renamed. Whatever else has the name (a device, a pipe, a socket, a symbolic link) stays what it is and is written
-through, as the shell's `>` does it.
+A regular file, or one that does not exist yet, is written beside its place under an unpredictable name, synced, and
+renamed.  Anything else with that name (a device, a pipe, a socket, a symbolic link) stays and is written through, as
+with the shell's `>`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-#: Of errors in making a file beside another: the folder is not ours to write to, while the file in it may be.
+#: Errors of making a file beside another: the folder is not writable, although the file may be.
 _NOT_BESIDE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def is_replaceable(path: Path) -> bool:
-    """Whether another file may take the place of `path`: it is a regular file, or nothing yet."""
+    """Return whether another file may take the place of `path`: it is a regular file, or does not exist."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except FileNotFoundError:
@@ -35,24 +35,24 @@ def is_replaceable(path: Path) -> bool:
 def written(path: Path) -> Iterator[TextIO]:
     """Write the text file at `path`, which has the new text once the block ends without an error.
 
-    After an error a regular file is as it was, and nothing is left beside it. A file that is replaced keeps its mode
-    and owner; a new file has the mode of the umask. A file is written in place where its folder cannot be written to,
-    and where it is a mount of its own.
+    After an error a regular file is unchanged, and nothing is left beside it.  A file that is replaced keeps its mode
+    and owner; a new file has the mode of the umask.  A file is written in place if its folder is not writable, or if it
+    is a mount of its own.
 
     Parameters
     ----------
     path : Path
-        The file. What is no regular file is opened and written through.
+        The file. Anything but a regular file is opened and written through.
 
     Yields
     ------
     TextIO
-        The open file: UTF-8, lines end as they are written.
+        The open file: UTF-8, without translation of line ends.
 
     Raises
     ------
     OSError
-        Where the file cannot be written.
+        If the file cannot be written.
     """
     if not is_replaceable(path):
         with _in_place(path) as file:
@@ -83,7 +83,7 @@ def written(path: Path) -> Iterator[TextIO]:
 def folder_beside(path: Path) -> Iterator[Path]:
     """Make a file in a new folder that only this user can enter; it takes the place of `path` when the block ends.
 
-    It is meant for programs that open a file by its name and make other files beside it, as SQLite does.
+    For programs that open a file by its name and make other files beside it, such as SQLite.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
     Raises
     ------
     OSError
-        Where `path` is no regular file, or cannot be replaced; then it is as it was.
+        If `path` is no regular file, or cannot be replaced; then it is unchanged.
     """
     if not is_replaceable(path):
         what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a device, pipe or socket"
@@ -116,7 +116,7 @@ def _in_place(path: Path) -> TextIO:
 
 
 def _put(partial: Path, path: Path) -> None:
-    """Renames a file that is whole, once the disk has it."""
+    """Rename a whole file, once it is on disk."""
     with partial.open("rb+") as file:
         if path.exists():
             old = path.stat()
