@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import forking
+from gensor_kernels.arrays import Array
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, ToolMissingError, UnknownArchError
@@ -26,6 +27,9 @@ from .device import Arguments, Code, Device, Launcher, launcher, ready
 from .graphs import Graphs
 from .sampling import conditions, sampled
 from .tensor_maps import Mapped
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 Handle = Callable[[int], Any]
 #: Dynamic shared memory that a kernel may use without an attribute, in bytes.
@@ -218,11 +222,11 @@ class CudaDevice(Device):
 
     # ---- arrays and memory
 
-    def is_array(self, value: Any) -> bool:
+    def is_array(self, value: object) -> bool:
         """Return whether `value` is a CuPy array."""
         return isinstance(value, self._array)
 
-    def is_local(self, array: Any) -> bool:
+    def is_local(self, array: Array) -> bool:
         """Return whether an array's memory is on this device."""
         return self.where is None or self.where(array) == self.number
 
@@ -247,7 +251,15 @@ class CudaDevice(Device):
 
     # ---- arrays of other libraries
 
-    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
+    def borrowed(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: DTypeLike,
+        owner: object,
+        number: int,
+    ) -> Any:
         """See Device.borrowed."""
         return borrowed.array(self.cupy, address, shape, strides, dtype, owner, number)
 
@@ -297,7 +309,7 @@ class CudaDevice(Device):
         """Return CuPy's own switch, set by the environment variable `CUPY_TF32`: see cupy_internals.tf32_switch."""
         return bool(self._switch(FLOAT32) == self._tf32)
 
-    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
         """Return cupy.matmul; with `precision` "ieee" without TF32, regardless of CuPy's switch."""
         if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) in SINGLE:
             with self._lock:
@@ -308,7 +320,7 @@ class CudaDevice(Device):
                     self._set_switch(True)
         return self.cupy.matmul(a, b, out=out)
 
-    def erfc(self, x: Any) -> Any:
+    def erfc(self, x: Array) -> Any:
         """Return the complementary error function, element-wise."""
         from cupyx.scipy.special import erfc
 

@@ -8,14 +8,18 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Array
 from gensor_kernels.build.source import bind
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import SIZE
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def ready(template: bytes, handle: Callable[[int], Any] = lambda address: addres
     return words, handle(words.buffer_info()[0])
 
 
+#: Enqueues launches: takes `local.arguments`, (result, a, b), the epilogue's steps and the workspace's owner.
 Launcher = Callable[[Any, Any, Any, Any], None]
 
 
@@ -140,20 +145,20 @@ class Device:
     number: int = 0
     xp: Any
     emulated: bool
-    pointer: Callable[[Any], Any]
-    where: Callable[[Any], Any] | None
+    pointer: Callable[[Array], int]
+    where: Callable[[Array], int] | None
     dlpack_kinds: tuple[int, ...] = ()
     integrated = False
-    local: Any
+    local: Arguments
     ready: Callable[[bytes], tuple[array[int], Any]]
     refusals: tuple[type[Exception], ...]
     faults: tuple[type[Exception], ...]
 
-    def is_array(self, value: Any) -> bool:
+    def is_array(self, value: object) -> bool:
         """Return whether `value` is an array of this device's library."""
         raise NotImplementedError
 
-    def is_local(self, array: Any) -> bool:
+    def is_local(self, array: Array) -> bool:
         """Return whether an array's memory is on this device."""
         raise NotImplementedError
 
@@ -161,7 +166,15 @@ class Device:
         """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
-    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> Any:
+    def borrowed(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: DTypeLike,
+        owner: object,
+        number: int,
+    ) -> Any:
         """Return an array on memory of another library, which `owner` keeps alive.
 
         `address` is that of the first element, strides are in bytes, `number` is the memory's device.
@@ -226,11 +239,11 @@ class Device:
         """Build the binaries that `load` would build, several at a time; `done` as in `ordered_map`."""
         raise NotImplementedError
 
-    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
         """Return the library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
         raise NotImplementedError
 
-    def erfc(self, x: Any) -> Any:
+    def erfc(self, x: Array) -> Any:
         """Return the complementary error function, element-wise."""
         raise NotImplementedError
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Array
 from gensor_kernels.devices.borrowed import reach
 from gensor_kernels.devices.device import Arguments, Code, Device, Launcher
 from gensor_kernels.errors import UnsupportedError
@@ -19,6 +20,9 @@ from gensor_kernels.programs.core.family import Launch
 
 from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class EmulatorDevice(Device):
@@ -38,12 +42,12 @@ class EmulatorDevice(Device):
         self.local = Arguments()
         self._libraries: dict[str, Path] = {}
 
-    def is_array(self, value: Any) -> bool:
+    def is_array(self, value: object) -> bool:
         """Return whether `value` is a NumPy array in native byte order, the only one that kernels read
         (api/interop.py)."""
         return isinstance(value, np.ndarray) and value.dtype.isnative
 
-    def is_local(self, array: Any) -> bool:
+    def is_local(self, array: Array) -> bool:
         """Return True: there is one memory."""
         return True
 
@@ -53,7 +57,15 @@ class EmulatorDevice(Device):
         array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
         return array
 
-    def borrowed(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, number: int) -> np.ndarray:
+    def borrowed(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: DTypeLike,
+        owner: object,
+        number: int,
+    ) -> np.ndarray:
         """Return the NumPy array on memory of another library."""
         before, size = reach(shape, strides, np.dtype(dtype).itemsize)
         if size == 0:
@@ -99,11 +111,11 @@ class EmulatorDevice(Device):
         """Build libraries on all cores. Raises ToolMissingError without g++; `load` raises errors of g++."""
         build_many([code.source for code in codes], done=done)
 
-    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
         """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
-    def erfc(self, x: Any) -> Any:
+    def erfc(self, x: Array) -> Any:
         """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 

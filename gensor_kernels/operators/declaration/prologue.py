@@ -20,7 +20,7 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .lowered import Product, Prologue
+from .lowered import Prologue
 from .operator import Operand, Operator
 
 if TYPE_CHECKING:
@@ -177,11 +177,6 @@ class Prepared(Operator):
         listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)
         values, away = prepared(decode(dtype, arrays[first]), listed, dtype, workload.accumulator)
         return super().bounded(workload, {**arrays, first: encode(dtype, values)}, structured, away=away)
-
-    def product(self, workload: Workload) -> Product | None:
-        """Return the product with its prologue; None where families see no product."""
-        plain = super().product(workload)
-        return plain and replace(plain, prologue=described(workload))
 
     def bytes_moved(self, workload: Workload) -> int:
         """Return the traffic of the product and of the vectors, in bytes."""

@@ -191,6 +191,6 @@ class IndexValue(Value):
     index: Affine | Quotient
 
 
-def index(expression: Index) -> Value:
+def index(expression: IndexExpression | int) -> Value:
     """An axis or index expression as a number."""
     return IndexValue(expression if isinstance(expression, Quotient) else affine(expression))

@@ -6,10 +6,11 @@ The declaration is that of the product; vectors are operands d (k,) and e (k,).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
+from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -25,6 +26,10 @@ USUAL = ((1, 16, 128, 1024), (1024, 4096), (1024, 4096))
 @dataclass(frozen=True)
 class PreparedMatmul(prologue.Prepared, matmul.Matmul):
     """A product behind a prologue."""
+
+    def product(self, workload: Workload) -> Product:
+        """Return the product with its prologue."""
+        return replace(super().product(workload), prologue=prologue.described(workload))
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""

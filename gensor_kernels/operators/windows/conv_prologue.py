@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
+from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PreparedConvolution(prologue.Prepared, Convolution):
     """A convolution behind a prologue."""
+
+    def product(self, workload: Workload) -> Product:
+        """Return the product with its prologue."""
+        return replace(super().product(workload), prologue=prologue.described(workload))
 
     def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the geometry with vectors of each group's channels; see Prepared."""
