@@ -20,22 +20,19 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gensor_kernels.operators.expression.expression import Expression
 
 #: Operator by kind of mask: none, boolean (True keeps a key), additive.
@@ -206,19 +203,11 @@ class Attention(Operator):
         group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
         return Strides((batch, head * group, head), query, element)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return softmax averages in float64; see Operator."""
         from .reference import bounded
 
-        return bounded(workload, self.kind, arrays, diagonal(workload.size), structured)
+        return bounded(workload, self.kind, arrays, diagonal(workload.size), conditions.structured)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries, k keys, and heads of n elements up to 256."""

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
@@ -25,6 +26,34 @@ if TYPE_CHECKING:
 
     from gensor_kernels.operators.expression.expression import Expression
     from gensor_kernels.operators.tolerance.base import Expected
+
+
+#: Arrays by operand name; values with the bound on a kernel's error.
+Arrays: TypeAlias = "Mapping[str, np.ndarray]"
+Bounded: TypeAlias = "tuple[np.ndarray, np.ndarray]"
+
+
+class Conditions(NamedTuple):
+    """Conditions under which a kernel's error is bounded.
+
+    Attributes
+    ----------
+    structured : bool
+        Whether the bound holds for data of any order, not only for independent random numbers.
+    steps : Sequence[Step]
+        Operations of the epilogue in front of a norm.
+    away : np.ndarray, optional
+        Largest distance of a kernel's first operand from the given one, element by element (prologues).
+    """
+
+    structured: bool = False
+    steps: Sequence[Step] = ()
+    away: np.ndarray | None = None
+
+
+def grid(workload: Workload, **axes: Sequence[int]) -> list[Workload]:
+    """Return the Workload at every combination of these sizes."""
+    return [workload.with_sizes(**dict(zip(axes, sizes, strict=True))) for sizes in product(*axes.values())]
 
 
 @lru_cache(maxsize=1024)
@@ -119,15 +148,7 @@ class Operator:
         """Return the Strides of an epilogue operand from its strides along the axes of the output's shape."""
         raise NotImplementedError
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the float64 result in front of the epilogue, and the bound on a kernel's error in it.
 
         Parameters
@@ -136,12 +157,8 @@ class Operator:
             Sizes, dtypes and math mode.
         arrays : Mapping[str, np.ndarray]
             Inputs by operand name, stored as ``dtypes.encode`` stores them.
-        structured : bool
-            Whether the bound holds for data of any order, not only for independent random numbers.
-        steps : Sequence[Step]
-            The first ``inner_steps`` operations of the epilogue.
-        away : np.ndarray, optional
-            How far the first operand of a kernel may lie from the given one, element by element (prologues).
+        conditions : Conditions
+            Kind of data, operations in front of a norm, and deviation of the first operand.
         """
         raise NotImplementedError
 
@@ -270,7 +287,7 @@ class Operator:
         from gensor_kernels.operators.tolerance.base import expect
 
         inner = self.inner_steps(workload)
-        values, bound = self.bounded(workload, arrays, structured, steps=steps[:inner])
+        values, bound = self.bounded(workload, arrays, Conditions(structured, steps[:inner]))
         return expect(
             values,
             bound,

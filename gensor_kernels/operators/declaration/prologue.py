@@ -21,7 +21,7 @@ from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Stride
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
 from .lowered import Prologue
-from .operator import Operand, Operator
+from .operator import Arrays, Bounded, Conditions, Operand, Operator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,15 +158,7 @@ class Prepared(Operator):
         """Return the product's geometry with the place of the vectors and the number of the scale."""
         return self.told(super().geometry(workload, strides), workload, scale)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product with the prepared first operand in float64; see Operator.
 
         Kernels may round some of the prepared elements to a neighbour.
@@ -176,7 +168,7 @@ class Prepared(Operator):
         first, dtype = self.names[0], workload.dtype[self.names[0]]
         listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)
         values, away = prepared(decode(dtype, arrays[first]), listed, dtype, workload.accumulator)
-        return super().bounded(workload, {**arrays, first: encode(dtype, values)}, structured, away=away)
+        return super().bounded(workload, {**arrays, first: encode(dtype, values)}, conditions._replace(away=away))
 
     def bytes_moved(self, workload: Workload) -> int:
         """Return the traffic of the product and of the vectors, in bytes."""

@@ -8,25 +8,23 @@ file; the bias D (2, n) is added to both products first.  GLU variants: Shazeer 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.epilogue import GATES, Step
+from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 from . import matmul
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gensor_kernels.operators.expression.expression import Expression, Value
 
 BIASED = "bias_"
@@ -104,22 +102,14 @@ class Gated(Operator):
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the gated product of both halves in float64; see Operator."""
         from gensor_kernels.operators.tolerance.gated import gated
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         bias = decode(workload.dtype["d"], arrays["d"]) if self.biased else None
         gate, other = (
-            matmul.product_and_bound(a, b[:, :, half], workload, workload.dtype["a"], structured=structured)
+            matmul.product_and_bound(a, b[:, :, half], workload, workload.dtype["a"], structured=conditions.structured)
             for half in (0, 1)
         )
         return gated(self.gate, gate, other, bias, workload.accumulator)
@@ -140,8 +130,7 @@ class Gated(Operator):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
-        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
 
 
 OPERATORS = {

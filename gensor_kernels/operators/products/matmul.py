@@ -13,7 +13,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, joined, round_to
 from gensor_kernels.operators.types.epilogue import Step
@@ -69,24 +69,16 @@ class Matmul(Operator):
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product in float64; see Operator."""
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         a, b = (np.conj(each) if workload.conjugated[name] else each for name, each in (("a", a), ("b", b)))
         multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
-        product, bound = product_and_bound(a, b, workload, multiplied, structured=structured)
-        if away is not None:
+        product, bound = product_and_bound(a, b, workload, multiplied, structured=conditions.structured)
+        if conditions.away is not None:
             from gensor_kernels.operators.tolerance.prologue import spread
 
-            bound = bound + spread(away, b)
+            bound = bound + spread(conditions.away, b)
         return product, bound
 
     def product(self, workload: Workload) -> Product:
@@ -105,8 +97,7 @@ class Matmul(Operator):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes."""
-        grid = ((m, n, k) for m in USUAL for n in USUAL for k in USUAL_K)
-        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+        return grid(workload, batch=(1,), m=USUAL, n=USUAL, k=USUAL_K)
 
 
 OPERATOR = Matmul(NAME, declare, smallest=(("batch", 1), ("m", 1), ("n", 1), ("k", 1)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.declaration.operator import grid
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -33,8 +34,7 @@ class PreparedMatmul(prologue.Prepared, matmul.Matmul):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
-        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
 
 
 def _made(vectors: int) -> PreparedMatmul:

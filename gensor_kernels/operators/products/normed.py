@@ -8,25 +8,24 @@ eps is a run-time argument and part of no Workload.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.types.epilogue import NORMS, Step
+from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
 
 from . import matmul
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gensor_kernels.operators.expression.expression import Expression
 
 PREFIX = "matmul_"
@@ -66,22 +65,13 @@ class Normed(matmul.Matmul):
         """Return the number of operations in front of the norm."""
         return workload.size["before"]
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the norm of the rows of the product behind its first operations in float64; see Operator."""
         from gensor_kernels.operators.tolerance.normed import normalised
 
-        product, bound = super().bounded(workload, arrays, structured)
-        return normalised(
-            *(self.norm, product, bound, steps, workload.accumulator, VERIFIED_EPS), structured=structured
-        )
+        product, bound = super().bounded(workload, arrays, conditions)
+        values = (product, bound, conditions.steps, workload.accumulator, VERIFIED_EPS)
+        return normalised(self.norm, *values, structured=conditions.structured)
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
         """Return the product with its norm; None for integers and complex numbers, which are not normalised."""
@@ -96,8 +86,7 @@ class Normed(matmul.Matmul):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        grid = ((m, n, k) for m in USUAL[0] for n in USUAL[1] for k in USUAL[2])
-        return [workload.with_sizes(batch=1, m=m, n=n, k=k) for m, n, k in grid]
+        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
 
 
 OPERATORS = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
@@ -25,7 +25,6 @@ from . import matmul
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
-    from gensor_kernels.operators.types.epilogue import Step
 
 #: Elements of k that may share a scale.
 GROUPS = (0, 32, 64, 128)
@@ -118,15 +117,7 @@ class Quantised(Operator):
             return rng.integers(0, 16, shape).astype(np.float64)
         return None
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product with the dequantised weights in float64; see Operator.
 
         The bound is that of the products with numbers and with zeros, each scaled, and of two roundings more for each
@@ -152,7 +143,7 @@ class Quantised(Operator):
             terms,
             dtype=workload.dtype["a"],
             accumulator=workload.accumulator,
-            structured=structured,
+            structured=conditions.structured,
         )
         return product, bound
 

@@ -8,7 +8,7 @@ the number of rows.  Rows behind the last end belong to no group, and their prod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -79,15 +78,7 @@ class Ragged(Operator):
         """Return strides of rows and columns."""
         return Strides((0, 0, 0), *strides)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of each group in float64; see Operator."""
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         size = workload.size
@@ -95,7 +86,7 @@ class Ragged(Operator):
         bound = np.zeros_like(product)
         for group, (begin, end) in enumerate(spans(arrays["d"], size["m"])):
             product[begin:end], bound[begin:end] = matmul.product_and_bound(
-                a[begin:end], b[group], workload, workload.dtype["a"], structured=structured
+                a[begin:end], b[group], workload, workload.dtype["a"], structured=conditions.structured
             )
         return product, bound
 
@@ -119,8 +110,7 @@ class Ragged(Operator):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of mixtures of experts."""
-        grid = ((g, m, n, k) for g in USUAL[0] for m in USUAL[1] for n in USUAL[2] for k in USUAL[3])
-        return [workload.with_sizes(groups=g, m=m, n=n, k=k) for g, m, n, k in grid]
+        return grid(workload, **dict(zip(("groups", "m", "n", "k"), USUAL, strict=True)))
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]

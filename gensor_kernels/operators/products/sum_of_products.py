@@ -15,9 +15,8 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, flattened
 from gensor_kernels.operators.types.workload import Workload, alignment_class, contiguous
 
@@ -158,15 +157,7 @@ class SumOfProducts(Operator):
                 sizes[axes[-1]] = -(-least // whole.get(axes[-1], 1)) * whole.get(axes[-1], 1)
         return workload.with_sizes(**sizes)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of both tensors, their axes in groups, in float64; see Operator."""
         view, size = self.view(workload), workload.size
         names = [access.tensor.name for access in (view.a, view.b)]
@@ -184,7 +175,7 @@ class SumOfProducts(Operator):
 
         a = matrix(view.a, first, view.batch, view.m, view.k)
         b = matrix(view.b, second, view.batch, view.k, view.n)
-        found = product_and_bound(a, b, workload, workload.dtype[names[0]], structured=structured)
+        found = product_and_bound(a, b, workload, workload.dtype[names[0]], structured=conditions.structured)
         axes = (*view.batch, *view.m, *view.n)
         order = [axes.index(axis) for axis in self.stages(size)[0].axes]
         shape = [axis.size(size) for axis in axes]

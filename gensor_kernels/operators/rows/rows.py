@@ -8,16 +8,15 @@ other layouts i = j = 1.  views.py finds this view of arrays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Rows, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import Workload
 
@@ -114,15 +113,7 @@ class RowOperator(Operator):
         lines = size["batch"] * size["m"]
         return Rows(self.operation, self.maps, lines, size["n"], k, along, digits, *sides)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the reference of x, [batch, m, n, i, j, k] or [batch, m, n, k], in float64; see Operator."""
         from gensor_kernels.operators.tolerance import rows as tolerance_rows
 
@@ -132,7 +123,7 @@ class RowOperator(Operator):
         with np.errstate(all="ignore"):
             values = self.row(x, value)
         bound = tolerance_rows.bound(
-            self.operation, x, values, workload.accumulator, structured=structured, value=value
+            self.operation, x, values, workload.accumulator, structured=conditions.structured, value=value
         )
         return (values, bound) if self.maps else (values.transpose(0, 2, 1), bound.transpose(0, 2, 1))
 

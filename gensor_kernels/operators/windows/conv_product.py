@@ -8,16 +8,15 @@ are a plain matrix in both cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.products.matmul import product_and_bound
 from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flattened
 from gensor_kernels.operators.types.workload import Workload
 
@@ -199,15 +198,7 @@ class Convolution(Operator):
             z |= {"pad_bottom": 2, "h": max(1, 2 * (oh - 1)), "w": (ow - 1) + 5 - 3}
         return workload.with_sizes(**z)
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of gathered patches and the filters in float64; see Operator."""
         from gensor_kernels.operators.tolerance.prologue import spread
         from gensor_kernels.operators.tolerance.winograd import bound as winograd_bound
@@ -217,9 +208,9 @@ class Convolution(Operator):
         g, k, r, s, c = w.shape
         a = patches(x, z, self.transposed)  # (g, n oh ow, r s c)
         b = w.reshape(g, k, r * s * c).transpose(0, 2, 1)
-        product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=structured)
-        if away is not None:
-            bound = bound + spread(patches(away, z, self.transposed), b)
+        product, bound = product_and_bound(a, b, workload, workload.dtype["x"], structured=conditions.structured)
+        if conditions.away is not None:
+            bound = bound + spread(patches(conditions.away, z, self.transposed), b)
         shape = self.operands(workload)[-1].shape
         flat = (shape[3], *shape[:3], shape[4])
         product, bound = (
@@ -227,7 +218,7 @@ class Convolution(Operator):
         )
         if winograd.allowed(z, workload.math, self.transposed) == winograd.MATH:
             pad, out = (z["pad_top"], z["pad_left"]), (shape[1], shape[2])
-            apart = winograd_bound(x[:, :, :, 0], w[0], pad, out, structured)[:, :, :, None]
+            apart = winograd_bound(x[:, :, :, 0], w[0], pad, out, conditions.structured)[:, :, :, None]
             bound = np.where(np.isfinite(product), np.maximum(bound, apart), 0.0)
         return product, bound
 

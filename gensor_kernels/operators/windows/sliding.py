@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.operator import Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, round_to
 from gensor_kernels.operators.types.geometry import Geometry, Strides
@@ -166,15 +166,7 @@ class Sliding(Operator):
         made = (workload.with_sizes(n=n, h=side, w=side, c=c) for n in (1, 16) for side, c in stages)
         return [each for each in made if not self.empty(each)]
 
-    def bounded(
-        self,
-        workload: Workload,
-        arrays: Mapping[str, np.ndarray],
-        structured: bool = False,
-        *,
-        steps: Sequence[Step] = (),
-        away: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the declaration's values in float64; see Operator.
 
         A maximum is exact.  Sums err as accumulation_bound says; an average is a sum times the rounded reciprocal of
@@ -188,9 +180,9 @@ class Sliding(Operator):
                 # A window inside the padding has the least value of its type.
                 values = np.maximum(values, -128.0) if kind.is_integer else values
                 return values, np.zeros_like(values)
-            values, bound = self._summed(workload, plain, values, structured)
-            if away is not None:
-                bound = bound + self.reference({**plain, "x": away, "w": np.abs(plain["w"])}, size)
+            values, bound = self._summed(workload, plain, values, conditions.structured)
+            if conditions.away is not None:
+                bound = bound + self.reference({**plain, "x": conditions.away, "w": np.abs(plain["w"])}, size)
                 bound = np.where(np.isnan(bound), np.inf, bound)
         return values, bound
 
