@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -19,6 +20,7 @@ from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
+from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.measure.requirements import check_compilers, timer_for, verifier_for
 from gensor_tuner.output import beside, json_lines, say
 from gensor_tuner.result import HEADER, Result, end_to_end, json_line, summary, table_line
@@ -101,7 +103,8 @@ def tune(
         progress = stack.enter_context(closing(Progress(quiet)))
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
-        run = Run(arch, store, options, budget, progress, timer, verifier, tell=progress.tell)
+        kind = Run if budget is None else partial(BudgetedRun, budget=budget)
+        run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
         print(HEADER)
         for row, result in run.rows(rows):
             results.append((row, result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.budget.run import Budgeted
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
@@ -39,6 +38,8 @@ from .construct import Chosen, ClassRun, Options
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
 
 Kind = TypeVar("Kind", bound=ClassRun)
+Rows = dict[str, list[Row]]  # by the key of their workload
+Groups = Mapping[str, Rows]  # by the key of their class
 
 
 @dataclass
@@ -48,7 +49,6 @@ class Run:
     arch: Arch
     store: Store
     options: Options
-    budget: float | None = None
     progress: Callable[[str, int], None] = lambda stage, count: None
     timer: Timer | None = None
     verifier: DeviceVerifier | None = None  # needed where the options say so
@@ -70,7 +70,7 @@ class Run:
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
         """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
-        groups: dict[str, dict[str, list[Row]]] = {}
+        groups: dict[str, Rows] = {}
         for row in rows:
             if row.error is not None:
                 yield row, Result(None, "failed", error=row.error)
@@ -84,11 +84,12 @@ class Run:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
         with Searcher(self.options.jobs) as searcher:
-            if self.budget is not None:
-                yield from Budgeted(self, self.budget, searcher).rows(groups)
-                return
-            for by_key in groups.values():
-                yield from self._class(by_key, searcher)
+            yield from self._tuned(groups, searcher)
+
+    def _tuned(self, groups: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of every class with their results."""
+        for by_key in groups.values():
+            yield from self._class(by_key, searcher)
 
     def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
         """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
@@ -102,7 +103,7 @@ class Run:
             return "unsupported", error.reason
         return None
 
-    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         todo: dict[str, Workload] = {}
         for key, rows in by_key.items():
             workload = rows[0].workload

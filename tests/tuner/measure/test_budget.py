@@ -13,10 +13,10 @@ from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build import binaries
 from gensor_tuner.run.construct import Options
-from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.shapes import Row
 from gensor_tuner.strategies.parallel import Searcher
 from gensor_tuner.verify import judge
@@ -81,7 +81,7 @@ def rows():
 def run(machine, store, budget):
     """(results by row, what was told, seconds taken)."""
     told: list[str] = []
-    made = Run(ARCH, store, Options(), budget=budget, tell=told.append, clock=lambda: machine.now)
+    made = BudgetedRun(ARCH, store, Options(), budget=budget, tell=told.append, clock=lambda: machine.now)
     began = machine.now
     results = {row.name: result for row, result in made.rows(rows())}
     return results, told, machine.now - began
