@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.tournament import Contest
-from gensor_tuner.run.construct import Chosen, ClassRun
+from gensor_tuner.run.class_run import Chosen, ClassRun
 from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
 from gensor_tuner.verify.verify import Verdict
 

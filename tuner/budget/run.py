@@ -14,11 +14,13 @@ import numpy as np
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.result import Result, class_text
-from gensor_tuner.run.construct import Chosen
+from gensor_tuner.output import class_text
+from gensor_tuner.run.class_run import Chosen
+from gensor_tuner.run.persist import stored_result
+from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run
 from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.store.persist import executed_rows, stored_result
+from gensor_tuner.store.kernel_rows import executed_rows
 from gensor_tuner.strategies.parallel import Request, Searcher
 
 from .incremental import Growing

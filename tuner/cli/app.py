@@ -11,12 +11,11 @@ import typer
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
 from gensor_tuner.output import say
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.strategies import STRATEGIES
 
-from . import commands, fleet
+from . import STOPPED, commands, fleet
 from . import report as report_cli
-from .start import STOPPED
 from .store import DbOption, export_rows, register
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -18,16 +18,18 @@ from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.arch import archs as all_archs
-from gensor_kernels.machine.arch import lookup
 from gensor_tuner.budget.run import BudgetedRun
-from gensor_tuner.measure.requirements import check_compilers, timer_for, verifier_for
-from gensor_tuner.output import beside, json_lines, say
-from gensor_tuner.result import HEADER, Result, end_to_end, json_line, summary, table_line
-from gensor_tuner.run.construct import Options
+from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.output import beside, json_lines, printable, say
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.result import HEADER, Result, end_to_end, json_line, summary, table_line
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.cells import printable
 from gensor_tuner.shapes.shapes import Row, read_shapes
+from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.verify.verify import check_compilers
 
 
 def cores(jobs: int) -> int:
@@ -76,6 +78,33 @@ class Progress:
         """Take the bars away."""
         for bar in self.bars.values():
             bar.close()
+
+
+def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:
+    """To be entered: what `--verify device` executes kernels with, None for the others.
+
+    Raises GpuError where the GPU is missing or of another architecture.
+    """
+    if verify != "device":
+        return nullcontext()
+    try:
+        return DeviceVerifier(partial(open_gpu, arch)).start()
+    except GpuError as error:
+        raise GpuError(f"--verify device needs a GPU of {arch.name}: {error}") from None
+
+
+def timer_for(arch: Arch, measure: str) -> Timer | None:
+    """The device that times kernels, or None; `--measure require` fails where there is none of this arch."""
+    if measure == "never":
+        return None
+    try:
+        return open_timer(arch)
+    except GpuError as error:
+        if measure == "require":
+            raise GpuError(f"--measure require needs a GPU of {arch.name}: {error}") from None
+        if error.worth_telling:
+            print(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+        return None
 
 
 def tune(

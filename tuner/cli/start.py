@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-STOPPED = "gensor-tune: stopped; what was done is kept, run the same command again to go on"
+from . import STOPPED
 
 
 def main() -> None:

@@ -18,8 +18,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.output import say
-from gensor_tuner.result import sizes_text
+from gensor_tuner.output import say, sizes_text
 from gensor_tuner.shapes.shapes import read_shapes
 
 #: What times kernels in a process of its own; a limit of memory and the databases follow.

@@ -26,11 +26,9 @@ from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED
+from gensor_kernels.programs.validation import MALFORMED, workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu
-from gensor_tuner.store.persist import samples
-from gensor_tuner.store.validation import workload_of
 
 from .timer import CudaClock, Timer, vendor_name
 
@@ -100,12 +98,12 @@ class StoredTimes:
         times, vendor = self.timer.time(workload, [(each, code) for _, each, code in todo], before=before)
         place = (workload.key(), self.arch.name, self.arch.part)
         rows = [
-            Timing(*place, kernel.digest, None, time.median_us, samples(time), self.conditions)
+            Timing(*place, kernel.digest, None, time.median_us, time.samples(), self.conditions)
             for (kernel, *_), time in zip(todo, times, strict=True)
         ]
         if vendor is not None:
             name = vendor_name(workload)
-            rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor), self.conditions))
+            rows.append(Timing(*place, None, name, vendor.median_us, vendor.samples(), self.conditions))
         return {"status": "ok", "rows": [{n: getattr(row, n) for n in row.columns()} for row in rows], **told}
 
     def _candidates(self, workload: Workload) -> list[Kernel]:

@@ -14,11 +14,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from gensor_database.digest import canonical
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.devices.sampling import Fill, host_us
 from gensor_kernels.machine.arch import Arch
@@ -48,6 +49,14 @@ class Timed:
     high_us: float
     rounds: int
     calls: int
+
+    def samples(self, background: bool = False) -> str:
+        """Return how the time was taken as canonical JSON, for the `samples` column of a Timing.
+
+        `background`: a program used the same GPU meanwhile (see `gensor_database.quiet`).
+        """
+        found = {name: value for name, value in asdict(self).items() if name != "median_us"}
+        return canonical(found | {"background": True} if background else found)
 
 
 def open_timer(arch: Arch, number: int | None = None) -> Timer:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gensor_kernels.errors import GensorError
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 JOURNAL = "results.jsonl"
 #: Steps of benchmarks.device that time kernels beside vendors.

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from gensor_tuner.output import output
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import output, printable
 
 from .verdicts import SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 #: Elements that have no end tag.
 VOID = frozenset({"meta", "input", "br"})

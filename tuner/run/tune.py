@@ -25,15 +25,16 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
-from gensor_tuner.result import Result
 from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.store.persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
+from gensor_tuner.store.kernel_rows import kernel_rows
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
 from gensor_tuner.verify.verifier import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
-from .construct import Chosen, ClassRun, Options
+from .class_run import Chosen, ClassRun, Options
+from .persist import refusal_rows, result_of, rows_for, stored_result
+from .result import Result
 
 PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
 

@@ -10,23 +10,13 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from gensor_kernels.errors import GensorError
+from gensor_tuner.output import printable
 
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 
 
 class RowError(GensorError):
     """A row of a shapes file that cannot be read; the message names file, line, column and reason."""
-
-
-def printable(text: str, longest: int | None = 400) -> str:
-    """`text` on one line and of bearable length: a cell can hold what moves a terminal's cursor, or ten megabytes.
-
-    Control characters, marks that turn the direction of text, and others that show nothing are escaped as in Python.
-    """
-    cut = text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
-    if cut.isprintable():
-        return cut
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 class Line:

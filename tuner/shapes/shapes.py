@@ -16,8 +16,9 @@ from pathlib import Path
 
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.output import printable
 
-from .cells import Line, RowError, printable
+from .cells import Line, RowError
 from .ops import columns, read
 
 MOST_CALLS = 10**18 - 1

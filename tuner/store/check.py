@@ -17,8 +17,8 @@ from gensor_database.errors import CorruptStoreError, translated
 from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from gensor_database.row import Row
 from gensor_database.rows import named
-from gensor_tuner.measure.requirements import check_compilers
 from gensor_tuner.output import say
+from gensor_tuner.verify.verify import check_compilers
 
 from .rederive import BAD, Finding, check
 

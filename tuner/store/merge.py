@@ -15,8 +15,7 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import say
-from gensor_tuner.result import sizes_text
+from gensor_tuner.output import say, sizes_text
 
 #: Seconds to wait for locks of a file that is read, again for each of its tables; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0

@@ -22,9 +22,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import output
-from gensor_tuner.result import sizes_text
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import output, printable, sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
 #: What a formula of a spreadsheet begins with, the wide forms of the East included.

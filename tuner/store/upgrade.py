@@ -28,16 +28,14 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED
+from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.measure.requirements import check_compilers
 from gensor_tuner.output import say
 from gensor_tuner.search.trace import start_of
-from gensor_tuner.verify.verify import Verdict, verify
+from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
-from .persist import kernel_rows, verification_row
+from .kernel_rows import kernel_rows, verification_row
 from .upgrade_program import Adapted, adapt
-from .validation import class_of, workload_of
 
 BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
 

@@ -19,7 +19,7 @@ from gensor_database.row import Row
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual
 from gensor_kernels.programs.validation import class_of, program_of, workload_of
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
 #: Rows that hold code, vouch for it, or say of all of it how fast it is.

@@ -13,8 +13,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
-from gensor_kernels.devices.emulator.build import build, library_digest
+from gensor_kernels.devices.emulator.build import build, compiler, library_digest
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.epilogue import join
@@ -25,6 +26,15 @@ from gensor_tuner.build.pool import Candidate
 from .problem import Failure, Problem
 
 VERSION = 6  # of cases and schedules: part of every verdict's identity
+
+
+def check_compilers(verify: str) -> None:
+    """ToolMissingError, with the sentence that says what to install, where a compiler is missing; ConfigError where
+    the folder for what it builds cannot be used."""
+    nvrtc.toolchain()
+    if verify != "none":
+        compiler()
+        cache_dir()
 
 
 @dataclass(frozen=True)

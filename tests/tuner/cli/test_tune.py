@@ -15,7 +15,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
-from gensor_tuner.result import STAGES
+from gensor_tuner.run.result import STAGES
 from gensor_tuner.search.trace import replay
 
 SHAPES = """name,op,dtype,m,n,k,batch,epilogue

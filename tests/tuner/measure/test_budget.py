@@ -16,7 +16,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build import binaries
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.shapes.shapes import Row
 from gensor_tuner.strategies.parallel import Searcher
 from gensor_tuner.verify import judge

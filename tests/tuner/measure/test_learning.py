@@ -18,7 +18,7 @@ from gensor_kernels.machine.residual import Residual as Model
 from gensor_kernels.programs.core.program_batch import Roster
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.search.walk import walk
 from tests.dispatch.selection.test_tiers import request

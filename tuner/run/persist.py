@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable
-from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 
 from gensor_database.digest import canonical
 from gensor_database.entry import Entry
-from gensor_database.record import Binary, Kernel, Record, Source, Timing, Verification
+from gensor_database.record import Kernel, Record, Timing
 from gensor_database.row import Row
 from gensor_database.store import Store
-from gensor_kernels.build import resources
-from gensor_kernels.build.nvrtc import Binary as Compiled
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.build.pool import Candidate
-from gensor_tuner.measure.timer import Timed, vendor_name
-from gensor_tuner.result import Result
-from gensor_tuner.run.construct import Chosen, Options, Refusal
-from gensor_tuner.verify.verify import VERSION, Verdict
+from gensor_tuner.measure.timer import vendor_name
+from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
+
+from .class_run import Chosen, Options, Refusal
+from .result import Result
 
 
 @cache
@@ -42,65 +38,6 @@ def provenance(options: Options, settled: bool = True) -> str:
     # The walk goes unnamed, as it did before there was a choice: rows of then are still what it makes.
     made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
     return canonical(made if settled else made | {"settled": False})
-
-
-def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
-    """The rows that make a kernel; they depend on nothing but source, constants, target, toolchain and Program."""
-    source = Source.of(flatten(chosen.family.source))
-    binary = Binary(
-        source.digest,
-        chosen.constants,
-        compiled.target,
-        compiled.cubin,
-        compiled.registers,
-        compiled.spill_bytes,
-        compiled.stack_bytes,
-        compiled.shared_bytes,
-        _facts(compiled),
-        compiled.toolchain,
-    )
-    kernel = Kernel(
-        chosen.family.name,
-        chosen.family.abi,
-        workload.class_key(),
-        chosen.program.to_json(),
-        arch.name,
-        binary.digest,
-    )
-    return source, binary, kernel
-
-
-def _facts(compiled: Compiled) -> str:
-    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # the class run has read it already
-    facts: dict[str, dict[str, object]] = {}
-    for name, entry in compiled.entries.items():
-        facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
-        if name in sass:
-            facts[name] |= {"hot_loop": sass[name].hot_loop, "accesses": sass[name].accesses}
-    return canonical(facts)
-
-
-def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
-    """What executing the kernel on the emulator or a device showed."""
-    provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
-    return Verification(
-        kernel.digest,
-        verdict.method,
-        verdict.outcome,
-        verdict.detail or None,
-        verdict.worst,
-        canonical(verdict.sizes),
-        canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
-        canonical(provenance),
-    )
-
-
-def executed_rows(
-    chosen: Candidate, compiled: Compiled, workload: Workload, verdicts: Iterable[Verdict], arch: Arch
-) -> list[Row]:
-    """The rows of a kernel and of what executing it showed."""
-    parts = kernel_rows(chosen, compiled, workload, arch)
-    return [*parts, *(verification_row(parts[-1], verdict) for verdict in verdicts)]
 
 
 def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], str | None]:
@@ -153,18 +90,12 @@ def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[Ro
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
         parts = kernel_rows(candidate, compiled, chosen.workload, arch)
-        how = samples(timed, background), chosen.conditions
+        how = timed.samples(background), chosen.conditions
         rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, *how)]
     if chosen.vendor is not None:
         vendor, name = chosen.vendor, vendor_name(chosen.workload)
-        rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor, background), chosen.conditions))
+        rows.append(Timing(*place, None, name, vendor.median_us, vendor.samples(background), chosen.conditions))
     return rows
-
-
-def samples(timed: Timed, background: bool = False) -> str:
-    """How a time was taken, for the `samples` column of a Timing."""
-    found = {name: value for name, value in asdict(timed).items() if name != "median_us"}
-    return canonical(found | {"background": True} if background else found)
 
 
 def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-
-from .shapes.shapes import Row
+from gensor_tuner.output import class_text, sizes_text
+from gensor_tuner.shapes.shapes import Row
 
 STAGES = ("walk", "compile", "verify", "measure")
 NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
@@ -79,27 +78,6 @@ def json_line(row: Row, result: Result) -> str:
         "notes": row.notes,
     }
     return json.dumps(fields, separators=(",", ":"))
-
-
-def sizes_text(workload: Workload) -> str:
-    """Sizes as a person writes them: a product's 12x128x128x64 for a batch of 12, without a leading 1; another
-    operator's shapes of its inputs, the first of them at length."""
-    declared = operator(workload.operator)
-    axes = [axis for axis in ("batch", "groups", "m", "n", "k") if axis in workload.size]
-    if len(axes) == len(workload.size) and declared.product(workload) is not None:
-        shape = tuple(workload.size[axis] for axis in axes)
-        return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
-    first = declared.operands(workload)[0]
-    return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
-
-
-def class_text(workload: Workload) -> str:
-    """A class as a person names it: operator, element types, layouts of inputs, alignment in bytes."""
-    declared = operator(workload.operator)
-    *inputs, out = declared.names
-    laid = " ".join(dict(workload.layout)[name] for name in inputs)
-    aligned = "/".join(str(workload.align[name]) for name in declared.names)
-    return f"{workload.operator} {workload.kind} {laid} -> {workload.dtype[out]}, alignment {aligned}"
 
 
 HEADER = f"{'name':<28} {'sizes':<20} {'dtype':<13} {'status':<11} {'family':<17} {'kernel':<10} "
