@@ -26,7 +26,7 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import NEAR_BOUND
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 from .figures.rows import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
 

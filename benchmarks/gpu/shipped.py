@@ -24,7 +24,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.measure.operands import Noise
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.shapes.shapes import Row, read_shapes
+from gensor_tuner.shapes.reader import Row, read_shapes
 
 from .adopt import adopt, adopt_starters
 from .families import OPERATORS

@@ -19,7 +19,7 @@ from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.persist import stored_result
 from gensor_tuner.run.result import Result
 from gensor_tuner.run.tune import Groups, Rows, Run
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows
 from gensor_tuner.strategies.parallel import Request, Searcher
 

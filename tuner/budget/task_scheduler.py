@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,68 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trails
 from gensor_tuner.strategies.parallel import KEEP, PARALLEL_FROM, Found, Request, Searcher
 
-from .gradient import Task, end_to_end, gains
+ALPHA, BETA, WINDOW = 0.2, 2.0, 3
+#: What is left of hope after each slice in a row that brought less than LITTLE of a task's seconds.
+FADING, LITTLE = 0.5, 1e-3
+
+
+@dataclass
+class Task:
+    """A workload of the model: `calls` of it, its roofline `bound` in seconds, its operations, which others are like
+    it; `best` holds its seconds before any slice and after each slice it had."""
+
+    calls: float
+    bound: float
+    flops: float
+    group: Hashable
+    best: list[float] = field(default_factory=list)
+
+    @property
+    def slices(self) -> int:
+        """How many it had."""
+        return len(self.best) - 1
+
+    @property
+    def seconds(self) -> float:
+        """The best known of one call."""
+        return self.best[-1]
+
+    def learn(self, seconds: float) -> None:
+        """Another task's slice found a Program that takes this long here; no slice of this one's is counted."""
+        self.best[-1] = min(self.best[-1], seconds)
+
+    def stale(self) -> int:
+        """Its latest slices in a row that brought next to nothing."""
+        count = 0
+        for before, after in zip(self.best[-2::-1], self.best[:0:-1], strict=True):
+            if before - after > LITTLE * before:
+                break
+            count += 1
+        return count
+
+
+def end_to_end(tasks: Sequence[Task]) -> float:
+    """Seconds of the whole model by the best of each task."""
+    return sum(task.calls * task.seconds for task in tasks)
+
+
+def gains(tasks: Sequence[Task]) -> list[float]:
+    """Seconds of the whole model that one more slice of each task is predicted to save."""
+    rate: dict[Hashable, float] = {}
+    for task in tasks:
+        rate[task.group] = max(rate.get(task.group, 0.0), task.flops / task.seconds)
+    return [task.calls * _gain(task, rate[task.group]) for task in tasks]
+
+
+def _gain(task: Task, rate: float) -> float:
+    """Seconds of one call."""
+    now = task.seconds
+    window = min(WINDOW, task.slices)
+    recent = (task.best[-1 - window] - now) / window if window else 0.0
+    hope = max(now / max(task.slices, 1), now - BETA * task.flops / rate if rate else 0.0)
+    hope = max(min(hope, now - task.bound), 0.0) * FADING ** task.stale()
+    return ALPHA * recent + (1 - ALPHA) * hope
+
 
 #: Evaluations of a slice; the elites it may start from; the Programs it hands to the other tasks of its class.
 SLICE, ELITES, SHARED = 256, 4, 3

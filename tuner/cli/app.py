@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +11,14 @@ import typer
 
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
-from gensor_tuner.output import say
+from gensor_tuner.output import beside, json_lines, say
+from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
+from gensor_tuner.store import maintenance
+from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
-from . import STOPPED, commands, fleet
-from . import report as report_cli
-from .store import DbOption, export_rows, register
+from . import STOPPED, commands
 
 app = typer.Typer(
     add_completion=False,
@@ -32,6 +34,12 @@ ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is st
 JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[
+    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
+OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -104,7 +112,10 @@ def export(
     """Write records as CSV or JSON lines, every row for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
-    raise typer.Exit(commands.export(out, db, arch) if not json else export_rows(out, db, arch, binaries))
+    if not json:
+        raise typer.Exit(commands.export(out, db, arch))
+    with commands.existing(db) as store:
+        raise typer.Exit(export_lines(store, out, commands.capability(arch), binaries))
 
 
 @app.command()
@@ -136,9 +147,184 @@ def doctor() -> None:
         print(line)
 
 
-register(app)
-fleet.register(app)
-report_cli.register(app)
+@app.command()
+def where(
+    arch: Annotated[
+        str | None, typer.Option(help="Only the packaged database of this capability; default: of each.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")] = False,
+) -> None:
+    """Print which databases are read, in which order, and why one is ignored; exit code 1 where one is."""
+    raise typer.Exit(maintenance.where(commands.capability(arch), json))
+
+
+@app.command()
+def prune(
+    db: DbOption = None,
+    other_abi: Annotated[
+        bool,
+        typer.Option("--other-abi", help="Records and portfolios of kernels that this version cannot launch, too."),
+    ] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Delete superseded records and what nothing refers to, never timings, and make the file smaller."""
+    raise typer.Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
+
+
+@app.command()
+def clean(dry_run: DryRunOption = False) -> None:
+    """Delete what was built into the cache folder (emulator libraries, verdicts), never a database."""
+    raise typer.Exit(maintenance.clean(dry_run))
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
+    db: DbOption = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take sources, cubins and verdicts too: their machine code runs on your GPU as you, and counts as "
+            "verified because the file says so. Only for files of people you trust.",
+        ),
+    ] = False,
+) -> None:
+    """Add the rows of an export: programs, records, timings. A line that is none of these is refused, with a reason."""
+    raise typer.Exit(import_lines(source, commands.database(db), binaries))
+
+
+@app.command()
+def measure(
+    db: DbOption = None,
+    shapes: Annotated[Path | None, typer.Option(help="Only the rows of this shapes file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Database to add the times to; default: the one read.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Time stored kernels beside CuPy on the GPU at hand; nothing is compiled. `merge` takes the times home."""
+    from gensor_tuner.measure.command import measure as run
+
+    limit = None if memory is None else _bytes_of(memory)
+    with json_lines(json) as lines:
+        raise typer.Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
+    db: DbOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Make this database of all of them, or add them to it.")
+    ] = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take cubins and verdicts too. Trusting a file means: its machine code runs on your GPU as you, and "
+            "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
+        ),
+    ] = False,
+    json: Annotated[Path | None, typer.Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
+) -> None:
+    """Add the rows of other databases to one: programs, records, timings. Nothing is overwritten or lost."""
+    from gensor_tuner.store.merge import merge as run
+
+    if out is not None and db is not None:
+        raise typer.BadParameter("--db adds to a database, -o makes one: name one of them")
+    with json_lines(json) as lines:
+        raise typer.Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
+
+
+@app.command()
+def verify(
+    db: DbOption = None,
+    arch: OnlyArchOption = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute every kernel on the emulator again.")] = False,
+    jobs: JobsOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """Check every row's digest and references, and derive every kernel's source from its Program again."""
+    from gensor_tuner.store.check import verify as run
+
+    with json_lines(json) as lines:
+        only = commands.capability(arch)
+        raise typer.Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
+
+
+@app.command()
+def refresh(
+    db: DbOption = None,
+    arch: OnlyArchOption = None,
+    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    jobs: JobsOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """After an upgrade: build and verify the recorded kernels again from their Programs. Every timing stays."""
+    from gensor_tuner.store.upgrade import refresh as run
+
+    with json_lines(json) as lines:
+        only = commands.capability(arch)
+        raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
+
+
+@app.command()
+def learn(
+    db: DbOption = None,
+    arch: Annotated[str | None, typer.Option(help="Only timings of this capability or part.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model's bags.")] = 0,
+) -> None:
+    """Learn from a database's timings what the potential gets wrong, and store it with them: used from then on."""
+    from gensor_tuner.learn.command import learn as run
+
+    part = None if arch is None or arch.startswith("sm_") else arch
+    raise typer.Exit(run(commands.existing_file(db), commands.capability(arch), part, seed))
+
+
+@app.command()
+def report(
+    db: DbOption = None,
+    arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page: roofline, predictions beside times, where time goes, a walk, every record."""
+    from gensor_tuner.report.page import write
+
+    with commands.existing(db) as store:
+        print(write(store, commands.capability(arch), out), file=beside(out))
+
+
+@app.command()
+def check(
+    baseline: Annotated[Path, typer.Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Smaller slowdowns are let pass: 0.02 is 2 %.")
+    ] = TOLERANCE,
+) -> None:
+    """Compare runs of benchmarks with earlier ones, the vendor's calls being the control; 1 where ours are slower."""
+    from gensor_tuner.regression.command import check as run
+
+    raise typer.Exit(run(baseline, results or [], junit, tolerance))
+
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def _bytes_of(text: str) -> int:
+    """A number of bytes: digits, with k, M or G behind them for 1000, a million, a billion."""
+    match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
+    return int(match[1]) * UNITS[match[2]]
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

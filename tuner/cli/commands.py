@@ -27,8 +27,8 @@ from gensor_tuner.output import beside, json_lines, printable, say
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import HEADER, Result, end_to_end, json_line, summary, table_line
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import Row, read_shapes
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
 
 

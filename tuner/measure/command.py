@@ -19,7 +19,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.output import say, sizes_text
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 #: What times kernels in a process of its own; a limit of memory and the databases follow.
 COMMAND = (sys.executable, "-m", "gensor_tuner.measure.process")

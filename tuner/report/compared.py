@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from .contents import Line, Part
-from .drawing import BOTTOM, LEFT, RIGHT, TOP, WIDTH, chart, dot, figure, frame
-from .figures import LogScale, si
+from .drawing import BOTTOM, LEFT, RIGHT, TOP, WIDTH, LogScale, chart, dot, figure, frame, si
 from .markup import Markup, lines, tag
 from .roofline import told
 

@@ -8,8 +8,22 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import arithmetic_peak
 
 from .contents import Line, Part
-from .drawing import BOTTOM, COLOURS, LEFT, RIGHT, TOP, chart, dot, figure, frame, legend, spread
-from .figures import LogScale, duration, si
+from .drawing import (
+    BOTTOM,
+    COLOURS,
+    LEFT,
+    RIGHT,
+    TOP,
+    LogScale,
+    chart,
+    dot,
+    duration,
+    figure,
+    frame,
+    legend,
+    si,
+    spread,
+)
 from .markup import Markup, join, tag
 
 

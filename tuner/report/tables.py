@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .bars import mean_split, small_bar
 from .contents import Line, Part
-from .figures import duration
+from .drawing import duration
 from .markup import Markup, tag
 
 

@@ -13,8 +13,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trail, expanded, visited
 
 from .contents import UNREADABLE, Line, Part
-from .drawing import LEFT, RIGHT, chart, figure, rungs, upright
-from .figures import LogScale, duration
+from .drawing import LEFT, RIGHT, LogScale, chart, duration, figure, rungs, upright
 from .markup import Markup, join, lines, tag
 from .tables import Column, table
 

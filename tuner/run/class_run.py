@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.devices.device import Code
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.residual import Learnt
@@ -26,9 +28,8 @@ from gensor_tuner.measure.timer import Timed, Timer
 from gensor_tuner.measure.tournament import Contest
 from gensor_tuner.search.trace import Trail, Trails
 from gensor_tuner.strategies.parallel import Found, Request, Searcher
-from gensor_tuner.verify.judge import Judge, Pick
-from gensor_tuner.verify.verifier import DeviceVerifier
-from gensor_tuner.verify.verify import Verdict
+from gensor_tuner.verify.device_process import DeviceVerifier
+from gensor_tuner.verify.verify import Verdict, verify
 
 Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a kernel that was picked and is not right
 ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
@@ -260,3 +261,49 @@ class _Stopwatch:
 
     def __exit__(self, *reason: object) -> None:
         self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self.began
+
+
+#: A candidate that is to be executed: its binary, its code, and a workload of its class and epilogue.
+Pick = tuple[Candidate, Binary, Code, Workload]
+
+
+class Judge:
+    """Executes candidates once each; `verdicts` holds what came of it by the candidates' names, the last one decides.
+
+    `recorded(candidate, binary, workload)` gives the verdict by which a database already rejects that kernel.
+    """
+
+    def __init__(
+        self,
+        jobs: int,
+        verifier: DeviceVerifier | None,
+        recorded: Callable[[Candidate, Binary, Workload], Verdict | None],
+        progress: Callable[[str, int], None],
+    ):
+        self.jobs, self.verifier, self.recorded, self.progress = jobs, verifier, recorded, progress
+        self.verdicts: dict[str, tuple[Verdict, ...]] = {}
+
+    def passed(self, name: str) -> bool:
+        """Whether a candidate was executed with right results everywhere."""
+        found = self.verdicts.get(name, ())
+        return bool(found) and found[-1].outcome == "ok"
+
+    def judge(self, picks: Mapping[str, Pick]) -> None:
+        """Execute those that have no verdict yet."""
+        todo = {}
+        for name, (each, binary, code, workload) in picks.items():
+            if name in self.verdicts:
+                continue
+            known = self.recorded(each, binary, workload)
+            if known is None:
+                todo[name] = (each, code, workload)
+            else:
+                self.verdicts[name] = (known,)
+        with ThreadPoolExecutor(self.jobs) as threads:
+            # g++ and the emulator both run outside the interpreter's lock.
+            found = threads.map(lambda pick: verify(pick[0], pick[2]), todo.values())
+            for (name, pick), verdict in zip(todo.items(), found, strict=True):
+                self.verdicts[name] = (verdict,)
+                if verdict.outcome == "ok" and self.verifier is not None:
+                    self.verdicts[name] = verdict, self.verifier.verify(*pick)
+                self.progress("verify", 1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import class_text, sizes_text
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.shapes.reader import Row
 
 STAGES = ("walk", "compile", "verify", "measure")
 NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us

@@ -25,11 +25,11 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
 from .class_run import Chosen, ClassRun, Options

@@ -33,9 +33,9 @@ from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
 from gensor_tuner.parent_watch import follow
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.verify.device_process import DeviceVerifier
 
 from .class_run import Options
 from .tune import Run

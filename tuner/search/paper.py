@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .code_table import grown
 from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, choose
-from .region import NOWHERE, Ids, Region
+from .region import NOWHERE, Ids, Region, grown
 
 SHARED_LATENCY = 30.0  # clocks of a shared-memory access, all parts alike
 SHARED_BYTES = 128.0  # bytes per clock and SM: 32 banks of 4

@@ -2,19 +2,153 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import shape_row
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import gated
+from gensor_kernels.operators.shape_row import ALIGNMENTS, split
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.types.epilogue import NORMS, PROLOGUES
-from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.epilogue import MAX_STEPS, NORMS, PROLOGUES
+from gensor_kernels.operators.types.workload import CONJUGATED, Workload
+from gensor_tuner.output import printable
 
-from . import layouts
-from .cells import Line
-from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
+LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
+
+
+class RowError(GensorError):
+    """A row of a shapes file that cannot be read; the message names file, line, column and reason."""
+
+
+class Line:
+    """One CSV line with strict accessors that know where they are."""
+
+    def __init__(self, path: Path, line: int, cells: dict[str, str]):
+        self.path, self.line, self.cells = path, line, cells
+
+    def fail(self, column: str, reason: str) -> RowError:
+        """The error that says where."""
+        return RowError(f"{self.path}:{self.line}: column '{printable(column)}': {printable(reason)}")
+
+    def text(self, column: str, default: str | None = None) -> str:
+        """A cell; without a default it must not be empty."""
+        value = self.cells.get(column, "").strip()
+        if value:
+            return value
+        if default is None:
+            raise self.fail(column, "is required here and is missing or empty")
+        return default
+
+    def integer(self, column: str, default: int | None = None, largest: int = LARGEST) -> int:
+        """A whole number of 0 to `largest`."""
+        value = self.text(column, None if default is None else str(default))
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise self.fail(column, f"'{value[:40]}' is not a whole number written in digits")
+        number = int(value)
+        if number > largest:
+            raise self.fail(column, f"{number} is larger than {largest}, the largest extent a kernel takes")
+        return number
+
+    def choice(
+        self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
+    ) -> str:
+        """One of `choices`, or of those that are `known` beside them, which an error need not list."""
+        value, wanted = self.text(column, default).lower(), list(choices)
+        if value not in wanted and value not in known:
+            raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(wanted)}")
+        return value
+
+
+LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
+LAYOUT_COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for name in LAYOUTS), "unsupported")
+
+
+def laid_out(line: Line, workload: Workload) -> Workload:
+    """`workload` with the layouts and alignments that the row gives; a RowError for impossible ones."""
+    given = {column for column in LAYOUT_COLUMNS if line.text(column, "")}
+    if not given:
+        return workload
+    if line.text("order", "row").lower() == "col":
+        raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which is about the row-major problem")
+    layouts, alignments = dict(workload.layout), dict(workload.alignment)
+    conjugable = [*"ab"] if facts(workload.accumulator).is_complex else []
+    for name in LAYOUTS:
+        choices = [axis + mark for mark in ("", CONJUGATED)[: 1 + (name in conjugable)] for axis in LAYOUTS[name]]
+        layouts[name] = line.choice(f"layout_{name}", choices, layouts[name])
+        alignments[name] = _alignment(line, workload, name, layouts[name].removesuffix(CONJUGATED))
+    return replace(workload, layout=tuple(layouts.items()), alignment=tuple(alignments.items()))
+
+
+def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
+    """Bytes of an operand's alignment class: as given, else the most that its extent along the unit stride allows."""
+    size = facts(workload.dtype[name]).itemsize
+    row = 0 if layout == "s" else workload.size[layout] * size
+    widths = [width for width in (16, 8, 4) if layout != "s" and width > size and row % width == 0] + [size]
+    wanted = int(line.choice(f"align_{name}", ALIGNMENTS, str(widths[0])))
+    if wanted not in widths:
+        reason = (
+            "elements without unit stride are read one by one" if layout == "s" else f"axis {layout} has {row} bytes"
+        )
+        possible = ", ".join(map(str, widths))
+        raise line.fail(f"align_{name}", f"'{wanted}' is not one of {possible}: {reason}")
+    return wanted
+
+
+def operations(text: str) -> tuple[str, ...]:
+    """Operation names of an epilogue cell: joined by `_`, and by `;` where `_` would read as another operation.
+
+    UnsupportedError names a word that is no operation.
+    """
+    names = split(text)
+    if len(names) > MAX_STEPS:
+        raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")
+    return names
+
+
+#: Name -> (operand dtype, math mode); the accumulator follows from the operand dtype.
+DTYPES = {
+    "fp64": ("float64", "ieee"),
+    "fp64_ozaki": ("float64", "ozaki"),
+    "fp32": ("float32", "ieee"),
+    "tf32": ("float32", "tf32"),
+    "fp32_winograd": ("float32", "winograd"),
+    "fp16": ("float16", "ieee"),
+    "bf16": ("bfloat16", "ieee"),
+    "int8": ("int8", "ieee"),
+    "complex64": ("complex64", "ieee"),
+    "complex128": ("complex128", "ieee"),
+    "complex64_3m": ("complex64", "3m"),
+    "complex128_3m": ("complex128", "3m"),
+    "fp8_e4m3": ("float8_e4m3fn", "ieee"),
+    "fp8_e5m2": ("float8_e5m2", "ieee"),
+}
+#: Names of element types that no family serves.
+FOREIGN = frozenset({"fp4_e2m1", "int4"})
+#: Names of results beside the operands' own.
+OUTPUTS = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "int8": "int8",
+    "int32": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+#: What sums are kept in at least; of complex types, the parts of sums.
+ACCUMULATORS = {
+    "fp16": "float32",
+    "fp32": "float32",
+    "fp64": "float64",
+    "int32": "int32",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+
 
 #: What is no operation of an epilogue in this version, but is known; matrix products read gates and norms themselves.
 FOREIGN_EPILOGUES = (*gated.GATES, *NORMS, "softmax")
@@ -87,6 +221,6 @@ def steps(line: Line) -> tuple[str, ...]:
     if foreign:
         raise UnsupportedError(f"no operator of this version declares the epilogue '{foreign[0]}'")
     try:
-        return layouts.operations(text)
+        return operations(text)
     except UnsupportedError as error:
         raise line.fail("epilogue", error.reason) from None

@@ -9,9 +9,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import gated, matmul, matmul_prologue, normed, quantised, ragged
 from gensor_kernels.operators.types.workload import Workload
 
-from . import layouts
-from .cells import Line
-from .columns import Element, Read, before, element, second, steps
+from .columns import Element, Line, Read, before, element, laid_out, second, steps
 
 T = TypeVar("T")
 #: Gates of a recurrent cell: so many products share one input.
@@ -71,7 +69,7 @@ def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[
         mirrored["dtype_b"] = "dtype"
         stored |= {name: stored[other] for name, other in mirrored.items()}
     workload = matmul.workload(**stored, out=types.out, math=types.math, epilogue=epilogue)
-    return types.accumulated(layouts.laid_out(line, workload))
+    return types.accumulated(laid_out(line, workload))
 
 
 def _fused(line: Line, parse: Callable[[str], T]) -> T:

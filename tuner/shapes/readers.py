@@ -12,8 +12,7 @@ from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue, pooling
 
-from .cells import Line
-from .columns import Element, Read, before, element, steps
+from .columns import Element, Line, Read, before, element, steps
 
 #: Element-wise operators: an epilogue over a plain copy.
 ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")

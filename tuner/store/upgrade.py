@@ -7,6 +7,7 @@ stays with all its timings, and kernels of the same ABI version go on serving by
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -17,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+
 from gensor_database import Kernel, Portfolio, Record, Store, canonical
 from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
@@ -24,18 +27,22 @@ from gensor_database.record import now
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.dispatch.selection.predict import few_seconds
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
-from gensor_tuner.build.pool import Candidate
+from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import say
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
-from .upgrade_program import Adapted, adapt
 
 BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
 
@@ -218,3 +225,56 @@ def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
         present = [each for each in store.rows(Portfolio, **group) if each.kernel_digest != row.kernel_digest]
         joined = best_ranks([*present, replace(row, kernel_digest=kernel)])
         store.replace_portfolio(row.arch, row.part, row.class_key, joined.values())
+
+
+class NotLegal(GensorError):
+    """A stored Program that is none here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The candidate for a Workload, and its predicted seconds."""
+
+    candidate: Candidate
+    seconds: float
+
+
+def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
+    """The candidate that the Program `text` is for `workload`.
+
+    Coordinates that the family has got since take their defaults: what comes of it is verified before it is used.
+    Raises NotLegal where it has lost one, the Program is not legal, or the family does not serve the Workload.
+    """
+    try:
+        body = json.loads(text)
+        family = FAMILIES.get(body.pop("family"))
+        if family is None or not all(type(value) is int for value in body.values()):
+            raise NotLegal("its family is not in this version")
+        reason = family.serves(workload, arch)
+        if reason is not None:
+            raise NotLegal(f"{family.name} does not serve it: {reason}")
+        program = _completed(family, body, workload, arch)
+    except NotLegal:
+        raise
+    except MALFORMED as error:
+        raise NotLegal(f"its Program cannot be read: {error}") from None
+    (seconds,) = few_seconds(family, [program], workload, arch)
+    if not math.isfinite(seconds):
+        raise NotLegal("its Program is not legal in this version")
+    return Adapted(candidate(family, program, workload), seconds)
+
+
+def _completed(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
+    """The Program with these values, and with the defaults of coordinates that are not among them."""
+    lost = sorted(set(values) - set(family.names))
+    if lost:
+        raise NotLegal(f"{family.name} has no {', '.join(lost)} any more")
+    if set(values) == set(family.names):
+        return Program(family.name, tuple((name, values[name]) for name in family.names))
+    space = FamilySpace(family, workload, arch)
+    tiles = [
+        coordinate.values.index(values.get(coordinate.name, coordinate.values[0])) if coordinate.level == 0 else 0
+        for coordinate in space.coordinates
+    ]
+    usual = space.program(np.array([0, *tiles[1:]]))  # "level" is first: nothing but the block's tile is reached
+    return Program(family.name, tuple((name, values.get(name, value)) for name, value in usual.values))

@@ -22,7 +22,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.cli import app
 from gensor_tuner.report.contents import Part, parts
-from gensor_tuner.report.figures import LogScale, duration, si
+from gensor_tuner.report.drawing import LogScale, duration, si
 from gensor_tuner.report.markup import Markup, tag
 from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
 from gensor_tuner.report.walked import followed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gensor_tuner.shapes.shapes import ShapesError, read_shapes
+from gensor_tuner.shapes.reader import ShapesError, read_shapes
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "workloads"
 

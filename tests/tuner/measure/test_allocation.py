@@ -8,8 +8,7 @@ from benchmarks import scheduling
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
-from gensor_tuner.budget.gradient import Task, end_to_end, gains
-from gensor_tuner.budget.task_scheduler import SLICE, Campaign, merged, predicted
+from gensor_tuner.budget.task_scheduler import SLICE, Campaign, Task, end_to_end, gains, merged, predicted
 from gensor_tuner.search.trace import replay
 from gensor_tuner.strategies.parallel import Request, Searcher, search
 

@@ -16,10 +16,10 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE
 from gensor_tuner.build import binaries
+from gensor_tuner.run import class_run as judge
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.shapes.reader import Row
 from gensor_tuner.strategies.parallel import Searcher
-from gensor_tuner.verify import judge
 from gensor_tuner.verify.verify import Verdict
 
 ARCH = lookup("sm_87")

@@ -12,8 +12,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
-from gensor_tuner.measure.gaussian_process import Posterior
-from gensor_tuner.measure.next_batch import BATCH, QUIET, Rounds
+from gensor_tuner.measure.next_batch import BATCH, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steadied
 from gensor_tuner.measure.tournament import Contest
 from gensor_tuner.search.walk import walk

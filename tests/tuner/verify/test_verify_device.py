@@ -12,8 +12,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.verify.device_process import DeviceVerifier
 from tests.doubles import device_double
 
 ARCH = lookup("sm_87")
