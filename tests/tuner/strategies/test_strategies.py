@@ -22,8 +22,7 @@ from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
 from gensor_tuner.strategies.landscape import Landscape
 from gensor_tuner.strategies.parallel import Request, search
 from tests.benchmarks.clblast_space import configurations
-
-from .synthetic import Spaces, ToySpace
+from tests.tuner.search.synthetic import Spaces, ToySpace
 
 LEARNING = ("evolution", "annealing")
 
