@@ -1,4 +1,4 @@
-"""Where commands write: files that people name, and stdout for `-`."""
+"""Output of commands: files and stdout, text that is safe to print, and short names of Workloads and classes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STDOUT = "-"
 
 @contextmanager
 def output(path: Path, option: str = "") -> Iterator[TextIO]:
-    """Write the file at `path`, which has the text once the block ends without an error.
+    """Open a file for writing that replaces `path` only once the block ends without an error.
 
     Parameters
     ----------
     path : Path
         The file; `-` is stdout.
     option : str
-        The option of the command line that named it, for the error.
+        The command line option that named the file, for the error message.
 
     Yields
     ------
@@ -43,7 +43,7 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
     try:
         with written(path) as file:
             yield file
-    except BrokenPipeError:  # the reader of a pipe left
+    except BrokenPipeError:  # the reader of the pipe has closed it
         raise
     except OSError as error:
         raise _cannot(path, option, error) from None
@@ -51,17 +51,17 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
 
 @contextmanager
 def json_lines(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the file behind `--json`, which has every line as soon as that is flushed.
+    """Open the file behind `--json`; each line is complete on disk as soon as it is flushed.
 
     Parameters
     ----------
     path : Path or None
-        The file; `-` is stdout, and what the command prints for people goes to stderr then.
+        The file; `-` is stdout, and text for people then goes to stderr.
 
     Yields
     ------
     TextIO or None
-        The open file; None where there is no `path`.
+        The open file; None without a `path`.
 
     Raises
     ------
@@ -84,14 +84,14 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
 
 
 def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:
-    """Print a line that may quote a database or a file of somebody else's, on stdout unless `file` says otherwise."""
+    """Print a line that may quote a foreign database or file, on stdout unless `file` names another stream."""
     print(printable(line, None), file=file, flush=flush)
 
 
 def printable(text: str, longest: int | None = 400) -> str:
-    """`text` on one line and of bearable length: a cell can hold what moves a terminal's cursor, or ten megabytes.
+    """Return `text` on one line, cut to `longest` characters: a cell may hold terminal commands or ten megabytes.
 
-    Control characters, marks that turn the direction of text, and others that show nothing are escaped as in Python.
+    Control characters, marks of text direction and other invisible characters are escaped as in Python.
     """
     cut = text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
     if cut.isprintable():
@@ -100,7 +100,7 @@ def printable(text: str, longest: int | None = 400) -> str:
 
 
 def beside(path: Path | None) -> TextIO:
-    """Where a command prints for people while it writes `path`."""
+    """Return the stream for people's text while a command writes `path`: stderr where `path` is stdout."""
     return sys.stderr if str(path) == STDOUT else sys.stdout
 
 
@@ -110,8 +110,13 @@ def _cannot(path: Path, option: str, error: OSError) -> ConfigError:
 
 
 def sizes_text(workload: Workload) -> str:
-    """Sizes as a person writes them: a product's 12x128x128x64 for a batch of 12, without a leading 1; another
-    operator's shapes of its inputs, the first of them at length."""
+    """Return the sizes of a Workload for people.
+
+    Examples
+    --------
+    A batched product reads 12x128x128x64; a leading batch of 1 is left out. Other operators show the shape of their
+    first operand, without extents of 1.
+    """
     declared = operator(workload.operator)
     axes = [axis for axis in ("batch", "groups", "m", "n", "k") if axis in workload.size]
     if len(axes) == len(workload.size) and declared.product(workload) is not None:
@@ -122,7 +127,7 @@ def sizes_text(workload: Workload) -> str:
 
 
 def class_text(workload: Workload) -> str:
-    """A class as a person names it: operator, element types, layouts of inputs, alignment in bytes."""
+    """Return a class for people: operator, element types, input layouts, alignment in bytes."""
     declared = operator(workload.operator)
     *inputs, out = declared.names
     laid = " ".join(dict(workload.layout)[name] for name in inputs)

@@ -26,8 +26,8 @@ from gensor_tuner.strategies.parallel import Request, Searcher
 from .incremental import Growing
 from .task_scheduler import SLICE, Campaign
 
-SEARCHING = 0.4  # of a budget: the rest compiles and verifies what was found
-FALL = 1e-3  # share by which the whole's predicted time falls before that is told again
+SEARCHING = 0.4  # share of the budget for search; the rest compiles and verifies
+FALL = 1e-3  # relative drop of the model's predicted time that is worth a progress line
 
 
 @dataclass
@@ -58,7 +58,7 @@ class BudgetedRun(Run):
         growing = self._begun(todo, self._searched(todo, searcher), searcher) if not self._spent() else {}
         try:
             self._grow(list(growing.values()))
-        except BaseException:  # Ctrl-C, a full disk: what is verified is kept
+        except BaseException:  # Ctrl-C, a full disk: verified kernels are kept
             for group, each in growing.items():
                 list(self._results(todo[group], each))
             raise
@@ -77,7 +77,7 @@ class BudgetedRun(Run):
     # ---- searching
 
     def _searched(self, todo: Groups, searcher: Searcher) -> Campaign:
-        """Slices of search for all workloads, as their share of the whole deserves, within a share of the budget."""
+        """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
         first = next(iter(calls.values()))[0]
         base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
@@ -92,7 +92,7 @@ class BudgetedRun(Run):
         return campaign
 
     def _calls(self, todo: Groups) -> dict[str, tuple[Workload, float]]:
-        """Workloads and their calls by key, those first that take most at the least."""
+        """Return workloads with their numbers of calls, by key, in descending order of roofline bound times calls."""
         calls: dict[str, tuple[Workload, float]] = {}
         for rows in (rows for by_key in todo.values() for rows in by_key.values()):
             workload = rows[0].workload
@@ -105,7 +105,7 @@ class BudgetedRun(Run):
         self._tell(campaign.seconds, f"predicted after {spent}")
 
     def _tell(self, seconds: float, about: str) -> None:
-        """Tell the whole's predicted time where it fell."""
+        """Print the model's predicted time where it has fallen."""
         if seconds <= (1 - FALL) * self._told:
             self._told = seconds
             self.tell(f"{self.elapsed:6.1f} s: end to end {seconds * 1e3:.4f} ms {about}")
@@ -113,7 +113,7 @@ class BudgetedRun(Run):
     # ---- growing
 
     def _begun(self, todo: Groups, campaign: Campaign, searcher: Searcher) -> dict[str, Growing]:
-        """Every class with what was found for it."""
+        """Return the state of every class for which search found a Program."""
         founds, spaces = campaign.founds(), dict(zip(campaign.workloads, campaign.spaces, strict=True))
         calls = {workload: task.calls for workload, task in zip(campaign.workloads, campaign.tasks, strict=True)}
         growing: dict[str, Growing] = {}
@@ -133,7 +133,7 @@ class BudgetedRun(Run):
         return growing
 
     def _grow(self, classes: Sequence[Growing]) -> None:
-        """Steps, each of the class that promises most, until none does or the next would not end in time."""
+        """Step the class with the highest promise, until no class promises anything or the budget would be exceeded."""
         while self._fits() and (open_ := [each for each in classes if not each.finished]):
             chosen = max(open_, key=lambda each: each.promise)
             before = self.elapsed
@@ -151,19 +151,19 @@ class BudgetedRun(Run):
             self.tell(f"{self.elapsed:6.1f} s: {kernels} serve {served} of {rows} workloads")
 
     def _keep(self, growing: Growing) -> None:
-        """Store what was verified or refused since the last time, whatever becomes of this run."""
+        """Store kernels that were verified or refused since the last call, whatever happens to this run later."""
         self.keep(growing, [row for each in growing.fresh for row in executed_rows(*each, self.arch)])
         growing.fresh.clear()
 
     def _fits(self) -> bool:
-        """Whether a step like those before would end in time; the first one is begun where any time is left."""
+        """Whether a step of average duration fits the budget; the first step starts while any time is left."""
         usual = float(np.mean(self._step_seconds)) if self._step_seconds else 0.0
         return self.elapsed + usual <= self.budget
 
     # ---- results
 
     def _results(self, by_key: Rows, growing: Growing | None) -> Iterator[tuple[Row, Result]]:
-        """The rows of one class: what was made, what an earlier run left, or why there is nothing."""
+        """Yield the rows of one class: new kernels, results of an earlier run, or the reason for having none."""
         made: dict[str, Result] = {}
         if growing is not None:
             better = [each for each in growing.chosen() if not self._beaten(each, by_key)]
@@ -177,12 +177,12 @@ class BudgetedRun(Run):
             yield from ((row, result) for row in rows)
 
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:
-        """Whether an earlier run left something that is predicted to be at least as good."""
+        """Whether an earlier run left a result that is predicted to be at least as good."""
         before = self._stored(by_key[chosen.workload.key()], settled=False)
         return before is not None and (before.predicted_us or np.inf) <= chosen.predicted * 1e6
 
     def _warn(self, todo: Groups, growing: Mapping[str, Growing]) -> None:
-        """Say which classes the budget was too small for."""
+        """Print which classes got no kernel within the budget."""
         bare = [group for group in todo if group not in growing or not growing[group].usable]
         if bare and self._spent(0.9):
             names = [class_text(workload) for group in bare if (workload := _any(todo[group]).workload)]

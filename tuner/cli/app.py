@@ -1,4 +1,7 @@
-"""gensor-tune: the command line. Data on stdout, progress and logs on stderr; exit code 1 for bad or failed rows."""
+"""Every command and option of gensor-tune.
+
+Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ def export(
         bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
     ] = False,
 ) -> None:
-    """Write records as CSV or JSON lines, every row for `import`, or a compact database for shipping."""
+    """Write records as CSV or JSON lines, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
     if not json:
@@ -134,13 +137,13 @@ def pretune(
 
 @app.command()
 def archs() -> None:
-    """List every compute capability and part, with the figures the predictions rest on."""
+    """List every compute capability and part with the figures behind the predictions."""
     raise typer.Exit(commands.archs())
 
 
 @app.command()
 def doctor() -> None:
-    """Print what was found on this machine, to paste into a bug report."""
+    """Print a report about this machine to paste into a bug report."""
     from .doctor import report
 
     for line in report():
@@ -154,7 +157,7 @@ def where(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")] = False,
 ) -> None:
-    """Print which databases are read, in which order, and why one is ignored; exit code 1 where one is."""
+    """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
     raise typer.Exit(maintenance.where(commands.capability(arch), json))
 
 
@@ -167,13 +170,13 @@ def prune(
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Delete superseded records and what nothing refers to, never timings, and make the file smaller."""
+    """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
     raise typer.Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
 def clean(dry_run: DryRunOption = False) -> None:
-    """Delete what was built into the cache folder (emulator libraries, verdicts), never a database."""
+    """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
     raise typer.Exit(maintenance.clean(dry_run))
 
 
@@ -190,7 +193,7 @@ def import_(
         ),
     ] = False,
 ) -> None:
-    """Add the rows of an export: programs, records, timings. A line that is none of these is refused, with a reason."""
+    """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
     raise typer.Exit(import_lines(source, commands.database(db), binaries))
 
 
@@ -203,7 +206,7 @@ def measure(
     memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Time stored kernels beside CuPy on the GPU at hand; nothing is compiled. `merge` takes the times home."""
+    """Time stored kernels beside CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
     limit = None if memory is None else _bytes_of(memory)
@@ -248,7 +251,7 @@ def verify(
     jobs: JobsOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """Check every row's digest and references, and derive every kernel's source from its Program again."""
+    """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
@@ -264,7 +267,7 @@ def refresh(
     jobs: JobsOption = 0,
     json: JsonOption = None,
 ) -> None:
-    """After an upgrade: build and verify the recorded kernels again from their Programs. Every timing stays."""
+    """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
     from gensor_tuner.store.upgrade import refresh as run
 
     with json_lines(json) as lines:
@@ -278,7 +281,7 @@ def learn(
     arch: Annotated[str | None, typer.Option(help="Only timings of this capability or part.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model's bags.")] = 0,
 ) -> None:
-    """Learn from a database's timings what the potential gets wrong, and store it with them: used from then on."""
+    """Learn the potential's errors from a database's timings and store the model, which predictions then use."""
     from gensor_tuner.learn.command import learn as run
 
     part = None if arch is None or arch.startswith("sm_") else arch
@@ -291,7 +294,7 @@ def report(
     arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one self-contained HTML page: roofline, predictions beside times, where time goes, a walk, every record."""
+    """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
     from gensor_tuner.report.page import write
 
     with commands.existing(db) as store:
@@ -310,7 +313,7 @@ def check(
         float, typer.Option(min=0.0, max=1.0, help="Smaller slowdowns are let pass: 0.02 is 2 %.")
     ] = TOLERANCE,
 ) -> None:
-    """Compare runs of benchmarks with earlier ones, the vendor's calls being the control; 1 where ours are slower."""
+    """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run
 
     raise typer.Exit(run(baseline, results or [], junit, tolerance))
@@ -320,7 +323,7 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def _bytes_of(text: str) -> int:
-    """A number of bytes: digits, with k, M or G behind them for 1000, a million, a billion."""
+    """Parse a number of bytes: digits, optionally followed by k, M or G for 10^3, 10^6, 10^9."""
     match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
     if match is None or int(match[1]) == 0:
         raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
@@ -333,7 +336,7 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    """Entry point of `gensor-tune`: errors are sentences on stderr, never tracebacks."""
+    """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
     try:
         app(prog_name="gensor-tune")
     except (GensorError, StoreError) as error:
@@ -342,15 +345,15 @@ def main() -> None:
             say(line, sys.stderr)
         sys.exit(2)
     except SystemExit as ended:
-        if ended.code == 130:  # which is what typer makes of Ctrl-C
+        if ended.code == 130:  # typer's exit code for Ctrl-C
             print(STOPPED, file=sys.stderr)
         raise
     except BrokenPipeError:
-        sys.exit(141)  # the reader of a pipe left, as `gensor-tune show | head` does
+        sys.exit(141)  # the reader of a pipe closed it, as in `gensor-tune show | head`
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         sys.exit(130)
-    except (OSError, MemoryError) as error:  # no space, no files, no memory: rows that were reported are stored
+    except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
         print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
         sys.exit(2)
 

@@ -1,6 +1,6 @@
-"""One class from workloads to verified kernels: walk, compile, feed back, walk again, cover, verify.
+"""One class of Workloads, up to verified kernels: walk, compile, feed back, walk again, cover, verify.
 
-Nothing here touches the database or prints; `tune` stores what this yields.
+This module neither prints nor writes to the database; `tune` stores the results.
 """
 
 from __future__ import annotations
@@ -31,13 +31,31 @@ from gensor_tuner.strategies.parallel import Found, Request, Searcher
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict, verify
 
-Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a kernel that was picked and is not right
-ROUNDS = 4  # of compile-and-choose-again before the cover is limited to what is already compiled
+Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a picked kernel that failed verification
+ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled candidates
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run tunes; the defaults are the command line's."""
+    """Options of a run, with the defaults of the command line.
+
+    Parameters
+    ----------
+    top : int
+        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover.
+    seed : int
+        Seed of the walks.
+    jobs : int
+        Parallel processes and threads, at least 1.
+    graph : {"full", "paper"}
+        All actions, or only those of the Gensor paper.
+    verify : {"emulator", "device", "none"}
+        Where kernels are executed before use; "device" runs the emulator first.
+    strategy : str
+        A name in `gensor_tuner.strategies.STRATEGIES`.
+    background : bool
+        Another program uses the same GPU meanwhile, so times must not decide between kernels.
+    """
 
     top: int = 16
     seed: int = 0
@@ -45,13 +63,12 @@ class Options:
     graph: str = "full"
     verify: str = "emulator"
     strategy: str = "walk"
-    #: a program uses the same GPU meanwhile, so that times are no ground to choose by
     background: bool = False
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernel of one workload: what it is, what it should cost, what the compiler and the verifier said."""
+    """The kernel chosen for one Workload, its predicted seconds, and the results of compiler and verifier."""
 
     workload: Workload
     candidate: Candidate | None
@@ -62,8 +79,8 @@ class Chosen:
     error: str | None = None
     timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
     vendor: Timed | None = None
-    conditions: str = "{}"  # that the timings were taken under: Device.conditions
-    #: whether no candidate that is known promises more; else another run goes on with this workload
+    conditions: str = "{}"  # Device.conditions while the timings were taken
+    #: False where a known candidate promises more, so that the next run continues with this workload
     settled: bool = True
 
 
@@ -84,13 +101,13 @@ class ClassRun:
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
-    #: the space of each workload, where there is one already
+    #: spaces of the workloads, where the caller has built them already
     laid: Sequence[Space] = ()
-    #: whether timing should end, with what is timed
+    #: returns True once timing should stop
     late: Callable[[], bool] = lambda: False
 
     def run(self) -> Iterator[Chosen]:
-        """Every workload's kernel, each as soon as it is verified."""
+        """Yield the kernel of every workload as soon as it is verified."""
         if not self._skips():
             prepare()
         founds = self._walk([self._request(each) for each in self.workloads])
@@ -109,12 +126,12 @@ class ClassRun:
 
     @cached_property
     def spaces(self) -> list[Space]:
-        """The space of each workload; what the compiler says is folded in as it comes."""
+        """The space of each workload, updated with compiler feedback as binaries are built."""
         return list(self.laid) or [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
 
     def _gather(self, pool: Pool, founds: Mapping[int, Found]) -> None:
-        """Takes what was found for some workloads, by their numbers, into the pool."""
-        # In the order of keys, so that a kernel that several walks found has the same trail whatever the rows' order.
+        """Add Programs found by walks to the pool; `founds` maps the number of a workload to its walk's result."""
+        # In order of keys: a kernel that several walks found has the same trail whatever the order of rows.
         for row in sorted(founds, key=lambda row: self.workloads[row].key()):
             programs = [program for program, _ in founds[row].best]
             pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
@@ -136,7 +153,7 @@ class ClassRun:
         return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
 
     def _again(self, workload: Workload, found: Found) -> Request:
-        """A walk from the elites and the compiled finalists, with what the compiler said; paper mode takes none."""
+        """Return a second walk, from the elites and compiled finalists, with the compiler's feedback."""
         feedback = tuple(self.binaries.facts.values())
         start = dict.fromkeys([*(program for program, _ in found.best[:4]), *(facts.program for facts in feedback)])
         return replace(self._request(workload), seed=self.options.seed + 1, feedback=feedback, start=tuple(start))
@@ -145,7 +162,7 @@ class ClassRun:
 
     @cached_property
     def binaries(self) -> Binaries:
-        """What is compiled so far."""
+        """The binaries compiled so far."""
         return Binaries(self.arch, self.options.jobs, self.progress)
 
     def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
@@ -153,9 +170,9 @@ class ClassRun:
             return self.binaries.compile(pool, columns, self.spaces)
 
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-        """Cover the workloads, compile what the cover asks for, and again while compiling changes the picture.
+        """Cover the workloads and compile the chosen candidates, until compiling no longer changes the choice.
 
-        What is compiled comes before estimates that are better by less than they may be wrong.
+        Compiled candidates are preferred over estimates whose advantage is within the potential's error.
         """
         for attempt in range(ROUNDS + 1):
             seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
@@ -168,17 +185,17 @@ class ClassRun:
         return seconds, picks
 
     def _preferences(self, pool: Pool) -> tuple[tuple[np.ndarray, float], ...]:
-        """Which candidates come before others, and how much slower they may be predicted; see cover."""
+        """Return masks of preferred candidates, each with the slowdown it may cost; see `cover`."""
         return (~self.binaries.spilling(pool), SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN)
 
     # ---- measuring
 
     @cached_property
     def contest(self) -> Contest | None:
-        """What times the candidates where there is a device; None where there is none."""
+        """The tournament that times candidates; None without a device."""
         if self.timer is None:
             return None
-        most = 0 if self.timer.device.emulated else self.options.top  # an emulator's times say nothing
+        most = 0 if self.timer.device.emulated else self.options.top  # times on the emulator carry no information
         return Contest(
             *(self.spaces, self.binaries, self.timer, most),
             *(self.recorded, self.trying, self.progress, self.late),
@@ -187,7 +204,7 @@ class ClassRun:
     # ---- verifying
 
     def _verified(self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray) -> Iterator[Chosen]:
-        """Verify the picks; a workload whose kernel fails gets the next best compiled one, until none is left."""
+        """Verify the picks; where a kernel fails, the workload's next best compiled candidate is tried."""
         todo = list(range(len(self.workloads)))
         seconds = np.where(self.binaries.among(pool), seconds, np.inf)
         while todo:
@@ -216,7 +233,7 @@ class ClassRun:
 
     @cached_property
     def judge(self) -> Judge:
-        """What executes the picks."""
+        """Runs the verification of picked candidates."""
         return Judge(self.options.jobs, self.verifier, self.recorded, self.progress)
 
     def _verify(self, pool: Pool, pairs: Sequence[tuple[int, Workload]]) -> None:
@@ -242,7 +259,7 @@ class ClassRun:
         return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor, conditions)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
-        """How a walk, and for a sibling a few actions more, led to a Program."""
+        """Return the actions that led to a Program, including the few that lead from a Program to its sibling."""
         origin = pool.origin[program]
         where = self.trails.end(origin) or self.workloads[row]
         space = self.spaces[self.workloads.index(where)]
@@ -263,14 +280,15 @@ class _Stopwatch:
         self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self.began
 
 
-#: A candidate that is to be executed: its binary, its code, and a workload of its class and epilogue.
+#: A candidate to execute: its binary, its code, and a workload of its class and epilogue.
 Pick = tuple[Candidate, Binary, Code, Workload]
 
 
 class Judge:
-    """Executes candidates once each; `verdicts` holds what came of it by the candidates' names, the last one decides.
+    """Verification of a class's candidates: on the emulator, then on the device if requested; each runs once.
 
-    `recorded(candidate, binary, workload)` gives the verdict by which a database already rejects that kernel.
+    `verdicts` maps a candidate's name to its verdicts; the last verdict decides.
+    `recorded(candidate, binary, workload)` returns the verdict by which a database already rejects that kernel.
     """
 
     def __init__(
@@ -284,12 +302,12 @@ class Judge:
         self.verdicts: dict[str, tuple[Verdict, ...]] = {}
 
     def passed(self, name: str) -> bool:
-        """Whether a candidate was executed with right results everywhere."""
+        """Whether a candidate passed every execution."""
         found = self.verdicts.get(name, ())
         return bool(found) and found[-1].outcome == "ok"
 
     def judge(self, picks: Mapping[str, Pick]) -> None:
-        """Execute those that have no verdict yet."""
+        """Execute the candidates that have no verdict yet."""
         todo = {}
         for name, (each, binary, code, workload) in picks.items():
             if name in self.verdicts:
@@ -300,7 +318,7 @@ class Judge:
             else:
                 self.verdicts[name] = (known,)
         with ThreadPoolExecutor(self.jobs) as threads:
-            # g++ and the emulator both run outside the interpreter's lock.
+            # g++ and the emulator release the interpreter lock.
             found = threads.map(lambda pick: verify(pick[0], pick[2]), todo.values())
             for (name, pick), verdict in zip(todo.items(), found, strict=True):
                 self.verdicts[name] = (verdict,)

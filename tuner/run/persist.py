@@ -1,4 +1,4 @@
-"""From what a class run chose to rows of the store, and from stored rows back to results."""
+"""Conversion of a run's outcomes to database rows, and of stored rows back to results."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from .result import Result
 
 @cache
 def provenance(options: Options, settled: bool = True) -> str:
-    """What a record says of the run that made it: versions and options, nothing of the machine. One that is not
-    `settled` is what a budget was enough for."""
+    """Return the JSON that a record keeps about its run: version and options, nothing about the machine.
+
+    `settled` is False for a record that a budget cut short.
+    """
     version = metadata.version("gensor-kernels")
     made: dict[str, object] = {
         "gensor_kernels": version,
@@ -35,13 +37,13 @@ def provenance(options: Options, settled: bool = True) -> str:
         "graph": options.graph,
         "top": options.top,
     }
-    # The walk goes unnamed, as it did before there was a choice: rows of then are still what it makes.
+    # The default walk stays unnamed: rows from before strategies existed remain valid for it.
     made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
     return canonical(made if settled else made | {"settled": False})
 
 
 def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], str | None]:
-    """Every row one workload's outcome needs, and the digest of its kernel."""
+    """Return all rows for one workload's outcome, and the digest of its kernel (None without one)."""
     rows: list[Row] = []
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
@@ -68,10 +70,10 @@ def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[Row], s
 
 
 def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) -> list[Row]:
-    """Kernels that were executed and are not right, stored so that no database takes them for usable again.
+    """Return rows for kernels that failed verification, so that no database treats them as usable again.
 
-    But for those whose digests are `known`, and those whose verdict says nothing of what they compute: the emulator
-    hung, perhaps on a busy machine, or a device did not load them.
+    Skips kernels whose digests are `known`, and verdicts that say nothing about the kernel's results: the emulator
+    timed out (the machine may have been busy), or a device did not load the kernel.
     """
     rows: list[Row] = []
     for candidate, compiled, workload, verdict in refused:
@@ -82,9 +84,9 @@ def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) 
 
 
 def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[Row]:
-    """All timings of a workload, with the kernels they are of: losers are kept too.
+    """Return all timings of a workload with the kernels they belong to; slower kernels are kept too.
 
-    Those taken in the `background` of a program that uses the same GPU say so: see `gensor_database.quiet`.
+    `background`: another program used the same GPU meanwhile (see `gensor_database.quiet`).
     """
     rows: list[Row] = []
     place = (chosen.workload.key(), arch.name, arch.part)
@@ -99,7 +101,7 @@ def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[Ro
 
 
 def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:
-    """The result of a row that was just tuned."""
+    """Return the result of a row that was just tuned."""
     bound = bound_us(chosen.workload, arch)
     if chosen.candidate is None or chosen.binary is None:
         return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
@@ -127,8 +129,10 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
 def stored_result(
     store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True
 ) -> Result | None:
-    """The result an earlier run of the same options left in the store, or None: what makes a second run resume.
-    Without `settled` also one that the earlier run's budget cut short."""
+    """Return the result that an earlier run with the same options left, or None: a second run resumes by it.
+
+    Without `settled`, results that an earlier run's budget cut short count too.
+    """
     entry = store.find(workload.key(), arch.name, arch.part)
     known = {provenance(options, each) for each in {True, settled}}
     if entry is None or entry.record.provenance not in known:

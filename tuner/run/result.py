@@ -1,4 +1,4 @@
-"""What a run tells: one result per row, as a JSON line, as a table line, and as a summary per class."""
+"""The result of each row: as a JSON line, as a line of the table, and in the summary of a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one workload. Times are in microseconds; `seconds` is this row's share of the tuning time.
+    """The outcome of one workload. Times are in microseconds; `seconds` holds this row's share of the tuning time.
 
-    `sustained_us` is the least time that is told of it (roofline.sustained_us).
+    `sustained_us` is a lower limit for displayed predictions (`roofline.sustained_us`).
     """
 
     workload: Workload | None
@@ -45,16 +45,16 @@ class Result:
 
     @property
     def told_us(self) -> float | None:
-        """The predicted time as people read it."""
+        """The predicted time as displayed: never below `sustained_us`."""
         return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
 
     def with_error(self, status: str, error: str) -> Result:
-        """The same workload, not served, and why."""
+        """Return a copy with another status and the reason for it."""
         return replace(self, status=status, error=error)
 
 
 def json_line(row: Row, result: Result) -> str:
-    """One row as one JSON object, the documented keys first, then what the shapes file said of it."""
+    """Return one row as a JSON object: the documented keys first, then the shapes file's name, line and notes."""
     workload = json.loads(result.workload.key()) if result.workload else None
     fields: dict[str, Any] = {
         "workload": workload,
@@ -85,7 +85,7 @@ HEADER += f"{'predicted':>10} {'bound':>10} {'ratio':>6} {'regs':>5} {'verified'
 
 
 def table_line(row: Row, result: Result) -> str:
-    """One row of the table on stdout; a row without a kernel carries its reason instead."""
+    """Return one row of the table on stdout; a row without a kernel shows its reason instead."""
     sizes = sizes_text(result.workload) if result.workload else ""
     dtype = result.workload.kind if result.workload else ""
     head = f"{row.name[:28]:<28} {sizes:<20} {dtype:<13} {result.status:<11} "
@@ -102,14 +102,14 @@ def _microseconds(value: float) -> str:
 
 
 def end_to_end(results: Sequence[tuple[Row, Result]]) -> str:
-    """A sentence about the whole: calls times predicted time, over the rows that have a kernel."""
+    """Return a sentence with the sum of calls times predicted time over all rows that have a kernel."""
     served = [(row.count, result.told_us) for row, result in results if result.told_us is not None]
     total = sum(count * predicted for count, predicted in served)
     return f"end to end {total / 1e3:.4f} ms predicted for {len(served)} of {len(results)} rows, calls counted"
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """Sentences about a run: counts by status, kernels per class, and rows above twice their bound."""
+    """Return sentences about a run: counts by status, kernels per class, rows near their bound."""
     counts = Counter(result.status for result in results)
     told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "failed", "unsupported") if counts[status])
     lines = [told or "the shapes file has no rows"]

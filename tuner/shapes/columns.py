@@ -1,4 +1,12 @@
-"""What readers of shapes files share: element types, accumulators and epilogues as their columns name them."""
+"""Columns that many rows of a shapes file share: strict access to cells, element types, layouts, epilogues.
+
+Numbers are ASCII digits only, without underscores or signs: int() would accept full-width digits and "1_000".
+
+Recordings add the columns of memory layout. `layout_a`, `layout_b`, `layout_c`: the axis of the operand that has
+stride 1, `s` for none, followed by `*` where complex elements are conjugated. `align_a`, `align_b`, `align_c`: bytes
+that divide the operand's address and every other stride. Empty cells follow from the rest of the row, as contiguous
+operands at 16-byte aligned addresses.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +29,21 @@ LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 
 
 class RowError(GensorError):
-    """A row of a shapes file that cannot be read; the message names file, line, column and reason."""
+    """A row that cannot be read; the message names file, line, column and reason."""
 
 
 class Line:
-    """One CSV line with strict accessors that know where they are."""
+    """One CSV line with strict accessors that know file and line."""
 
     def __init__(self, path: Path, line: int, cells: dict[str, str]):
         self.path, self.line, self.cells = path, line, cells
 
     def fail(self, column: str, reason: str) -> RowError:
-        """The error that says where."""
+        """Return the error for a cell, with its place in the file."""
         return RowError(f"{self.path}:{self.line}: column '{printable(column)}': {printable(reason)}")
 
     def text(self, column: str, default: str | None = None) -> str:
-        """A cell; without a default it must not be empty."""
+        """Return a cell's text; an empty cell is an error without a default."""
         value = self.cells.get(column, "").strip()
         if value:
             return value
@@ -44,7 +52,7 @@ class Line:
         return default
 
     def integer(self, column: str, default: int | None = None, largest: int = LARGEST) -> int:
-        """A whole number of 0 to `largest`."""
+        """Return a whole number from 0 to `largest`."""
         value = self.text(column, None if default is None else str(default))
         if not re.fullmatch(r"[0-9]{1,18}", value):
             raise self.fail(column, f"'{value[:40]}' is not a whole number written in digits")
@@ -56,7 +64,7 @@ class Line:
     def choice(
         self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
     ) -> str:
-        """One of `choices`, or of those that are `known` beside them, which an error need not list."""
+        """Return one of `choices`, or of the `known` further values, which the error message does not list."""
         value, wanted = self.text(column, default).lower(), list(choices)
         if value not in wanted and value not in known:
             raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(wanted)}")
@@ -68,7 +76,7 @@ LAYOUT_COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for
 
 
 def laid_out(line: Line, workload: Workload) -> Workload:
-    """`workload` with the layouts and alignments that the row gives; a RowError for impossible ones."""
+    """Return `workload` with the layouts and alignments of the row; raise RowError for impossible ones."""
     given = {column for column in LAYOUT_COLUMNS if line.text(column, "")}
     if not given:
         return workload
@@ -84,7 +92,7 @@ def laid_out(line: Line, workload: Workload) -> Workload:
 
 
 def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
-    """Bytes of an operand's alignment class: as given, else the most that its extent along the unit stride allows."""
+    """Return an operand's alignment class in bytes: as given, else the largest its row length in bytes allows."""
     size = facts(workload.dtype[name]).itemsize
     row = 0 if layout == "s" else workload.size[layout] * size
     widths = [width for width in (16, 8, 4) if layout != "s" and width > size and row % width == 0] + [size]
@@ -99,9 +107,9 @@ def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
 
 
 def operations(text: str) -> tuple[str, ...]:
-    """Operation names of an epilogue cell: joined by `_`, and by `;` where `_` would read as another operation.
+    """Return the operation names of an epilogue cell, joined by `_`, or by `;` where `_` would be ambiguous.
 
-    UnsupportedError names a word that is no operation.
+    Raises UnsupportedError for an unknown word or too many operations.
     """
     names = split(text)
     if len(names) > MAX_STEPS:
@@ -109,7 +117,7 @@ def operations(text: str) -> tuple[str, ...]:
     return names
 
 
-#: Name -> (operand dtype, math mode); the accumulator follows from the operand dtype.
+#: Name -> (operand dtype, math mode); the operand dtype decides the accumulator.
 DTYPES = {
     "fp64": ("float64", "ieee"),
     "fp64_ozaki": ("float64", "ozaki"),
@@ -126,9 +134,9 @@ DTYPES = {
     "fp8_e4m3": ("float8_e4m3fn", "ieee"),
     "fp8_e5m2": ("float8_e5m2", "ieee"),
 }
-#: Names of element types that no family serves.
+#: Element types that no family serves.
 FOREIGN = frozenset({"fp4_e2m1", "int4"})
-#: Names of results beside the operands' own.
+#: Output types besides the operands' own type.
 OUTPUTS = {
     "fp64": "float64",
     "fp32": "float32",
@@ -139,7 +147,7 @@ OUTPUTS = {
     "complex64": "complex64",
     "complex128": "complex128",
 }
-#: What sums are kept in at least; of complex types, the parts of sums.
+#: The least accumulator type; for complex types, the type of the real and imaginary parts.
 ACCUMULATORS = {
     "fp16": "float32",
     "fp32": "float32",
@@ -150,13 +158,13 @@ ACCUMULATORS = {
 }
 
 
-#: What is no operation of an epilogue in this version, but is known; matrix products read gates and norms themselves.
+#: Known words that are no epilogue operations here; readers of matrix products handle gates and norms themselves.
 FOREIGN_EPILOGUES = (*gated.GATES, *NORMS, "softmax")
 
 
 @dataclass(frozen=True)
 class Read:
-    """A row's workload, or why this version has none; and how often one call of the row runs it."""
+    """A row's workload, or the reason why this version has none; `repeats`: runs per call of the row."""
 
     workload: Workload | None = None
     unsupported: str | None = None
@@ -165,7 +173,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Element:
-    """What the columns dtype, acc and out say; `out` is None where the row leaves it to the operator."""
+    """The columns dtype, acc and out; `out` is None where the operator decides it."""
 
     name: str
     dtype: str
@@ -174,7 +182,7 @@ class Element:
     accumulator: str
 
     def accumulated(self, workload: Workload) -> Workload:
-        """The workload, where its accumulator is at least the one asked for."""
+        """Return the workload if its accumulator is at least the requested one."""
         found = facts(workload.accumulator).part or workload.accumulator
         if found != self.accumulator and self.accumulator != "float32":
             raise UnsupportedError(f"no kernel family of this version accumulates {self.name} in {self.accumulator}")
@@ -182,26 +190,26 @@ class Element:
 
 
 def element(line: Line) -> Element:
-    """The element types of a row; UnsupportedError for those that no family has."""
+    """Return the element types of a row; raise UnsupportedError for types that no family serves."""
     name = line.choice("dtype", DTYPES, "fp32", FOREIGN)
     if name in FOREIGN:
         raise UnsupportedError(f"no kernel family of this version serves {name} operands")
     dtype, math = DTYPES[name]
     outputs = OUTPUTS | {name: dtype}
     out = outputs[line.choice("out", outputs, None)] if line.text("out", "") else None
-    # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. Of a complex
-    # type, it is that of its parts.
+    # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. For complex
+    # types it is the accumulator of the real and imaginary parts.
     usual = {"float64": "fp64", "int8": "int32"}.get(dtype, dtype if facts(dtype).is_complex else "fp32")
     return Element(name, dtype, out, math, ACCUMULATORS[line.choice("acc", ACCUMULATORS, usual)])
 
 
 def second(line: Line, types: Element) -> str:
-    """The element type of b: that of a, or the column `dtype_b`."""
+    """Return the element type of b: the type of a, or the column `dtype_b`."""
     return DTYPES[line.choice("dtype_b", DTYPES, types.name)][0]
 
 
 def before(line: Line) -> tuple[str, ...]:
-    """Operation names of the `prologue` column, written as epilogues are; UnsupportedError for one beyond kernels."""
+    """Return the operation names of the `prologue` column; raise UnsupportedError for unsupported combinations."""
     try:
         names = shape_row.split(line.text("prologue", "none"))
     except UnsupportedError as error:
@@ -215,7 +223,7 @@ def before(line: Line) -> tuple[str, ...]:
 
 
 def steps(line: Line) -> tuple[str, ...]:
-    """Operation names of the `epilogue` column; UnsupportedError for a known one that this version lacks."""
+    """Return the operation names of the `epilogue` column; raise UnsupportedError for a known but missing one."""
     text = line.text("epilogue", "none")
     foreign = [word for word in FOREIGN_EPILOGUES if word in text.split("_")]
     if foreign:

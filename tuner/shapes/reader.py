@@ -1,7 +1,8 @@
-"""shapes.csv: a strict reader that reports file, line, column and reason for every bad row.
+"""The reader of shapes files (CSV), which reports file, line, column and reason for every bad row.
 
-Columns are those of the public shape files (README, "The shapes file"): only `op` and the sizes of the op
-are required, unknown columns are kept as notes. A file may mix ops; ops.py reads each.
+Columns are described in README, "The shapes file": only `op` and the op's sizes are required, and unknown columns are
+kept as notes. A file may mix ops. To serve another op, write its reader in readers.py or product_readers.py and name
+it in `_KINDS`; an operator that is a plain sum of products needs none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from . import product_readers as products
 from . import readers
 from .columns import LAYOUT_COLUMNS, Line, Read, RowError
 
-#: What every op reads.
+#: Columns that every op reads.
 COMMON = ("op", "dtype", "acc", "out", "epilogue", "count", "unsupported")
 _WINDOW = (
     *("n", "h", "w", "c", "r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", *readers.PADS, "layout"),
@@ -51,14 +52,14 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
     (("attention",), readers.attend, ("batch", "heads", "kv_heads", "queries", "keys", "head", "causal")),
 )
-#: How the row of each op is read, and the columns that are read; others are kept as notes.
+#: The reader of each op, and the columns it reads; other columns are kept as notes.
 READERS = {op: reader for ops, reader, _ in _KINDS for op in ops}
 COLUMNS = {op: (*COMMON, *names) for ops, _, names in _KINDS for op in ops}
 
 
 def read(line: Line) -> Read:
-    """What one row asks for; RowError where it says what is no op, or not what its op needs."""
-    if line.text("unsupported", ""):  # a recorded call that no kernel takes, whatever its other cells
+    """Read one row; raise RowError for an unknown op or bad cells."""
+    if line.text("unsupported", ""):  # a recorded call that no kernel serves, whatever its other cells
         return Read(unsupported=line.text("unsupported"))
     op = line.choice("op", READERS, None, MODULES)
     try:
@@ -70,13 +71,13 @@ def read(line: Line) -> Read:
 
 
 def columns(op: str) -> tuple[str, ...]:
-    """The columns an op reads; others are kept as notes."""
+    """Return the columns an op reads; other columns are kept as notes."""
     own = shape_row.columns(op) if op in MODULES else ()
     return (*COLUMNS.get(op, COMMON), *own)
 
 
 MOST_CALLS = 10**18 - 1
-LARGEST_FILE = 64 << 20  # bytes; half a million rows, and less than a device without an end
+LARGEST_FILE = 64 << 20  # bytes: half a million rows; endless devices exceed it
 
 
 class ShapesError(GensorError):
@@ -85,7 +86,10 @@ class ShapesError(GensorError):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a shapes file and what came of it: a workload, a reason it is unsupported, or an error."""
+    """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
+
+    `count` is how often the model calls it; `notes` holds the columns that its op does not read.
+    """
 
     line: int
     name: str
@@ -97,9 +101,30 @@ class Row:
 
 
 def read_shapes(path: str | Path) -> list[Row]:
-    """Every row of the shapes file `path` (`-`: stdin), in order; a bad row carries its error, and the others go on.
+    """Read a shapes file.
 
-    Raises ShapesError where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
+    Parameters
+    ----------
+    path : str or Path
+        The CSV file, UTF-8, at most 64 MB; `-` is stdin.
+
+    Returns
+    -------
+    list of Row
+        Every row in file order; a bad row carries its error.
+
+    Raises
+    ------
+    ShapesError
+        Where the file itself cannot be read: missing, not UTF-8, without a header or an `op` column.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "shapes.csv")
+    >>> _ = file.write_text("op,m,n,k,dtype\\nmatmul,64,32,16,fp16\\n")
+    >>> [row.workload.sizes for row in read_shapes(file)]
+    [(('batch', 1), ('m', 64), ('n', 32), ('k', 16))]
     """
     path = Path(path)
     lines = _lines(path)
@@ -120,11 +145,11 @@ def read_shapes(path: str | Path) -> list[Row]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file; ShapesError where it is none that could be read."""
+    """Return the lines of a file; raise ShapesError where it cannot be read."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # a path with a zero byte in it
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > LARGEST_FILE:
         raise ShapesError(f"{path}: is larger than {LARGEST_FILE >> 20} MB: split it")
@@ -132,7 +157,7 @@ def _lines(path: Path) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ShapesError(f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
-    return re.split(r"\r\n|\r|\n", text)  # splitlines would take more for the end of a line than editors do
+    return re.split(r"\r\n|\r|\n", text)  # splitlines() would split at more characters than editors do
 
 
 def _cells(line: str) -> list[str]:
@@ -145,7 +170,7 @@ def _about_csv(error: csv.Error) -> str:
 
 
 def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """One record per physical line: an unclosed quote then spoils its own row and no other."""
+    """Yield one record per physical line, so that an unclosed quote spoils only its own row."""
     for number, line in enumerate(lines[1:], start=2):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line
@@ -173,7 +198,7 @@ def _row(path: Path, number: int, header: list[str], text: str) -> Row:
 
 
 def main() -> None:
-    """`python -m gensor_tuner.shapes.reader FILE`: the Workload of every row that is one, a line of JSON each."""
+    """Print the Workload of every readable row as a line of JSON: `python -m gensor_tuner.shapes.reader FILE`."""
     try:
         rows = read_shapes(sys.argv[1])
     except ShapesError as error:
