@@ -1,4 +1,4 @@
-"""The command: runs in, verdicts out."""
+"""The command `gensor-tune check`: reads runs, prints verdicts as a table, and writes JUnit XML for build servers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,25 @@ from .verdicts import SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict, changed_cond
 
 
 def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance: float) -> int:
-    """Compare the results with the baseline, or the newest runs of the baseline with its older ones; 1 where a
-    benchmark of ours is slower, else 0.
+    """Compare results with a baseline; return 1 where a benchmark of ours is slower, else 0.
 
-    Raises UnusableError where the runs cannot be read or are too few to say anything, ConfigError where `junit` cannot
-    be written.
+    Parameters
+    ----------
+    baseline : Path
+        A file or folder of earlier runs.
+    results : sequence of Path
+        New runs; empty: the newest runs of the baseline, compared with its older runs.
+    junit : Path or None
+        The JUnit XML file to write.
+    tolerance : float
+        Relative slowdown that is accepted.
+
+    Raises
+    ------
+    UnusableError
+        Where the runs cannot be read or are too few.
+    ConfigError
+        Where `junit` cannot be written.
     """
     old, new = _sides(baseline, results)
     verdicts = compare(old, new, tolerance)
@@ -40,7 +54,7 @@ def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance
 
 
 def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run]]:
-    """Old and new runs; a run that is in both counts as new."""
+    """Return old and new runs; a run on both sides counts as new."""
     old = read(baseline)
     if not results:
         return old[:-FEWEST_AFTER], old[-FEWEST_AFTER:]
@@ -49,7 +63,7 @@ def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run
 
 
 def _moved(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
-    """What changed about each machine that both sides have runs of."""
+    """Return the changed conditions of each machine that has runs on both sides."""
     both = {run.machine for run in old} & {run.machine for run in new}
     return {
         machine: changed_conditions(*([run for run in side if run.machine == machine] for side in (old, new)))
@@ -57,13 +71,13 @@ def _moved(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[
     }
 
 
-#: Those that a person has to look at come first.
+#: Verdicts that need a person's attention come first.
 ORDER = (SLOWER, UNCLEAR, "machine slower", "vendor faster", "vendor slower", TOO_FEW, "faster", UNCHANGED)
 HEADER = f"{'verdict':<15} {'ours':>8} {'control':>8} {'net':>8} {'runs':>7}  benchmark"
 
 
 def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """The table, one benchmark per line, and under it how many there are of each kind."""
+    """Yield the table, one benchmark per line, then the number of benchmarks by verdict."""
     yield HEADER
     for each in sorted(verdicts, key=lambda each: (ORDER.index(each.verdict), each.machine, each.name)):
         figures = " ".join(f"{_percent(value):>8}" for value in (each.ours, each.control, each.net))
@@ -79,8 +93,11 @@ def _percent(value: float | None) -> str:
 
 
 def write_junit(path: Path, verdicts: Sequence[Verdict], moved: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
-    """JUnit XML: a test case per benchmark, failed where it is slower, skipped where nothing can be said; what changed
-    about each machine (machine -> condition -> before, after) as properties. ConfigError where it cannot be written."""
+    """Write JUnit XML: one test case per benchmark, failed where it is slower, skipped where the data cannot tell.
+
+    `moved` (machine -> condition -> before, after) becomes properties. Raises ConfigError where the file cannot be
+    written.
+    """
     failed = sum(each.verdict == SLOWER for each in verdicts)
     skipped = sum(each.verdict in (TOO_FEW, UNCLEAR) for each in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}

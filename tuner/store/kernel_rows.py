@@ -1,4 +1,4 @@
-"""Rows of the database that make a kernel, and the row of a verdict on it."""
+"""Database rows of a kernel (source, binary, Program) and of its verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gensor_tuner.verify.verify import VERSION, Verdict
 
 
 def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
-    """The rows that make a kernel; they depend on nothing but source, constants, target, toolchain and Program."""
+    """Return the rows of a kernel, which depend only on source, constants, target, toolchain and Program."""
     source = Source.of(flatten(chosen.family.source))
     binary = Binary(
         source.digest,
@@ -43,7 +43,7 @@ def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch:
 
 
 def _facts(compiled: Compiled) -> str:
-    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # the class run has read it already
+    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # already cached by the class's run
     facts: dict[str, dict[str, object]] = {}
     for name, entry in compiled.entries.items():
         facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
@@ -53,7 +53,7 @@ def _facts(compiled: Compiled) -> str:
 
 
 def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
-    """What executing the kernel on the emulator or a device showed."""
+    """Return the row of a verdict, from the emulator or a device."""
     provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
     return Verification(
         kernel.digest,
@@ -70,6 +70,6 @@ def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
 def executed_rows(
     chosen: Candidate, compiled: Compiled, workload: Workload, verdicts: Iterable[Verdict], arch: Arch
 ) -> list[Row]:
-    """The rows of a kernel and of what executing it showed."""
+    """Return the rows of a kernel and of its verdicts."""
     parts = kernel_rows(chosen, compiled, workload, arch)
     return [*parts, *(verification_row(parts[-1], verdict) for verdict in verdicts)]

@@ -1,7 +1,8 @@
-"""`gensor-tune refresh`: after an upgrade, recorded kernels built and verified again from their Programs.
+"""`gensor-tune refresh`: after an upgrade, rebuild and verify recorded kernels from their Programs.
 
-Rows never change: a kernel built anew gets rows of its own and newer records that name it. What it took the place of
-stays with all its timings, and kernels of the same ABI version go on serving by them.
+Rows never change: a rebuilt kernel gets new rows, and newer records refer to it. The replaced kernel stays with all its
+timings, and goes on serving if its ABI version is current. A Program that another version stored is adapted to this
+version where its family allows it.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
 
-BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
+BATCH = 32  # kernels compiled together: at most these are lost by a budget's end or Ctrl-C
 
 
 @dataclass
 class Winner:
-    """A kernel that records or portfolios of today name."""
+    """A kernel that current records or portfolios refer to."""
 
     kernel: Kernel
     records: list[Record] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Winner:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What became of one kernel: "current", "rebuilt" as the kernel `now`, "left" as it is, or "failed"; why."""
+    """The outcome for one kernel: "current", "rebuilt" as the kernel `now`, "left" as it is, or "failed"."""
 
     kernel: str
     status: str
@@ -68,7 +69,7 @@ class Refreshed:
 
 
 def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines: TextIO | None) -> int:
-    """Refresh the database at `path`; 1 where a kernel built again is not right, or the budget was spent before."""
+    """Refresh the database at `path`; return 1 where a rebuilt kernel failed or the budget ended early."""
     check_compilers("emulator")
     began, counts = time.monotonic(), Counter[str]()
     with Store.open(path) as store:
@@ -86,7 +87,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
 
 
 def winners(store: Store, arch: str | None) -> list[Winner]:
-    """The kernels that count for some Workload, or cover some class, in the order of their digests."""
+    """Return the kernels of all newest records and portfolios, in the order of their digests."""
     where = {"arch": arch} if arch else {}
     kernels = {row.digest: row for row in store.rows(Kernel, **where)}
     found: dict[str, Winner] = {}
@@ -125,7 +126,7 @@ def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bo
 
 
 def _why_not_current(store: Store, kernel: Kernel) -> str | None:
-    """Why this version would not make the kernel as it is; None where it would."""
+    """Return the reason why this version would build the kernel differently; None where it would not."""
     family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     if family is None or family.abi != kernel.abi:
         return f"it has ABI {kernel.abi} of {kernel.family}"
@@ -138,7 +139,7 @@ def _why_not_current(store: Store, kernel: Kernel) -> str | None:
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel to be built again, for a Workload it served, and the records whose Workloads it is still legal for."""
+    """A kernel to rebuild, a Workload that it served, and the records whose Workloads it is still legal for."""
 
     winner: Winner
     workload: Workload
@@ -148,7 +149,7 @@ class Work:
 
 
 def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
-    """Adds to `todo`; yields what is left, a kernel or one of its records, and why."""
+    """Add the kernel's work to `todo`; yield the kernel or records that are left as they are, with the reason."""
     kernel, arch = winner.kernel, lookup(winner.kernel.arch)
     legal: dict[Candidate, list[tuple[Record, Workload, Adapted]]] = {}
     for record in winner.records:
@@ -159,7 +160,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
             yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
             legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
-    # What is compiled in for one epilogue is another kernel for another.
+    # A compile-time epilogue makes a kernel of its own.
     todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
     if not winner.records:
         try:
@@ -199,10 +200,10 @@ def _executed(work: Work) -> Verdict:
 
 
 def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, kernel: Kernel) -> Record:
-    """The record that names the kernel built again; newer than the one it follows, whatever the clock says."""
+    """Return the record that refers to the rebuilt kernel, with a later time than its predecessor's."""
     try:
         kept = json.loads(record.provenance)
-    except (ValueError, RecursionError):  # of a file of somebody else's
+    except (ValueError, RecursionError):  # malformed JSON in a foreign file
         kept = None
     versions = {"gensor_kernels": metadata.version("gensor-kernels"), "refreshed_from": old.digest}
     same = old.abi == kernel.abi and old.program == kernel.program
@@ -219,7 +220,7 @@ def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, k
 
 
 def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
-    """Puts a kernel in the place of the one that these rows name, in each of their portfolios."""
+    """Replace the kernel that these rows refer to by another, in each of their portfolios."""
     for row in portfolio:
         group = {"arch": row.arch, "part": row.part, "class_key": row.class_key}
         present = [each for each in store.rows(Portfolio, **group) if each.kernel_digest != row.kernel_digest]
@@ -228,7 +229,7 @@ def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
 
 
 class NotLegal(GensorError):
-    """A stored Program that is none here; the text says why."""
+    """A stored Program that is not legal in this version; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -240,10 +241,10 @@ class Adapted:
 
 
 def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
-    """The candidate that the Program `text` is for `workload`.
+    """Return the candidate of the Program `text` for `workload`.
 
-    Coordinates that the family has got since take their defaults: what comes of it is verified before it is used.
-    Raises NotLegal where it has lost one, the Program is not legal, or the family does not serve the Workload.
+    Coordinates that the family has gained take their defaults; the result is verified before use. Raises NotLegal where
+    the family has lost a coordinate, the Program is not legal, or the family does not serve the Workload.
     """
     try:
         body = json.loads(text)
@@ -265,7 +266,7 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
 
 
 def _completed(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
-    """The Program with these values, and with the defaults of coordinates that are not among them."""
+    """Return the Program with these values, and defaults for the other coordinates."""
     lost = sorted(set(values) - set(family.names))
     if lost:
         raise NotLegal(f"{family.name} has no {', '.join(lost)} any more")
@@ -276,5 +277,5 @@ def _completed(family: Family, values: dict[str, int], workload: Workload, arch:
         coordinate.values.index(values.get(coordinate.name, coordinate.values[0])) if coordinate.level == 0 else 0
         for coordinate in space.coordinates
     ]
-    usual = space.program(np.array([0, *tiles[1:]]))  # "level" is first: nothing but the block's tile is reached
+    usual = space.program(np.array([0, *tiles[1:]]))  # "level" is first: only the block's tile is reached
     return Program(family.name, tuple((name, values.get(name, value)) for name, value in usual.values))

@@ -1,7 +1,7 @@
-"""What a row from somebody else's file may be: a closed grammar, checked before anything is stored.
+"""Validation of foreign rows: a closed grammar, checked before anything is stored.
 
 A line is one JSON object: `table`, the row's columns, and the `digest` over them, which must match. Keys, classes and
-Programs must be ones that this version writes itself, byte for byte; numbers are finite and in range.
+Programs must be exactly as this version writes them, byte for byte; numbers are finite and in range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gensor_kernels.programs.validation import class_of, program_of, workload_of
 from gensor_tuner.output import printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
-#: Rows that hold code, vouch for it, or say of all of it how fast it is.
+#: Rows that contain code, vouch for it, or influence the prediction of all kernels.
 CODE = (Source, Binary, Verification, Residual)
 DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
 LONGEST_TEXT = 2**20  # characters; a walk has thousands
@@ -31,7 +31,7 @@ LONGEST_INTEGER = 20  # characters
 
 
 def to_json(row: Row) -> str:
-    """One line of a file that `row_of` reads."""
+    """Return a row as one line of a file, readable by `row_of`."""
     values = {name: getattr(row, name) for name in row.columns()}
     for name, value in values.items():
         if isinstance(value, bytes):
@@ -44,7 +44,7 @@ def to_json(row: Row) -> str:
 
 
 def row_of(line: bytes) -> Row:
-    """The row that a line is; ValueError says what is wrong with it."""
+    """Return the row of a line; raise ValueError with the reason where it is malformed."""
     body = _parsed(line)
     kind = BY_TABLE.get(body.pop("table", None)) if isinstance(body.get("table"), str) else None
     if kind is None:
@@ -67,7 +67,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
         raise ValueError(f"{text} is no number")
 
     def whole(text: str) -> int:
-        if len(text) > LONGEST_INTEGER:  # of which int() would take the square of its length to read
+        if len(text) > LONGEST_INTEGER:  # int() takes quadratic time
             raise ValueError(f"a number has {len(text)} digits")
         return int(text)
 
@@ -88,7 +88,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _value(kind: type[Row], name: str, value: Any) -> Any:
-    """A column's value, of the right kind and size; the row's own class checks the exact type."""
+    """Return a column's value after checks of kind and size; the row's own class checks the exact type."""
     if isinstance(value, str) and (kind, name) in ((Source, "text"), (Residual, "model")):
         return value.encode("utf-8")
     if isinstance(value, str) and kind is Binary and name == "cubin":
@@ -96,7 +96,7 @@ def _value(kind: type[Row], name: str, value: Any) -> Any:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT or "\0" in value:
             raise ValueError(f"'{name}' is too long, or holds a zero byte")
-        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a character
+        value.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     elif isinstance(value, bool) or not (value is None or isinstance(value, (int, float))):
         raise ValueError(f"'{name}' is neither text nor a number")
     elif value is not None and not (math.isfinite(value) and 0 <= value <= LARGEST_INTEGER):

@@ -1,4 +1,4 @@
-"""The paper's graph: Tile, Untile, Cache and VThread by reconstructed local benefits (`gensor_tuner.search.paper`)."""
+"""The paper's graph: Tile, Untile, Cache and VThread with reconstructed benefits (`gensor_tuner.search.paper`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .landscape import Search
 
 
 def search(asked: Search) -> construction.Walk:
-    """Walk the paper's graph from the minimal Programs; the potential chooses among what was visited, at the end."""
+    """Walk the paper's graph from the minimal Programs; in the end the potential chooses among visited Programs."""
     return construction.walk(
         asked.space,
         seed=asked.seed,

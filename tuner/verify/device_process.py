@@ -1,7 +1,7 @@
-"""Verification on the GPU from a process of its own.
+"""Verification on the GPU in a separate process.
 
-A kernel that faults takes its CUDA context with it, and one that hangs never gives it back. Then a fresh process goes
-on with the next kernel, and the process that tunes and times is not touched.
+A kernel that faults destroys its CUDA context, and a kernel that hangs never returns it. A fresh process then continues
+with the next kernel; the process that tunes and times is not affected.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gensor_tuner.gpu import GpuError
 from .on_device import verify_on
 from .verify import Verdict
 
-START_SECONDS = 120.0  # to import CuPy and make a context: a cold disk on a small board
-KERNEL_SECONDS = 60.0  # for all cases of a kernel, which take milliseconds of the device's time
-ATTEMPTS = 2  # before a kernel is to blame for a process that died or did not answer
+START_SECONDS = 120.0  # to import CuPy and create a context, even from a cold disk on a small board
+KERNEL_SECONDS = 60.0  # for all cases of a kernel, which take milliseconds on the device
+ATTEMPTS = 2  # before a kernel is blamed for a process that died or did not answer
 
 
 class DeviceVerifier:
-    """Executes kernels on the device that `open_device` gives, in a child process; a context manager.
+    """Executes kernels in a child process, on the device that `open_device` returns; a context manager.
 
-    `open_device` is called there, so it must be a function of a module, or a partial of one.
+    `open_device` is called in the child, so it must be picklable: a module's function, or a partial of one.
     """
 
     def __init__(self, open_device: Callable[[], Device], seconds: float = KERNEL_SECONDS):
@@ -40,7 +40,7 @@ class DeviceVerifier:
         self._pipe: Connection | None = None
 
     def start(self) -> DeviceVerifier:
-        """Open the device. Raises GpuError with the sentence of the GensorError that `open_device` raised."""
+        """Open the device; raise GpuError with the message of a GensorError from `open_device`."""
         self._start()
         return self
 
@@ -51,12 +51,12 @@ class DeviceVerifier:
         self._stop(5.0)
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
-        """What executing a kernel showed. Raises GpuError where that says nothing about the kernel."""
+        """Return the verdict on a kernel; raise GpuError for a failure that says nothing about the kernel."""
         for _ in range(ATTEMPTS):
             verdict = self._ask(candidate, code, workload)
             if verdict.outcome != "timeout":
                 return verdict
-        # Busy machines do not explain that it went wrong twice.
+        # A busy machine does not explain two failures.
         return replace(verdict, outcome="failed", detail=f"{verdict.detail}, {ATTEMPTS} times")
 
     def _ask(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
@@ -78,7 +78,7 @@ class DeviceVerifier:
         return answer
 
     def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a forked child cannot use CUDA
+        context = multiprocessing.get_context("spawn")  # CUDA cannot be used in a forked child
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self.open_device), daemon=True)
         self._process.start()
@@ -94,11 +94,11 @@ class DeviceVerifier:
         return self._pipe
 
     def _stop(self, patience: float) -> int | None:
-        """End the process, by force after `patience` seconds; its exit code where it ended by itself."""
+        """End the process, by force after `patience` seconds; return its exit code if it ended by itself."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
         if pipe is not None:
-            pipe.close()  # which the process takes for its end
+            pipe.close()  # tells the process to end
         if process is None:
             return None
         process.join(patience)
@@ -111,13 +111,13 @@ class DeviceVerifier:
 
 
 def _serve(pipe: Connection, open_device: Callable[[], Device]) -> None:
-    """The child: opens the device, says "" or why it could not, then answers one request after the other.
+    """Serve in the child: open the device, send "" or an error message, then answer requests one by one.
 
-    It answers with a Verdict, or with a sentence about an error that is no kernel's. After that, and after a fault,
-    the context is not used any more.
+    An answer is a Verdict, or a message about an error that is not the kernel's. The context is not used again after
+    such an error or a fault.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
-    os.dup2(2, 1)  # stdout is the parent's, for data
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and then closes the pipe
+    os.dup2(2, 1)  # stdout belongs to the parent's data
     try:
         device = open_device()
     except GensorError as error:
@@ -131,8 +131,8 @@ def _serve(pipe: Connection, open_device: Callable[[], Device]) -> None:
         answer: Verdict | str
         try:
             answer = verify_on(device, Candidate(program, FAMILIES[program.family], constants), code, workload)
-        except Exception as error:  # the driver's errors have no common base
+        except Exception as error:  # driver errors have no common base class
             answer = f"{type(error).__name__}: {error}"
         pipe.send(answer)
         if not isinstance(answer, Verdict) or answer.outcome == "failed":
-            os._exit(0)  # a lost context makes noise when its arrays are freed
+            os._exit(0)  # freeing arrays of a lost context would print errors
