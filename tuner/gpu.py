@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gensor_kernels.devices.advice import about_device
 from gensor_kernels.devices.device import Device
 from gensor_kernels.errors import GensorError, ToolMissingError
 from gensor_kernels.machine.arch import Arch
+
+if TYPE_CHECKING:
+    from gensor_kernels.devices.cuda import CudaDevice
 
 
 class GpuError(GensorError):
@@ -18,7 +21,7 @@ class GpuError(GensorError):
         self.worth_telling = worth_telling
 
 
-def open_any_gpu(number: int | None = None) -> Any:
+def open_any_gpu(number: int | None = None) -> CudaDevice:
     """Open this machine's current GPU, or make the GPU with a given number the current one and open it.
 
     Parameters
@@ -47,22 +50,22 @@ def open_any_gpu(number: int | None = None) -> Any:
         raise GpuError(about_device(error), worth_telling=True) from None
 
 
-def open_gpu(arch: Arch, number: int | None = None) -> Device:
+def open_gpu(arch: Arch, number: int | None = None) -> CudaDevice:
     """Open a GPU as `open_any_gpu` does, and raise GpuError unless it is of `arch`."""
-    device: Device = open_any_gpu(number)
+    device = open_any_gpu(number)
     if device.arch is None or device.arch.name != arch.name:
         found = device.arch.name if device.arch is not None else device.unsupported
         raise GpuError(f"the GPU here is {found}, not {arch.name}", worth_telling=True)
     return device
 
 
-def limit_memory(device: Any, limit: int | None) -> None:
+def limit_memory(device: CudaDevice, limit: int | None) -> None:
     """Limit the array library to `limit` bytes of device memory; None is no limit."""
     if limit is not None:
         device.cupy.get_default_memory_pool().set_limit(size=limit)
 
 
-def free_memory(device: Any) -> None:
+def free_memory(device: Device) -> None:
     """Return unused memory of the array library to the device: the next Workload has arrays of other sizes."""
     library = getattr(device, "cupy", None)
     if library is not None:

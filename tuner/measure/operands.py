@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
 
 PERIOD = 1_048_573  # random elements per type; a prime, so that rows of a matrix differ
+Array = Any  # of the device's array library: NumPy or CuPy
 POISON = 0xFF  # a NaN in every floating-point type
 SCALARS = {"scale": 0.75, "mask": -1.25}
 
@@ -35,9 +37,9 @@ class Noise:
 
     def __init__(self, device: Device):
         self.device = device
-        self._drawn: dict[str, Any] = {}
+        self._drawn: dict[str, Array] = {}
 
-    def fill(self, flat: Any, dtype: str, seed: int, own: Any = None) -> None:
+    def fill(self, flat: Array, dtype: str, seed: int, own: Array = None) -> None:
         """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`."""
         if own is None and dtype not in self._drawn:
             self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
@@ -48,7 +50,7 @@ class Noise:
             flat[done : done + count] = drawn[start : start + count]
             done, start = done + count, 0
 
-    def own(self, workload: Workload, operand: Operand) -> Any:
+    def own(self, workload: Workload, operand: Operand) -> Array:
         """Return elements drawn by the operator itself, for the first rows of an operand; None where any will do."""
         key = f"{operand.name} {workload.key()}"
         if key not in self._drawn:
@@ -81,7 +83,7 @@ class Block:
     The rest of `memory` is poison.
     """
 
-    memory: Any
+    memory: Array
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -99,16 +101,16 @@ class Block:
         return (reach + 1) * self.storage.itemsize
 
     @property
-    def flat(self) -> Any:
+    def flat(self) -> Array:
         """All elements from the first to the last, one-dimensional."""
         return self.memory[self.start : self.start + self.nbytes].view(self.storage)
 
-    def view(self, xp: Any) -> Any:
+    def view(self, xp: ModuleType) -> Array:
         """Return the array in its storage type."""
         size = self.storage.itemsize
         return xp.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(s * size for s in self.strides))
 
-    def around(self) -> tuple[Any, Any]:
+    def around(self) -> tuple[Array, Array]:
         """Return the bytes before and behind the array."""
         return self.memory[: self.start], self.memory[self.start + self.nbytes :]
 
@@ -136,7 +138,15 @@ class Operands:
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
 
-    def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True, own: Any = None) -> Block:
+    def _block(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: str,
+        align: int,
+        fill: bool = True,
+        own: Array = None,
+    ) -> Block:
         block = Block(None, 0, shape, strides, dtype)
         memory = self.device.xp.full(block.nbytes + 2 * self.guard + 32, POISON, np.uint8)
         first = self.device.pointer(memory) + self.guard
@@ -227,7 +237,7 @@ class Operands:
 
         return call
 
-    def vendor(self) -> Callable[[], Any] | None:
+    def vendor(self) -> Callable[[], object] | None:
         """Return a function that makes the equivalent CuPy call; None where CuPy has none."""
         arrays = {name: self.typed(block) for name, block in self.blocks.items()}
         steps = [
@@ -235,7 +245,7 @@ class Operands:
         ]
         return library_call(self.device, self.workload, arrays, steps)
 
-    def typed(self, block: Block) -> Any:
+    def typed(self, block: Block) -> Array:
         """Return the array as callers have it: bfloat16 as ml_dtypes' type."""
         array = block.view(self.device.xp)
         if block.dtype == "bfloat16":

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from gensor_tuner.gpu import GpuError, open_gpu
 
 from .operands import Noise, Operands
 
+if TYPE_CHECKING:
+    from gensor_kernels.devices.cuda import CudaDevice
+
 ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
 MOST_CALLS = 500  # per round: the driver queues about a thousand launches before the host has to wait
@@ -36,8 +39,9 @@ STEADIED_FROM, POLISHES = 3, 3
 HOST_SLACK = 1.5  # factor on the host's launch time of the previous pass
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
+Call = Callable[[], object]
 #: Makes another library's call for a set of operands; returns None where it has none.
-Vendor = Callable[[Operands], Callable[[], Any] | None]
+Vendor = Callable[[Operands], Call | None]
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,17 @@ def open_timer(arch: Arch, number: int | None = None) -> Timer:
     return Timer(device, CudaClock(device))
 
 
+class Clock(Protocol):
+    """Measures the time of calls."""
+
+    def measure(self, calls: Sequence[Call]) -> float:
+        """Return the seconds that the calls take one after the other."""
+
+
 class HostClock:
     """Times synchronous calls: on the emulator."""
 
-    def measure(self, calls: Sequence[Any]) -> float:
+    def measure(self, calls: Sequence[Call]) -> float:
         """Return the seconds that the calls take one after the other."""
         began = time.perf_counter()
         for call in calls:
@@ -92,13 +103,13 @@ class CudaClock:
     The fill hides the host's launch time and evicts operands from the L2.
     """
 
-    def __init__(self, device: Any, memory: int | None = None):
+    def __init__(self, device: CudaDevice, memory: int | None = None):
         """Allocate the fill buffer: at most a quarter of `memory` bytes where a limit is given."""
         l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
         size = max(4 * l2, 256 << 20)
         self.fill = Fill(device.cupy, size if memory is None else max(1, min(size, memory // 4)))
 
-    def measure(self, calls: Sequence[Any]) -> float:
+    def measure(self, calls: Sequence[Call]) -> float:
         """Return the device seconds of the calls, which are enqueued while the device is busy with the fill."""
 
         def work() -> None:
@@ -119,7 +130,7 @@ class Timer:
     is for the clock, workspaces and allocations of the vendor's call.
     """
 
-    def __init__(self, device: Device, clock: Any, memory: int | None = None):
+    def __init__(self, device: Device, clock: Clock, memory: int | None = None):
         self.device, self.clock = device, clock
         self.most = LARGEST_BYTES if memory is None else memory // 2
         self.noise = Noise(device)
@@ -167,7 +178,7 @@ class Timer:
         kernel, and one per vendor that has a call for these operands.
         """
         sets = self._operand_sets(workload)
-        runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
+        runners: list[list[Call]] = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
         names = []
         for name, made in vendors.items():
             theirs = [call for each in sets if (call := made(each)) is not None]
@@ -182,7 +193,7 @@ class Timer:
         timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS)
         return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
 
-    def _calls_per_round(self, calls: Sequence[Any]) -> int:
+    def _calls_per_round(self, calls: Sequence[Call]) -> int:
         if self.device.emulated:
             return 1
         once = self.clock.measure(list(calls)) / len(calls)
@@ -199,7 +210,7 @@ class Timer:
 
 
 def interleaved(
-    clock: Any, runners: Sequence[Sequence[Any]], counts: Sequence[int], rounds: int = ROUNDS
+    clock: Clock, runners: Sequence[Sequence[Call]], counts: Sequence[int], rounds: int = ROUNDS
 ) -> list[Timed]:
     """Time `counts` calls of each runner in each round, all runners in turn; return one Timed per runner."""
     samples: list[list[float]] = [[] for _ in runners]

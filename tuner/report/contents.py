@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gensor_database.entry import newest_first, verdict
 from gensor_database.lazy import cached_property
@@ -187,7 +186,7 @@ def _split(
         alone = {name: (value,) for name, value in program.values if name != "level"}
         space = FamilySpace(family, workload, arch, restrict=alone)
         if binary is not None:
-            loop: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
+            loop: dict[str, float] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
             space.add_feedback(program, binary.registers, binary.spill_bytes, loop)
         return shares(space.terms(space.point(program)[None]), arch)
     except UNREADABLE:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
@@ -87,7 +86,7 @@ def _gained(line: Line, arch: Arch | None) -> float:
 def _own_actions(line: Line) -> int:
     """Count the actions of a walk whose legs are all in the record's own space; 0 for others (times not comparable)."""
     try:
-        trail: Any = Trail.from_json(line.record.walk, line.workload)
+        trail = Trail.from_json(line.record.walk, line.workload)
         own = all(leg.workload is None for leg in trail.legs)
         return sum(len(expanded(leg.path)) for leg in trail.legs) if own else 0
     except UNREADABLE:

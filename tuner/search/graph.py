@@ -10,16 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gensor_kernels.programs.core.lattice import Coordinate
+from gensor_kernels.programs.space import FamilySpace
 
 from .actions import Move, moves
 
 Points = NDArray[np.int64]
 Numbers = NDArray[np.int64]
 LEVEL_TOKENS = ("level+", "level-")
+
+
+class SearchSpace(Protocol):
+    """What walks and strategies search: a `Space`, or another union of lattices with the same methods."""
+
+    @property
+    def families(self) -> Sequence[FamilySpace]:
+        """The lattice of each family."""
 
 
 class Edges(NamedTuple):
@@ -38,7 +49,7 @@ class Edges(NamedTuple):
 class Graph:
     """Edges of a FamilySpace, vectorised. Points are (n, d) int64 arrays of value indices."""
 
-    def __init__(self, space: Any, graph: str = "full"):
+    def __init__(self, space: FamilySpace, graph: str = "full"):
         """Build the graph of a FamilySpace; `graph` is "full" or "paper".
 
         Raises ValueError where an action is missing or the lattice has 2^62 points or more.
@@ -205,7 +216,7 @@ class Graph:
 class Carry:
     """Tables of value indices for moves that carry a second coordinate along, by number of the ray."""
 
-    def __init__(self, axes: Sequence[Any], moves: Sequence[Move], ray_move: Numbers, ray_distance: Numbers):
+    def __init__(self, axes: Sequence[Coordinate], moves: Sequence[Move], ray_move: Numbers, ray_distance: Numbers):
         """Tabulate; `ray_move` and `ray_distance` (r,) list every move at every distance."""
         carried = [move for move in moves if move.carried >= 0]
         number = np.array([carried.index(move) if move in carried else -1 for move in moves], np.int64)

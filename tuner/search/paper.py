@@ -15,10 +15,11 @@ to choose among them; they do not steer the chains.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
+
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.space import FamilySpace
 
 from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, choose
@@ -92,7 +93,7 @@ def benefits(graph: Graph, source: Points, target: Points, move: Numbers) -> NDA
     return np.where(actions == "Cache", _descent(graph.space.arch, before, source[:, 0]), worth).astype(np.float32)
 
 
-def _quantities(space: Any, points: Points) -> dict[str, NDArray[np.float64]]:
+def _quantities(space: FamilySpace, points: Points) -> dict[str, NDArray[np.float64]]:
     """Return per point: total bytes into and wavefronts out of shared memory, both footprints, bytes of one step."""
     terms = space.terms(points)
     wide = {
@@ -110,7 +111,7 @@ def _quantities(space: Any, points: Points) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def _descent(arch: Any, before: dict[str, NDArray[np.float64]], level: Numbers) -> NDArray[np.float64]:
+def _descent(arch: Arch, before: dict[str, NDArray[np.float64]], level: Numbers) -> NDArray[np.float64]:
     """Return B of Cache: the time of one step's bytes from the upper level over that from the level it opens."""
     dram = arch.dram_gb_s / arch.clock_ghz / arch.sms
     moved = before["step"]

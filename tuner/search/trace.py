@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.space import FamilySpace, Space
 
-from .graph import Graph, Numbers
+from .graph import Graph, Numbers, SearchSpace
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Trail:
         return cls(record["family"], record["graph"], tuple(record["start"]), tuple(legs))
 
 
-def replay(space: Any, trail: Trail | str) -> Program:
+def replay(space: Space, trail: Trail | str) -> Program:
     """Return the Program that a trail leads to.
 
     Parameters
@@ -99,7 +98,7 @@ def replay(space: Any, trail: Trail | str) -> Program:
     return family.program(point)
 
 
-def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]]:
+def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str, Numbers]]:
     """Yield every point of a trail: the family's space of its leg, the action ("" at the start), the point.
 
     Arguments and errors are those of `replay`.
@@ -121,7 +120,7 @@ def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]
             yield family, token, point
 
 
-def _family(space: Any, name: str) -> Any:
+def _family(space: SearchSpace, name: str) -> FamilySpace:
     found = next((family for family in space.families if family.family.name == name), None)
     if found is None:
         raise ValueError(f"no family {name!r} in this space")

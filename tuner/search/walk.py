@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import FamilySpace
 
-from .graph import Graph, Numbers, Points
+from .graph import Graph, Numbers, Points, SearchSpace
 from .markov import Chains, Schedule, schedule
 from .paper import PaperChains, PaperRegion, paper_schedule
 from .region import NOWHERE, Ids, Region
@@ -32,24 +34,24 @@ class Walk:
     `evaluations`: distinct complete Programs whose potential was computed. `steps`: total steps of all chains.
     """
 
-    best: list[tuple[Any, float]]
+    best: list[tuple[Program, float]]
     trails: list[Trail]
     evaluations: int
     steps: int
 
 
 def walk(
-    space: Any,
+    space: SearchSpace,
     *,
     seed: int = 0,
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Any] | str | None = None,
+    start: Sequence[Program] | Literal["random"] | None = None,
     budget: int | None = None,
     keep: int = 256,
     traced: int = 1,
-    alike: Callable[[Any], Hashable] | None = None,
+    alike: Callable[[Program], Hashable] | None = None,
 ) -> Walk:
     """Walk the construction graph of a space and return the Programs of lowest predicted time.
 
@@ -120,7 +122,12 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
 
 
 def _begin(
-    space: Any, graph: str, start: Sequence[Any] | str | None, budget: int | None, rng: np.random.Generator, chains: int
+    space: SearchSpace,
+    graph: str,
+    start: Sequence[Program] | Literal["random"] | None,
+    budget: int | None,
+    rng: np.random.Generator,
+    chains: int,
 ) -> tuple[list[Region], list[Ids]]:
     """Return a region and its evaluated start ids, best first, for each family that has a legal start."""
     regions: list[Region] = []
@@ -146,7 +153,7 @@ def _begin(
     return regions, starts
 
 
-def _minimal(family: Any) -> list[Numbers]:
+def _minimal(family: FamilySpace) -> list[Numbers]:
     """Return the family's minimal point at memory level 0, if it has one."""
     try:
         return [family.start()]
@@ -154,7 +161,9 @@ def _minimal(family: Any) -> list[Numbers]:
         return []
 
 
-def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: int, rng: np.random.Generator) -> Points:
+def _start_points(
+    graph: Graph, start: Sequence[Program] | Literal["random"] | None, scattered: int, rng: np.random.Generator
+) -> Points:
     """Return the possible starts of this family's chains, (n, d)."""
     family = graph.space
     if graph.name == "paper":
@@ -162,16 +171,15 @@ def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: in
     elif start is None:
         starters = family.family.starters(family.workload, family.arch)
         rows = [*_minimal(family), *(family.point(program) for program in starters), *graph.scatter(scattered, rng)]
-    elif start == "random":
+    elif isinstance(start, str):
         rows = list(graph.scatter(scattered, rng))
     else:
-        programs: list[Any] = list(start)
-        points = [_point(family, program) for program in programs if program.family == family.family.name]
+        points = [_point(family, program) for program in start if program.family == family.family.name]
         rows = [point for point in points if point is not None]
     return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
 
 
-def _point(family: Any, program: Any) -> Numbers | None:
+def _point(family: FamilySpace, program: Program) -> Numbers | None:
     """Return a Program's point; None where the Workload's lattice lacks a value, such as another window's taps."""
     try:
         return np.asarray(family.point(program))
@@ -193,15 +201,15 @@ def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
 
 
 def _ranked(
-    regions: list[Region], keep: int, alike: Callable[[Any], Hashable] | None
-) -> list[tuple[Any, float, int, int]]:
+    regions: list[Region], keep: int, alike: Callable[[Program], Hashable] | None
+) -> list[tuple[Program, float, int, int]]:
     """Merge the families' best Programs: (Program, seconds, number of the region, id there), best first."""
     merged: list[tuple[float, int, int, Numbers]] = []
     for i, region in enumerate(regions):
         ids = region.best(keep if alike is None else SIFTED * keep)
         merged.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
     merged.sort(key=lambda entry: entry[0])
-    ranked: dict[Hashable, tuple[Any, float, int, int]] = {}
+    ranked: dict[Hashable, tuple[Program, float, int, int]] = {}
     for seconds, i, ident, point in merged:
         program = regions[i].graph.space.program(point)
         ranked.setdefault(program if alike is None else alike(program), (program, seconds, i, ident))

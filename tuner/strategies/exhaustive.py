@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_tuner.search.graph import SearchSpace
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Landscape, Search
@@ -15,7 +14,7 @@ from .landscape import Landscape, Search
 MOST = 1 << 23
 
 
-def admit(space: Any) -> int:
+def admit(space: SearchSpace) -> int:
     """Return the number of lattice points to enumerate; raise UnsupportedError where there are too many."""
     looked = sum(int(np.prod(family.extents[1:].astype(object))) for family in space.families)
     if looked > MOST:

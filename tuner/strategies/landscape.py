@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gensor_database.lazy import cached_property
+from gensor_kernels.programs.core.program import Program
 from gensor_tuner.search.actions import plainness
-from gensor_tuner.search.graph import Graph, Numbers, Points
+from gensor_tuner.search.graph import Graph, Numbers, Points, SearchSpace
 from gensor_tuner.search.region import TIE
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.search.walk import SIFTED, Walk
@@ -31,15 +32,15 @@ class Search:
     `start`, `keep`, `traced`, `alike`: as for `walk`. Only the walk uses `chains` and `steps`.
     """
 
-    space: Any
+    space: SearchSpace
     seed: int = 0
     evaluations: int | None = None
-    start: Sequence[Any] | str | None = None
+    start: Sequence[Program] | Literal["random"] | None = None
     chains: int = 64
     steps: int = 250
     keep: int = 256
     traced: int = 1
-    alike: Callable[[Any], Hashable] | None = None
+    alike: Callable[[Program], Hashable] | None = None
 
 
 class Landscape:
@@ -89,7 +90,7 @@ class Landscape:
     def starts(self) -> Codes:
         """Return the starts of a search: the Programs of `search.start`, or the families' own starters."""
         wanted = self.search.start
-        if wanted == "random":
+        if isinstance(wanted, str):
             return np.empty(0, np.int64)
         found = []
         for number, family in enumerate(self.families):
@@ -201,7 +202,7 @@ class Landscape:
         for number, where in self._by_family(codes):
             tie[where] = -TIE * (self.points(number, codes[where]) @ plainness(self.families[number].coordinates))
         order = np.lexsort((codes, tie, numbers, seconds))
-        ranked: dict[Hashable, tuple[Any, float]] = {}
+        ranked: dict[Hashable, tuple[Program, float]] = {}
         for i in order[: search.keep if search.alike is None else SIFTED * search.keep].tolist():
             number = int(numbers[i])
             program = self.families[number].program(self.points(number, codes[i : i + 1])[0])

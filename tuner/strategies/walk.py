@@ -7,8 +7,9 @@ again over prediction minus doubt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.learn.fit import Measured, fit
 from gensor_tuner.search import walk as construction
-from gensor_tuner.search.graph import Points
+from gensor_tuner.search.graph import Points, SearchSpace
 
 from .landscape import Codes, Landscape, Search
 
@@ -82,7 +83,9 @@ def _learning(asked: Search) -> construction.Walk:
         predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
         # Keep enough Programs that a batch of them is new.
         known = before + min(batch, landscape.left)
-        walked = construction.walk(predictions, seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known)
+        walked = construction.walk(
+            cast(SearchSpace, predictions), seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known
+        )
         landscape.evaluate(landscape.fresh(_codes(landscape, walked))[:batch])
         if len(landscape.seconds) == before:
             break
@@ -95,7 +98,7 @@ def _residual(landscape: Landscape, seed: int) -> Residual:
     codes, seconds = landscape.known()
     numbers = landscape.family_of(codes)
     samples = []
-    for number, family in enumerate(landscape.families):
+    for number, family in enumerate(cast(Sequence[Any], landscape.families)):  # with `prior` and `features`, see Search
         where = numbers == number
         points = landscape.points(number, codes[where])
         ratio = np.log(seconds[where] / family.prior(points))
