@@ -34,13 +34,13 @@ app = typer.Typer(
 
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
 ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
-JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
+JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
 DbOption = Annotated[
     Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
 OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
 
@@ -53,17 +53,21 @@ def tune(
     db: DbOption = None,
     top: TopOption = 16,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="End after SECONDS, with what is verified then.")
+        float | None, typer.Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
-        str, typer.Option(help="Where kernels run first: emulator; device, which is both; or none, and none is usable.")
+        str,
+        typer.Option(
+            help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."
+        ),
     ] = "emulator",
-    graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
+    graph: Annotated[str, typer.Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
     strategy: Annotated[
-        str, typer.Option(help="What searches: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
+        str,
+        typer.Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive."),
     ] = "walk",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
@@ -106,7 +110,7 @@ def export(
     arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Every row as a JSON line, whatever FILE is called, for `import`; - is stdout."),
+        typer.Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout."),
     ] = False,
     binaries: Annotated[
         bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
@@ -166,7 +170,7 @@ def prune(
     db: DbOption = None,
     other_abi: Annotated[
         bool,
-        typer.Option("--other-abi", help="Records and portfolios of kernels that this version cannot launch, too."),
+        typer.Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch."),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -219,7 +223,7 @@ def merge(
     sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
     db: DbOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Make this database of all of them, or add them to it.")
+        Path | None, typer.Option("--out", "-o", help="Create this database from the files, or add them to it.")
     ] = None,
     binaries: Annotated[
         bool,
@@ -309,9 +313,7 @@ def check(
         typer.Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Smaller slowdowns are let pass: 0.02 is 2 %.")
-    ] = TOLERANCE,
+    tolerance: Annotated[float, typer.Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
 ) -> None:
     """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run

@@ -92,7 +92,7 @@ def _subject(row: Timing, kernel: Kernel | None) -> tuple[Subject, Program]:
     if kernel.family not in FAMILIES or FAMILIES[kernel.family].abi != kernel.abi:
         raise ValueError("its kernel is of another ABI version")
     if not 0 < row.median_us < np.inf:
-        raise ValueError("it is no time")
+        raise ValueError("it is not a valid time")
     workload_of(row.key)
     program = program_of(kernel.family, kernel.abi, kernel.class_key, kernel.program, kernel.arch)
     arch = lookup(row.part)

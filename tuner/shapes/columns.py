@@ -81,7 +81,7 @@ def laid_out(line: Line, workload: Workload) -> Workload:
     if not given:
         return workload
     if line.text("order", "row").lower() == "col":
-        raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which is about the row-major problem")
+        raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which describes the row-major problem")
     layouts, alignments = dict(workload.layout), dict(workload.alignment)
     conjugable = [*"ab"] if facts(workload.accumulator).is_complex else []
     for name in LAYOUTS:

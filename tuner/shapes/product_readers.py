@@ -32,9 +32,9 @@ def matrix(line: Line) -> Read:
         return _gated(line, sizes, types, gate, behind)
     workload = _product(line, sizes, types, both if norm else steps(line))
     if _column_major(line) and norm:
-        raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
+        raise line.fail("epilogue", f"'{norm}' normalises the rows of a row-major product")
     if _column_major(line) and listed:
-        raise line.fail("prologue", "operations are applied to the first operand of a row-major product")
+        raise line.fail("prologue", "operations apply to the first operand of a row-major product")
     if listed:
         return Read(matmul_prologue.workload(listed, workload))
     return Read(normed.normed(norm, workload, place) if norm else workload)

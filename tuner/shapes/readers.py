@@ -129,7 +129,7 @@ def declared(line: Line) -> Read:
     """Read an operator that is a plain sum of products; its columns are its declared sizes."""
     given = operator(line.text("op").lower())
     if not isinstance(given, SumOfProducts):
-        raise UnsupportedError(f"no reader of shapes files is for {given.name}")
+        raise UnsupportedError(f"shapes files have no reader for {given.name}")
     types = element(line)
     sizes = {name: line.integer(name) for name in given.size_names}
     workload = given.workload(sizes, types.dtype, types.out, types.math).with_epilogue(steps(line))

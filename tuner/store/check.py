@@ -70,7 +70,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
         derived, workload = derive(family, kernel, binary)
         target = lookup(kernel.arch).target
     except MALFORMED as error:
-        return found("differs", f"its Program is none of this version: {error}")
+        return found("differs", f"its Program does not exist in this version: {error}")
     if derived.constants != binary.constants:
         return found("differs", "its constants are not those of its Program")
     if text_digest(flatten(family.source)) != binary.source_digest:

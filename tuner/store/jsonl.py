@@ -116,7 +116,7 @@ def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
                 size += len(rest)
                 if size > ENDLESS:
                     raise GensorError(
-                        f"line {number} has more than {ENDLESS >> 20} MB: this is no file of export --json"
+                        f"line {number} has more than {ENDLESS >> 20} MB: this is not a file of export --json"
                     )
         if line.strip():
             yield number, line

@@ -58,13 +58,13 @@ def row_of(line: bytes) -> Row:
             raise ValueError("the row does not match its digest")
         CHECKS[kind](row)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
-        raise ValueError(f"is no {kind.TABLE}: {printable(str(error))}") from None
+        raise ValueError(f"is not a valid {kind.TABLE}: {printable(str(error))}") from None
     return row
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
     def refuse(text: str) -> None:
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
 
     def whole(text: str) -> int:
         if len(text) > LONGEST_INTEGER:  # int() takes quadratic time
@@ -73,17 +73,17 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return dict(pairs)
 
     try:
         body = json.loads(line.decode("utf-8"), parse_constant=refuse, parse_int=whole, object_pairs_hook=unique)
     except (UnicodeDecodeError, RecursionError):
-        raise ValueError("is no JSON object in UTF-8") from None
+        raise ValueError("is not a JSON object in UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg}") from None
     if not isinstance(body, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return body
 
 
@@ -116,7 +116,7 @@ def _program(row: Kernel) -> None:
 def _json_text(row: Row, *names: str) -> None:
     for name in names:
         if not isinstance(_nested(getattr(row, name)), (dict, list)):
-            raise ValueError(f"'{name}' is no JSON object")
+            raise ValueError(f"'{name}' is not a JSON object")
 
 
 def _nested(text: str) -> object:

@@ -187,7 +187,7 @@ def test_timings_of_another_kind_are_left_out_with_a_reason(gensor_tune, tmp_pat
         )
     code, _, err = gensor_tune("learn")
     assert code == 0 and err.count("left out") == 5
-    for reason in ("not in the database", "a-gpu-not-listed", "it is no time"):
+    for reason in ("not in the database", "a-gpu-not-listed", "it is not a valid time"):
         assert reason in err
     assert json.loads(model_in(tmp_path / "k.db")[1].learnt)["left"] == 5
 

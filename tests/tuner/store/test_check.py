@@ -170,7 +170,7 @@ def test_a_program_of_no_lattice_differs(verify, tmp_path):
     with Store.open(tmp_path / "k.db") as store:
         store.add(bad, record_of(workload(64, 64, 96), bad))
     code, said, _ = verify()
-    assert code == 1 and "its Program is none of this version" in said["differs"][0]["reason"]
+    assert code == 1 and "its Program does not exist in this version" in said["differs"][0]["reason"]
 
 
 def test_a_cubin_of_this_toolchain_must_be_the_one_compiled_here(verify, tmp_path):
