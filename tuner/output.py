@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -81,6 +82,20 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
             raise _cannot(path, "--json", error) from None
         with file:
             yield file
+
+
+def write_line(lines: TextIO | None, text: str) -> None:
+    """Write a line of `--json` output and flush it; without a file, do nothing."""
+    if lines is not None:
+        lines.write(text + "\n")
+        lines.flush()
+
+
+def take_stdout() -> TextIO:
+    """Return a file on stdout for a protocol; from now on, prints of libraries go to stderr."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
 
 
 def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:

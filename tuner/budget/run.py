@@ -18,7 +18,7 @@ from gensor_tuner.output import class_text
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.persist import stored_result
 from gensor_tuner.run.result import Result
-from gensor_tuner.run.tune import Groups, Rows, Run
+from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows
 from gensor_tuner.strategies.parallel import Request, Searcher
@@ -67,9 +67,7 @@ class BudgetedRun(Run):
             yield from self._results(by_key, growing.get(group))
 
     def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
-        workload = rows[0].workload
-        assert workload is not None
-        return stored_result(self.store, workload, self.arch, self.options, settled)
+        return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
     def _spent(self, share: float = 1.0) -> bool:
         return self.elapsed > share * self.budget
@@ -95,8 +93,7 @@ class BudgetedRun(Run):
         """Return workloads with their numbers of calls, by key, in descending order of roofline bound times calls."""
         calls: dict[str, tuple[Workload, float]] = {}
         for rows in (rows for by_key in todo.values() for rows in by_key.values()):
-            workload = rows[0].workload
-            assert workload is not None
+            workload = workload_of(rows)
             calls[workload.key()] = workload, sum(row.count for row in rows)
         return dict(sorted(calls.items(), key=lambda each: -bound_us(each[1][0], self.arch) * each[1][1]))
 
@@ -173,7 +170,7 @@ class BudgetedRun(Run):
             result = made.get(key) or self._stored(rows, settled=False)
             if result is None:
                 error = f"the budget of {self.budget:g} s was spent before this row had a kernel; run again to go on"
-                result = Result(rows[0].workload, "failed", error=error)
+                result = Result(workload_of(rows), "failed", error=error)
             yield from ((row, result) for row in rows)
 
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:
@@ -185,12 +182,8 @@ class BudgetedRun(Run):
         """Print which classes got no kernel within the budget."""
         bare = [group for group in todo if group not in growing or not growing[group].usable]
         if bare and self._spent(0.9):
-            names = [class_text(workload) for group in bare if (workload := _any(todo[group]).workload)]
+            names = [class_text(workload_of(next(iter(todo[group].values())))) for group in bare]
             self.tell(
                 f"a budget of {self.budget:g} s is too small for a kernel of every class: {len(bare)} of {len(todo)} "
                 f"have none ({'; '.join(names)}); run again to go on, or with a larger --budget"
             )
-
-
-def _any(by_key: Rows) -> Row:
-    return next(iter(by_key.values()))[0]

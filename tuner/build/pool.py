@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -12,8 +12,10 @@ import numpy as np
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.residual import FEATURES
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
@@ -39,6 +41,22 @@ class Candidate:
     def source(self) -> str:
         """Return the source text for both compilers."""
         return bind(flatten(self.family.source), json.loads(self.constants))
+
+    def params(
+        self,
+        workload: Workload,
+        strides: Mapping[str, tuple[int, ...]],
+        addresses: Sequence[int],
+        workspace: int,
+        steps: Sequence[params.Step],
+        integer_steps: int,
+    ) -> bytes:
+        """Return the packed Params of one launch; `addresses`: of the inputs in order, then the output."""
+        geometry = operator(workload.operator).geometry(workload, strides)
+        *inputs, output = addresses
+        pointers = params.pointers(geometry, inputs, output, workspace)
+        tiling = self.family.tiling(self.program, geometry)
+        return params.pack(geometry, tiling, steps=steps, integer_steps=integer_steps, pointers=pointers)
 
     @property
     def main_loop(self) -> Hashable:

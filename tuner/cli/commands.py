@@ -23,7 +23,7 @@ from gensor_kernels.machine.arch import archs as all_archs
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import beside, json_lines, printable, say
+from gensor_tuner.output import beside, json_lines, printable, say, write_line
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import HEADER, Result, end_to_end, json_line, summary, table_line
 from gensor_tuner.run.tune import Run
@@ -162,9 +162,7 @@ def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) ->
         print(text, flush=True)
     if row.error is not None:
         print(f"gensor-tune: {row.error}", file=sys.stderr)
-    if lines is not None:
-        lines.write(json_line(row, result) + "\n")
-        lines.flush()
+    write_line(lines, json_line(row, result))
 
 
 def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:

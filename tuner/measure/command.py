@@ -18,7 +18,7 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.output import say, sizes_text
+from gensor_tuner.output import say, sizes_text, write_line
 from gensor_tuner.shapes.reader import read_shapes
 
 #: The command that times kernels in a separate process; a memory limit and the databases follow.
@@ -191,9 +191,7 @@ def measure(
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
             say(found.line(), flush=True)
-            if lines is not None:
-                lines.write(found.to_json(run.conditions) + "\n")
-                lines.flush()
+            write_line(lines, found.to_json(run.conditions))
     told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "known", "skipped", "failed") if counts[status])
     timed = counts["ok"] + counts["known"]
     print(f"gensor-tune: {told or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)

@@ -22,9 +22,9 @@ from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.types.dtypes import encode, facts, joined
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
+from gensor_tuner.verify.problem import exact_steps
 
 PERIOD = 1_048_573  # random elements per type; a prime, so that rows of a matrix differ
 Array = Any  # of the device's array library: NumPy or CuPy
@@ -137,6 +137,7 @@ class Operands:
             self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output, own)
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
+        self.integer_steps = exact_steps(workload, self.out.dtype)
 
     def _block(
         self,
@@ -184,33 +185,16 @@ class Operands:
         """The operator's own inputs, without epilogue operands."""
         return [block for block in self.blocks.values() if block is not self.out]
 
-    @property
-    def integer_steps(self) -> int:
-        """Number of leading epilogue steps that an int32 accumulator computes exactly."""
-        if self.workload.accumulator != "int32":
-            return 0
-        for count, (name, block, _) in enumerate(self.steps):
-            whole = block is None or block.dtype == "bool" or facts(block.dtype).is_integer
-            if name not in ("bias", "add", "mul", "relu") or not whole:
-                return count
-        return len(self.steps)
-
     def address(self, block: Block) -> int:
         """Return the address of a block's first element."""
         return self.device.pointer(block.memory) + block.start
 
     def params(self, kernel: Candidate, workspace: int) -> bytes:
         """Return the packed Params of one launch."""
-        geometry = self.operator.geometry(self.workload, {name: block.strides for name, block in self.blocks.items()})
-        return params.pack(
-            geometry,
-            kernel.family.tiling(kernel.program, geometry),
-            steps=[self._packed(*step) for step in self.steps],
-            integer_steps=self.integer_steps,
-            pointers=params.pointers(
-                geometry, [self.address(x) for x in self.inputs], self.address(self.out), workspace
-            ),
-        )
+        strides = {name: block.strides for name, block in self.blocks.items()}
+        addresses = [self.address(each) for each in (*self.inputs, self.out)]
+        steps = [self._packed(*step) for step in self.steps]
+        return kernel.params(self.workload, strides, addresses, workspace, steps, self.integer_steps)
 
     def _packed(self, name: str, block: Block | None, scalar: float) -> Step:
         code = OPERATIONS[name].code

@@ -28,6 +28,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.validation import MALFORMED, workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu
+from gensor_tuner.output import take_stdout, write_line
 
 from .timer import CudaClock, Timer, vendor_name
 
@@ -166,12 +167,10 @@ def open_timer(memory: int | None) -> Timer:
 
 def serve(open_device: Callable[[int | None], Timer] = open_timer) -> None:
     """Answer requests on stdin. Arguments: a memory limit in bytes (0 for none), and the databases to read."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # prints of libraries must not be read as answers
+    out = take_stdout()
 
     def say(message: dict[str, Any]) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
+        write_line(out, json.dumps(message))
 
     memory, *paths = sys.argv[1:]
     limit = int(memory) or None

@@ -115,7 +115,7 @@ class Run:
             else:
                 reason = self._unsupported(row.workload)
                 if reason is not None:
-                    yield row, Result(row.workload, reason[0], error=reason[1])
+                    yield row, Result(row.workload, "unsupported", error=reason)
                 else:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
@@ -127,23 +127,22 @@ class Run:
         for by_key in groups.values():
             yield from self._class(by_key, searcher)
 
-    def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
-        """Return ("unsupported", reason) where no family serves the workload or its result is empty, else None."""
+    def _unsupported(self, workload: Workload) -> str | None:
+        """Return the reason where no family serves the workload or its result is empty, else None."""
         if operator(workload.operator).empty(workload):
-            return "unsupported", "an empty result needs no kernel"
+            return "an empty result needs no kernel"
         try:
             space = Space(workload, self.arch)
             if self.options.strategy == "exhaustive":
                 exhaustive.admit(space)
         except UnsupportedError as error:
-            return "unsupported", error.reason
+            return error.reason
         return None
 
     def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         todo: dict[str, Workload] = {}
         for key, rows in by_key.items():
-            workload = rows[0].workload
-            assert workload is not None
+            workload = workload_of(rows)
             stored = stored_result(self.store, workload, self.arch, self.options)
             if stored is not None:
                 yield from ((row, stored) for row in rows)
@@ -234,6 +233,13 @@ class Run:
             sample.class_key(),
             [digest_of[pool.candidates[column].program] for column in best],
         )
+
+
+def workload_of(rows: Sequence[Row]) -> Workload:
+    """Return the workload that rows of one group have in common."""
+    workload = rows[0].workload
+    assert workload is not None
+    return workload
 
 
 def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:

@@ -34,6 +34,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.output import take_stdout, write_line
 from gensor_tuner.parent_watch import follow
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
@@ -118,14 +119,12 @@ class Channel:
     def say(self, message: dict[str, Any]) -> None:
         """Write one line."""
         self.kernel = message.get("trying")
-        self.out.write(json.dumps(message) + "\n")
-        self.out.flush()
+        write_line(self.out, json.dumps(message))
 
 
 def main() -> None:
     """Answer requests on stdin."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # prints of libraries must not be read as answers
+    out = take_stdout()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     follow(os.getppid(), MEMORY_SHARE * memory)
     channel = Channel(out)

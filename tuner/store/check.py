@@ -34,7 +34,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import say
+from gensor_tuner.output import say, write_line
 from gensor_tuner.verify import verify as emulation
 
 #: Statuses of rows that must not be trusted; other statuses are no fault of the file.
@@ -139,9 +139,7 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
             counts[finding.status] += 1
             kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
             say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
-            if lines is not None:
-                lines.write(json.dumps(asdict(finding), separators=(",", ":")) + "\n")
-                lines.flush()
+            write_line(lines, json.dumps(asdict(finding), separators=(",", ":")))
     bad = sum(counts[status] for status in BAD)
     told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
     rows = read.total()

@@ -15,7 +15,7 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import say, sizes_text
+from gensor_tuner.output import say, sizes_text, write_line
 
 #: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0
@@ -38,8 +38,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
     print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
     for conflict in found:
         say(f"gensor-tune: {_told(conflict)}", sys.stderr)
-        if lines is not None:
-            lines.write(json.dumps(asdict(conflict), separators=(",", ":")) + "\n")
+        write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
     if counts["kernel"] and not binaries:
         print(
             f"gensor-tune: {counts['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "

@@ -39,7 +39,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import say
+from gensor_tuner.output import say, write_line
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
@@ -77,9 +77,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
             counts[found.status] += 1
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
             say(f"{text} {found.reason or ''}".rstrip(), flush=True)
-            if lines is not None:
-                lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
-                lines.flush()
+            write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
         kept = store.counts()["timing"]
     told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
     print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)

@@ -22,14 +22,10 @@ POPULATION, GENERATIONS, MUTATION, MEASURED_SHARE = 2048, 4, 0.85, 0.2
 STRUCTURE = frozenset({"inline", "split", "stages", "layout", "instruction", "epilogue"})
 #: SketchPolicy's XGBModel: depth 10, eta 0.2, gamma 1e-3, squared error weighted by throughput.
 TREES = {
-    "objective": "regression",
     "max_depth": 10,
     "num_leaves": 63,
     "learning_rate": 0.2,
     "min_gain_to_split": 1e-3,
-    "min_data_in_leaf": 1,
-    "min_sum_hessian_in_leaf": 1e-3,
-    "rounds": 100,
 }
 
 

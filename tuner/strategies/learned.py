@@ -17,6 +17,8 @@ from .landscape import Codes, Landscape
 USUAL = 1024
 #: Evaluations between two fits, and the random share of each batch: both publications' settings.
 BATCH, EPSILON = 64, 0.05
+#: Trees of a model: both publications' settings.
+TREES_PER_MODEL = 100
 
 
 class CostModel:
@@ -31,11 +33,11 @@ class CostModel:
         codes, seconds = landscape.known()
         self._landscape = landscape
         quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1, "seed": seed}
-        settings = {**quiet, **settings}
-        rounds = settings.pop("rounds")
+        leaves = {"min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 1e-3}
+        settings = {"objective": "regression", **quiet, **leaves, **settings}
         throughput = seconds.min() / seconds
         data = lightgbm.Dataset(landscape.features(codes), throughput, params=settings, weight=throughput)
-        self._model = lightgbm.train(settings, data, num_boost_round=rounds)
+        self._model = lightgbm.train(settings, data, num_boost_round=TREES_PER_MODEL)
         self._scores: dict[int, float] = {}  # searches visit the same points repeatedly
 
     def __call__(self, codes: Codes) -> NDArray[np.float64]:

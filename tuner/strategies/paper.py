@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from gensor_tuner.search import walk as construction
+from gensor_tuner.search.walk import Walk
 
-from .landscape import Search
+from .landscape import Search, walked
 
 
-def search(asked: Search) -> construction.Walk:
+def search(asked: Search) -> Walk:
     """Walk the paper's graph from the minimal Programs; in the end the potential chooses among visited Programs."""
-    return construction.walk(
-        asked.space,
-        seed=asked.seed,
-        chains=asked.chains,
-        steps=asked.steps,
-        graph="paper",
-        budget=asked.evaluations,
-        keep=asked.keep,
-        traced=asked.traced,
-        alike=asked.alike,
-    )
+    return walked(asked, "paper")

@@ -19,7 +19,7 @@ from gensor_tuner.learn.fit import Measured, fit
 from gensor_tuner.search import walk as construction
 from gensor_tuner.search.graph import Points, SearchSpace
 
-from .landscape import Codes, Landscape, Search
+from .landscape import Codes, Landscape, Search, walked
 
 #: Evaluations between two fits: the first batches are small, since every fit may change the potential's ranking.
 FIRST, BATCH = 16, 64
@@ -35,17 +35,7 @@ def search(asked: Search) -> construction.Walk:
     """Walk; if evaluations are measured, learn from them (raises ToolMissingError without LightGBM)."""
     if any(hasattr(family, "prior") for family in asked.space.families):
         return _learning(asked)
-    return construction.walk(
-        asked.space,
-        seed=asked.seed,
-        chains=asked.chains,
-        steps=asked.steps,
-        start=asked.start,
-        budget=asked.evaluations,
-        keep=asked.keep,
-        traced=asked.traced,
-        alike=asked.alike,
-    )
+    return walked(asked)
 
 
 class Predicted:
@@ -83,10 +73,10 @@ def _learning(asked: Search) -> construction.Walk:
         predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
         # Keep enough Programs that a batch of them is new.
         known = before + min(batch, landscape.left)
-        walked = construction.walk(
+        found = construction.walk(
             cast(SearchSpace, predictions), seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known
         )
-        landscape.evaluate(landscape.fresh(_codes(landscape, walked))[:batch])
+        landscape.evaluate(landscape.fresh(_codes(landscape, found))[:batch])
         if len(landscape.seconds) == before:
             break
         batch, number = min(2 * batch, BATCH), number + 1
@@ -107,11 +97,11 @@ def _residual(landscape: Landscape, seed: int) -> Residual:
     return fit(samples, [str(i) for i in range(len(samples[0].x))], seed)
 
 
-def _codes(landscape: Landscape, walked: construction.Walk) -> Codes:
+def _codes(landscape: Landscape, found: construction.Walk) -> Codes:
     """Return the codes of a walk's best Programs, best first."""
     number = {family.family.name: i for i, family in enumerate(landscape.families)}
     codes = []
-    for program, _ in walked.best:
+    for program, _ in found.best:
         at = number[program.family]
         codes.append(landscape.codes(at, landscape.families[at].point(program)[None])[0])
     return np.array(codes, np.int64)

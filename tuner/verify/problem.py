@@ -14,7 +14,7 @@ from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.operators.types.dtypes import encode, facts, joined, round_to
-from gensor_kernels.programs.core import params
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
@@ -96,6 +96,21 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndar
     return round_to(name, rng.standard_normal(shape))
 
 
+def exact_steps(workload: Workload, out: str) -> int:
+    """Return the number of leading epilogue steps that an integer accumulator computes exactly.
+
+    `out`: dtype of the output and of epilogue operands.
+    """
+    if workload.accumulator != "int32":
+        return 0
+    whole = facts(out).is_integer
+    exact = [
+        name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
+        for name in workload.epilogue
+    ]
+    return exact.index(False) if False in exact else len(exact)
+
+
 class Problem:
     """The arrays of one verification case, and the runs over them."""
 
@@ -114,7 +129,7 @@ class Problem:
         self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
-        self.integer_steps = self._integer_steps()
+        self.integer_steps = exact_steps(self.workload, self.out.dtype)
         self._expected: tolerance_base.Expected | None = None
 
     def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
@@ -141,17 +156,6 @@ class Problem:
         operand = replace(self.output, name=name, shape=shape, step=1)  # in the memory order of the output
         return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
 
-    def _integer_steps(self) -> int:
-        """Return the number of leading epilogue steps that an integer accumulator computes exactly."""
-        if self.workload.accumulator != "int32":
-            return 0
-        whole = facts(self.out.dtype).is_integer
-        exact = [
-            name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
-            for name in self.workload.epilogue
-        ]
-        return exact.index(False) if False in exact else len(exact)
-
     @property
     def reads(self) -> list[Placed]:
         """Every array that a kernel reads."""
@@ -162,16 +166,9 @@ class Problem:
     ) -> bytes:
         """Return the packed Params of a launch; `address` returns the address of an operand's copy."""
         strides = {each.name: each.strides for each in (*self.inputs.values(), self.out)}
-        geometry = self.operator.geometry(self.workload, strides)
-        return params.pack(
-            geometry,
-            candidate.family.tiling(candidate.program, geometry),
-            steps=[self._packed(step, placed, address) for step, placed in self.steps],
-            integer_steps=self.integer_steps,
-            pointers=params.pointers(
-                geometry, [address(each) for each in self.inputs.values()], address(self.out), workspace
-            ),
-        )
+        addresses = [address(each) for each in (*self.inputs.values(), self.out)]
+        steps = [self._packed(step, placed, address) for step, placed in self.steps]
+        return candidate.params(self.workload, strides, addresses, workspace, steps, self.integer_steps)
 
     def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> Step:
         code = epilogue.OPERATIONS[step.name].code
