@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ DATABASES = {
 
 
 @pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
+def gensor_tune(gensor_tune, tmp_path):
     """gensor_tune("show", "--db", "{}/x.db") -> (exit code, stdout, stderr); {} is a fresh folder with k.db."""
     stock(tmp_path / "k.db", ((64, 64, 64),), kernels=1)
     runs = tmp_path / "runs"
@@ -54,13 +53,7 @@ def gensor_tune(monkeypatch, capsys, tmp_path):
         }
         (runs / f"{number}.json").write_text(json.dumps(body))
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+    return gensor_tune
 
 
 class Pipe:

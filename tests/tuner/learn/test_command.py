@@ -35,16 +35,9 @@ ABIS = {name: family.abi for name, family in FAMILIES.items()}
 
 
 @pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
+def gensor_tune(gensor_tune):
     """gensor_tune("learn") -> (exit code, stdout, stderr), on k.db."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *arguments, "--db", str(tmp_path / "k.db")])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+    return lambda *arguments: gensor_tune(*arguments, "--db", "{}/k.db")
 
 
 def truth(program):

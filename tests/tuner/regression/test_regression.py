@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from datetime import datetime, timezone
+from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +16,6 @@ import pytest
 
 pytest.importorskip("typer")
 
-from gensor_tuner.cli import app
 from gensor_tuner.regression.runs import read
 from gensor_tuner.regression.statistics import LEVEL, change, critical, is_faster, is_slower, noise, score
 from gensor_tuner.regression.verdicts import compare
@@ -25,16 +25,9 @@ GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
 
 
 @pytest.fixture
-def check(monkeypatch, capsys):
+def check(gensor_tune):
     """check("--baseline", DIR) -> (exit code, stdout, stderr)."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", "check", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+    return partial(gensor_tune, "check")
 
 
 def pytest_run(path, number, times, gpu=GPU, **more):

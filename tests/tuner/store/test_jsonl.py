@@ -22,19 +22,6 @@ pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason="the sm_87 databas
 DATA = (Kernel, Portfolio, Record)  # tables without code
 
 
-@pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
-    """gensor_tune("import", "{}/x", ...) -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def shipped():
     """Rows of the shipped database, by table, and a timing, of which it has none."""
