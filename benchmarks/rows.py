@@ -23,10 +23,10 @@ from typing import Any
 from gensor_database.store import Store
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_tuner.result import NEAR_BOUND
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.result import NEAR_BOUND
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 from .figures.rows import Tuned, bound_figures, by_class, class_figures, facts_of, half_figures, near_by
 

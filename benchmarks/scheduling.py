@@ -25,7 +25,7 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.task_scheduler import SLICE, Campaign, Slice
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.strategies.parallel import Found, Request, search
 
 #: Workloads of a model after which no further set of its file is taken.

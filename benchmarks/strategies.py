@@ -30,7 +30,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.space import Space
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.strategies import Search, strategy
 
 from .figures.strategies import Compared, Limits, beaten, line, plot, quartiles, read, written

@@ -1,7 +1,8 @@
-"""Where commands write: files that people name, and stdout for `-`."""
+"""Output of commands: files and stdout, text that is safe to print, and short names of Workloads and classes."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -10,22 +11,22 @@ from typing import TextIO
 
 from gensor_database.writing import written
 from gensor_kernels.errors import ConfigError
-
-from .shapes.cells import printable
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import Workload
 
 STDOUT = "-"
 
 
 @contextmanager
 def output(path: Path, option: str = "") -> Iterator[TextIO]:
-    """Write the file at `path`, which has the text once the block ends without an error.
+    """Open a file for writing that replaces `path` only once the block ends without an error.
 
     Parameters
     ----------
     path : Path
         The file; `-` is stdout.
     option : str
-        The option of the command line that named it, for the error.
+        The command line option that named the file, for the error message.
 
     Yields
     ------
@@ -43,7 +44,7 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
     try:
         with written(path) as file:
             yield file
-    except BrokenPipeError:  # the reader of a pipe left
+    except BrokenPipeError:  # the reader of the pipe has closed it
         raise
     except OSError as error:
         raise _cannot(path, option, error) from None
@@ -51,17 +52,17 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
 
 @contextmanager
 def json_lines(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the file behind `--json`, which has every line as soon as that is flushed.
+    """Open the file behind `--json`; each line is complete on disk as soon as it is flushed.
 
     Parameters
     ----------
     path : Path or None
-        The file; `-` is stdout, and what the command prints for people goes to stderr then.
+        The file; `-` is stdout, and text for people then goes to stderr.
 
     Yields
     ------
     TextIO or None
-        The open file; None where there is no `path`.
+        The open file; None without a `path`.
 
     Raises
     ------
@@ -83,16 +84,67 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
             yield file
 
 
+def write_line(lines: TextIO | None, text: str) -> None:
+    """Write a line of `--json` output and flush it; without a file, do nothing."""
+    if lines is not None:
+        lines.write(text + "\n")
+        lines.flush()
+
+
+def take_stdout() -> TextIO:
+    """Return a file on stdout for a protocol; from now on, prints of libraries go to stderr."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
+
+
 def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:
-    """Print a line that may quote a database or a file of somebody else's, on stdout unless `file` says otherwise."""
+    """Print a line that may quote a foreign database or file, on stdout unless `file` names another stream."""
     print(printable(line, None), file=file, flush=flush)
 
 
+def printable(text: str, longest: int | None = 400) -> str:
+    """Return `text` on one line, cut to `longest` characters: a cell may hold terminal commands or ten megabytes.
+
+    Control characters, marks of text direction and other invisible characters are escaped as in Python.
+    """
+    cut = text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
+    if cut.isprintable():
+        return cut
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
 def beside(path: Path | None) -> TextIO:
-    """Where a command prints for people while it writes `path`."""
+    """Return the stream for people's text while a command writes `path`: stderr where `path` is stdout."""
     return sys.stderr if str(path) == STDOUT else sys.stdout
 
 
 def _cannot(path: Path, option: str, error: OSError) -> ConfigError:
     where = f"{option} {path}:" if option else f"{path}"
     return ConfigError(f"{where} cannot be written: {error.strerror or error}")
+
+
+def sizes_text(workload: Workload) -> str:
+    """Return the sizes of a Workload for people.
+
+    Examples
+    --------
+    A batched product reads 12x128x128x64; a leading batch of 1 is left out. Other operators show the shape of their
+    first operand, without extents of 1.
+    """
+    declared = operator(workload.operator)
+    axes = [axis for axis in ("batch", "groups", "m", "n", "k") if axis in workload.size]
+    if len(axes) == len(workload.size) and declared.product(workload) is not None:
+        shape = tuple(workload.size[axis] for axis in axes)
+        return "x".join(map(str, shape[1:] if shape[0] == 1 else shape))
+    first = declared.operands(workload)[0]
+    return "x".join(str(extent) for extent in first.shape if extent != 1) or "1"
+
+
+def class_text(workload: Workload) -> str:
+    """Return a class for people: operator, element types, input layouts, alignment in bytes."""
+    declared = operator(workload.operator)
+    *inputs, out = declared.names
+    laid = " ".join(dict(workload.layout)[name] for name in inputs)
+    aligned = "/".join(str(workload.align[name]) for name in declared.names)
+    return f"{workload.operator} {workload.kind} {laid} -> {workload.dtype[out]}, alignment {aligned}"

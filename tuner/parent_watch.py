@@ -1,4 +1,4 @@
-"""Processes that work for another one: they end when it is gone, however that came."""
+"""Child processes that end when their parent is gone, for whatever reason."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ WATCH_SECONDS = 0.5
 
 
 def follow(parent: int, limit_bytes: float = math.inf) -> None:
-    """From now on this process ends with `parent`, or when it has used more memory than `limit_bytes`."""
+    """Start a thread that ends this process when `parent` is gone, or when memory use exceeds `limit_bytes`."""
     threading.Thread(target=watch, args=(parent, limit_bytes), name="gensor-watch", daemon=True).start()
 
 
 def watch(parent: int, limit_bytes: float) -> None:
-    """Ends this process and its children when the parent is another one than `parent`, or memory beyond the limit."""
+    """Wait until this process has another parent or uses too much memory; then end it and its children."""
     while os.getppid() == parent and _used_bytes() <= limit_bytes:
         time.sleep(WATCH_SECONDS)
-    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # compilers and walkers are of this process's group
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # compilers and walkers belong to this process group
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
 def _used_bytes() -> float:
-    """The most memory this process ever used; 0 where the system does not say."""
+    """Return the peak memory of this process in bytes; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

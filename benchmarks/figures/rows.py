@@ -18,8 +18,9 @@ from gensor_kernels.programs.contraction.wgmma.store import COPIED
 from gensor_kernels.programs.core.program import Program
 from gensor_tuner.build.cover import assign, single_kernel_regret
 from gensor_tuner.build.pool import Pool
-from gensor_tuner.result import NEAR_BOUND, Result, class_text, sizes_text
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.output import class_text, sizes_text
+from gensor_tuner.run.result import NEAR_BOUND, Result
+from gensor_tuner.shapes.reader import Row
 from gensor_tuner.strategies.parallel import Facts, space_for
 
 #: Terms that say where a Program runs, not what it waits for.

@@ -15,7 +15,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import assign, cover
 from gensor_tuner.build.pool import Pool
-from gensor_tuner.store.persist import kernel_rows
+from gensor_tuner.store.kernel_rows import kernel_rows
 
 from .harness.session import Session
 

@@ -23,8 +23,8 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.result import class_text
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.output import class_text
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.on_device import verify_on
 
 from .harness.ordering import Known, ordered, shipped

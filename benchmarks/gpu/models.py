@@ -14,8 +14,8 @@ from typing import Any
 
 from gensor_database.record import Kernel
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.result import class_text, sizes_text
-from gensor_tuner.shapes.shapes import Row, read_shapes
+from gensor_tuner.output import class_text, sizes_text
+from gensor_tuner.shapes.reader import Row, read_shapes
 
 from .harness.session import Item, Session
 from .shipped import Stored, load, rejected, stored

@@ -20,7 +20,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 from . import public_calls
 from .harness.session import Item, Session

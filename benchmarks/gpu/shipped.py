@@ -21,10 +21,10 @@ from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.measure.operands import Noise
-from gensor_tuner.run.construct import Options
-from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import Row, read_shapes
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.shapes.reader import Row, read_shapes
 
 from .adopt import adopt, adopt_starters
 from .families import OPERATORS
@@ -123,7 +123,7 @@ def tuned(session: Session, store: Store, rows: Sequence[Row]) -> dict[str, int]
     """Tune rows, as far as the time goes, without verifying: that is what this step is for. `left`: rows that the time
     did not suffice for."""
     options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * TUNE_SHARE
-    run = Run(session.arch, store, options, budget=seconds)
+    run = BudgetedRun(session.arch, store, options, budget=seconds)
     counts = dict(Counter(result.status for _, result in run.rows(rows)))
     # What fails while most of the time is left fails again.
     return counts | ({"left": counts["failed"]} if counts.get("failed") and run.elapsed > ENOUGH * seconds else {})

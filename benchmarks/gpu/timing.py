@@ -23,7 +23,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
-from gensor_tuner.result import class_text
+from gensor_tuner.output import class_text
 
 from .facts import Clocks, environment
 from .harness.fitting import fitting

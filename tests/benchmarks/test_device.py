@@ -22,7 +22,7 @@ from gensor_kernels.operators.windows import conv, winograd
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.store.persist import kernel_rows
+from gensor_tuner.store.kernel_rows import kernel_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = lookup("sm_87")

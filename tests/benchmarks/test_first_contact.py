@@ -16,7 +16,7 @@ from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
 from gensor_database.record import Verification
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.result import Result
+from gensor_tuner.run.result import Result
 from tests.project.test_packaging import FOLDERS, PROJECT
 
 from .test_gpu_paths import ARCH, Gpu

@@ -25,7 +25,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure import timer as measure_timer
 from gensor_tuner.measure.operands import Noise
-from gensor_tuner.store.persist import kernel_rows
+from gensor_tuner.store.kernel_rows import kernel_rows
 
 ARCH = lookup("sm_87")
 

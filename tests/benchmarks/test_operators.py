@@ -22,7 +22,7 @@ from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.windows import conv, pooling
 from gensor_tuner.measure.operands import Noise, Operands
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 ARCH = lookup("sm_87")
 ROWS = read_shapes(OPERATORS)

@@ -11,8 +11,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
-from gensor_tuner.result import Result
-from gensor_tuner.shapes.shapes import Row
+from gensor_tuner.run.result import Result
+from gensor_tuner.shapes.reader import Row
 
 ARCH = lookup("sm_87")
 

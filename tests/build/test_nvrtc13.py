@@ -13,7 +13,7 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 ROOT = Path(__file__).resolve().parents[2]
 

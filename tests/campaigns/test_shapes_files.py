@@ -16,7 +16,7 @@ from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
 from gensor_tuner.cli import app, commands
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import ShapesError, read_shapes
+from gensor_tuner.shapes.reader import ShapesError, read_shapes
 
 from .files import shapes_fuzz
 from .lives.clock import Clock

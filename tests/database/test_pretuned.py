@@ -16,8 +16,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.shapes.shapes import read_shapes
-from gensor_tuner.store.rederive import check
+from gensor_tuner.shapes.reader import read_shapes
+from gensor_tuner.store.check import check
 from tests.campaigns.size import sample
 
 ROOT = Path(__file__).resolve().parents[2]

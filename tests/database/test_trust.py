@@ -25,7 +25,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.store_rows import ARCH, PART, kernel_rows, key, rows
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")

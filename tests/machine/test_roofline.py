@@ -14,7 +14,7 @@ from gensor_kernels.programs.contraction.simt.operands import fragment_clocks, t
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.programs.lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
 
 ROOT = Path(__file__).resolve().parents[2]

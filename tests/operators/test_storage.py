@@ -11,7 +11,7 @@ from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS, default_output, product_type
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 

@@ -15,7 +15,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.tolerance.winograd import AT, BT, G
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.programs.window import padded
 from tests.programs.winograd import convolution
 

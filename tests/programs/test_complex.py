@@ -17,7 +17,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 SIMT = FAMILIES["contraction_simt"]
 M, N = 20, 24

@@ -17,7 +17,7 @@ from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
 
 from .lattices import MMA, SIMT, random_legal

@@ -11,9 +11,9 @@ from gensor_database.store import Store
 from gensor_kernels import operators
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 

@@ -11,7 +11,7 @@ import pytest
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.core.family import Coordinate
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 from .test_packaging import ROOT
 

@@ -1,6 +1,6 @@
-"""One class under a budget: kernels one at a time, each the one that is predicted to save the model most.
+"""One class under a budget: kernels are added one at a time, in order of predicted savings for the model.
 
-After any step what there is has been verified, and serves every workload of the class that it can.
+After each step, every kernel at hand is verified and serves all workloads of the class that it can.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.tournament import Contest
-from gensor_tuner.run.construct import Chosen, ClassRun
+from gensor_tuner.run.class_run import Chosen, ClassRun
 from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
 from gensor_tuner.verify.verify import Verdict
 
-#: What a workload counts as that has no kernel yet: so many times the best that is known of.
+#: A workload without a kernel counts as this multiple of its best known time.
 UNSERVED = 10.0
-#: Calls of a workload that is never called.
+#: Number of calls assumed for a workload that is never called.
 TINY = 1e-9
-#: A kernel is executed where it brings this share of what the best candidate, compiled or not, is predicted to bring.
+#: A kernel is executed if it saves at least this share of the best candidate's predicted savings.
 ENOUGH = 0.5
 
 
 @dataclass
 class Growing(ClassRun):
-    """A class that grows kernel by kernel. `founds`: what was found for its workloads, by their numbers; `calls` of
-    each; `evaluations` of a walk behind the compiler's feedback."""
+    """A class that gains kernels step by step.
+
+    `founds`: results of search by workload number; `calls` (workloads,): calls of each workload; `evaluations`: length
+    of the walks with compiler feedback.
+    """
 
     founds: Mapping[int, Found] = field(default_factory=dict)
     calls: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -40,19 +43,19 @@ class Growing(ClassRun):
         self.calls = np.maximum(self.calls, TINY)
         self.pool = Pool(self.workloads)
         self._gather(self.pool, self.founds)
-        #: names of candidates that were verified
+        #: names of verified candidates
         self.usable: list[str] = []
-        #: what was verified lately, until somebody stores it: kernels, binaries, workloads, verdicts
+        #: verified since the last commit: kernel, binary, workload, verdicts
         self.fresh: list[tuple[Candidate, Binary, Workload, tuple[Verdict, ...]]] = []
         self._measured: np.ndarray | None = None
         walked = self.founds if self.options.graph == "full" else ()
         self._unwalked = sorted(walked, key=lambda row: -self.calls[row] * self.founds[row].best[0][1])
         self._look()
 
-    # ---- what a kernel more would bring
+    # ---- predicted savings
 
     def _look(self) -> None:
-        """Predict anew: seconds of each workload with each candidate, and with the kernels there are."""
+        """Predict the seconds of each workload with each candidate, and with the kernels at hand."""
         self._seconds = seconds = self.pool.seconds(self.spaces)
         preferred = preferring(seconds, *self._preferences(self.pool))
         costs = np.where(np.isfinite(preferred), preferred, seconds * SPILL_FREE)
@@ -68,15 +71,14 @@ class Growing(ClassRun):
         return [column for column, each in enumerate(self.pool.candidates) if each.name in self.usable]
 
     def _gains(self, now: np.ndarray) -> np.ndarray:
-        """Seconds of the model that each candidate saves (candidates,), workloads taking `now` seconds (workloads,)."""
+        """Return the seconds of the model that each candidate saves (candidates,); `now`: seconds (workloads,)."""
         if len(self.usable) >= self.options.top:
             return np.zeros(len(self.pool.candidates))
         weights = self.calls * (now > WITHIN * self._best)
         return weights @ np.maximum(now[:, None] - self._costs, 0.0)
 
     def _picks(self, able: np.ndarray, least: float = 0.0) -> list[int]:
-        """As many candidates as there are jobs, greedily, of those that are `able` (candidates,) and bring more than
-        `least` seconds."""
+        """Pick greedily one candidate per job from the mask `able` (candidates,), each saving more than `least` s."""
         chosen: list[int] = []
         now = self._now
         while len(chosen) < self.options.jobs:
@@ -89,7 +91,7 @@ class Growing(ClassRun):
         return chosen
 
     def _serving(self) -> dict[int, int]:
-        """By the numbers of workloads that have a kernel: its column."""
+        """Map the number of each served workload to the column of its kernel."""
         columns = self._columns()
         found = {row: min(columns, key=costs.__getitem__, default=-1) for row, costs in enumerate(self._costs)}
         return {row: column for row, column in found.items() if column >= 0 and np.isfinite(self._costs[row, column])}
@@ -101,18 +103,18 @@ class Growing(ClassRun):
 
     @property
     def served(self) -> int:
-        """Workloads that have a kernel."""
+        """Number of workloads that have a kernel."""
         return len(self._serving())
 
     # ---- growing
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do: every workload is as fast as any known candidate, walks were taken again."""
+        """Whether every workload is as fast as any known candidate and every second walk was taken."""
         return not self.promise and not self._unwalked
 
     def step(self) -> None:
-        """One more kernel per job, compiled and verified; or, where none promises anything, walks taken again."""
+        """Compile and verify one more kernel per job; where no candidate promises anything, walk again."""
         if not self.promise:
             return self._walk_on()
         picks = self._picks(np.ones(len(self.pool.candidates), bool))
@@ -130,7 +132,7 @@ class Growing(ClassRun):
         self._look()
 
     def _execute(self, columns: Sequence[int]) -> None:
-        """Verify candidates, each for the workload that gains most by it."""
+        """Verify candidates, each on the workload that gains most from it."""
         saved = self.calls[:, None] * (self._now[:, None] - self._costs)
         rows = {column: int(np.argmax(saved[:, column])) for column in columns}
         self._verify(self.pool, [(column, self.workloads[row]) for column, row in rows.items()])
@@ -144,17 +146,17 @@ class Growing(ClassRun):
                 self._refuse(self.pool, each, self.workloads[row])
 
     def _walk_on(self) -> None:
-        """Walk again for the next few workloads, those first that take most, with what the compiler said."""
+        """Walk again, with compiler feedback, for the next few workloads in descending order of total time."""
         count = 1 if self.searcher.jobs == 1 else max(self.searcher.jobs, PARALLEL_FROM)
         rows, self._unwalked = self._unwalked[:count], self._unwalked[count:]
         asked = [self._again(self.workloads[row], self.founds[row]) for row in rows]
         found = self._walk([replace(each, evaluations=self.evaluations) for each in asked])
         self._gather(self.pool, dict(zip(rows, found, strict=True)))
-        self._measured = None  # candidates have other places now
+        self._measured = None  # the columns of candidates have changed
         self._look()
 
     def chosen(self) -> Iterator[Chosen]:
-        """The best verified kernel of each workload that one can serve, and those that none ever will."""
+        """Yield the best verified kernel of each workload that has one, and workloads that no Program can serve."""
         serving = self._serving()
         for row in range(len(self.workloads)):
             if row in serving:

@@ -1,47 +1,48 @@
-"""A run within a budget: search for the model as a whole, then kernels where they are predicted to save most of it.
+"""A run within a time budget: search for the whole model first, then build kernels where they save most time.
 
-Every step is short: a few slices of search, or one kernel per job compiled and verified.  None is begun that would
-not end in time, going by those before it.
+Every step is short: a few slices of search, or one kernel per job compiled and verified. A step starts only if it
+should end within the budget, judged by the duration of the steps before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gensor_kernels.devices.emulator.build import prepare
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.result import Result, class_text
-from gensor_tuner.run.construct import Chosen
-from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.store.persist import executed_rows, stored_result
+from gensor_tuner.output import class_text
+from gensor_tuner.run.class_run import Chosen
+from gensor_tuner.run.persist import stored_result
+from gensor_tuner.run.result import Result
+from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.kernel_rows import executed_rows
 from gensor_tuner.strategies.parallel import Request, Searcher
 
 from .incremental import Growing
 from .task_scheduler import SLICE, Campaign
 
-if TYPE_CHECKING:
-    from gensor_tuner.run.tune import Run
-
-SEARCHING = 0.4  # of a budget: the rest compiles and verifies what was found
-FALL = 1e-3  # share by which the whole's predicted time falls before that is told again
-
-Rows = dict[str, list[Row]]  # by the keys of workloads
+SEARCHING = 0.4  # share of the budget for search; the rest compiles and verifies
+FALL = 1e-3  # relative drop of the model's predicted time that is worth a progress line
 
 
-class Budgeted:
-    """The rows of a run that has a budget."""
+@dataclass
+class BudgetedRun(Run):
+    """A run that ends after `budget` seconds, with everything that is verified by then."""
 
-    def __init__(self, run: Run, budget: float, searcher: Searcher):
-        self.run, self.budget, self.searcher = run, budget, searcher
-        self._steps: list[float] = []  # seconds that each took
+    budget: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._step_seconds: list[float] = []
         self._told = np.inf
 
-    def rows(self, groups: Mapping[str, Rows]) -> Iterator[tuple[Row, Result]]:
-        """Every row of every class with its result; what an earlier run finished comes first."""
+    def _tuned(self, groups: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        """Yield every row with its result; rows that an earlier run finished come first."""
         todo: dict[str, Rows] = {}
         for group, by_key in groups.items():
             for key, rows in by_key.items():
@@ -52,12 +53,12 @@ class Budgeted:
                     yield from ((row, stored) for row in rows)
         if not todo:
             return
-        if self.run.options.verify != "none":
+        if self.options.verify != "none":
             prepare()
-        growing = self._begun(todo, self._searched(todo)) if not self._spent() else {}
+        growing = self._begun(todo, self._searched(todo, searcher), searcher) if not self._spent() else {}
         try:
             self._grow(list(growing.values()))
-        except BaseException:  # Ctrl-C, a full disk: what is verified is kept
+        except BaseException:  # Ctrl-C, a full disk: verified kernels are kept
             for group, each in growing.items():
                 list(self._results(todo[group], each))
             raise
@@ -66,54 +67,50 @@ class Budgeted:
             yield from self._results(by_key, growing.get(group))
 
     def _stored(self, rows: Sequence[Row], settled: bool = True) -> Result | None:
-        workload = rows[0].workload
-        assert workload is not None
-        return stored_result(self.run.store, workload, self.run.arch, self.run.options, settled)
+        return stored_result(self.store, workload_of(rows), self.arch, self.options, settled)
 
     def _spent(self, share: float = 1.0) -> bool:
-        return self.run.elapsed > share * self.budget
+        return self.elapsed > share * self.budget
 
     # ---- searching
 
-    def _searched(self, todo: Mapping[str, Rows]) -> Campaign:
-        """Slices of search for all workloads, as their share of the whole deserves, within a share of the budget."""
-        run, calls = self.run, self._calls(todo)
-        options = run.options
+    def _searched(self, todo: Groups, searcher: Searcher) -> Campaign:
+        """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
+        calls, options = self._calls(todo), self.options
         first = next(iter(calls.values()))[0]
-        base = Request(first, run.arch, options.seed, options.graph, learnt=run.learnt, strategy=options.strategy)
+        base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
         campaign = Campaign(base, calls, lambda: self._spent(SEARCHING))
         self._tell_search(campaign)
         if not self._spent(SEARCHING):
-            for _ in campaign.run(self.searcher):
+            for _ in campaign.run(searcher):
                 self._tell_search(campaign)
-                run.progress("slices", 1)
+                self.progress("slices", 1)
                 if self._spent(SEARCHING):
                     break
         return campaign
 
-    def _calls(self, todo: Mapping[str, Rows]) -> dict[str, tuple[Workload, float]]:
-        """Workloads and their calls by key, those first that take most at the least."""
+    def _calls(self, todo: Groups) -> dict[str, tuple[Workload, float]]:
+        """Return workloads with their numbers of calls, by key, in descending order of roofline bound times calls."""
         calls: dict[str, tuple[Workload, float]] = {}
         for rows in (rows for by_key in todo.values() for rows in by_key.values()):
-            workload = rows[0].workload
-            assert workload is not None
+            workload = workload_of(rows)
             calls[workload.key()] = workload, sum(row.count for row in rows)
-        return dict(sorted(calls.items(), key=lambda each: -bound_us(each[1][0], self.run.arch) * each[1][1]))
+        return dict(sorted(calls.items(), key=lambda each: -bound_us(each[1][0], self.arch) * each[1][1]))
 
     def _tell_search(self, campaign: Campaign) -> None:
         spent = f"{sum(task.slices for task in campaign.tasks)} slices of {len(campaign.tasks)} workloads"
         self._tell(campaign.seconds, f"predicted after {spent}")
 
     def _tell(self, seconds: float, about: str) -> None:
-        """Tell the whole's predicted time where it fell."""
+        """Print the model's predicted time where it has fallen."""
         if seconds <= (1 - FALL) * self._told:
             self._told = seconds
-            self.run.tell(f"{self.run.elapsed:6.1f} s: end to end {seconds * 1e3:.4f} ms {about}")
+            self.tell(f"{self.elapsed:6.1f} s: end to end {seconds * 1e3:.4f} ms {about}")
 
     # ---- growing
 
-    def _begun(self, todo: Mapping[str, Rows], campaign: Campaign) -> dict[str, Growing]:
-        """Every class with what was found for it."""
+    def _begun(self, todo: Groups, campaign: Campaign, searcher: Searcher) -> dict[str, Growing]:
+        """Return the state of every class for which search found a Program."""
         founds, spaces = campaign.founds(), dict(zip(campaign.workloads, campaign.spaces, strict=True))
         calls = {workload: task.calls for workload, task in zip(campaign.workloads, campaign.tasks, strict=True)}
         growing: dict[str, Growing] = {}
@@ -121,8 +118,8 @@ class Budgeted:
             workloads = [workload for workload in campaign.workloads if workload.class_key() == group]
             found = {row: founds[w.key()] for row, w in enumerate(workloads) if w.key() in founds}
             if found:
-                growing[group] = self.run.class_run(
-                    *(Growing, workloads, self.searcher),
+                growing[group] = self.class_run(
+                    *(Growing, workloads, searcher),
                     laid=[spaces[workload] for workload in workloads],
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
@@ -133,12 +130,12 @@ class Budgeted:
         return growing
 
     def _grow(self, classes: Sequence[Growing]) -> None:
-        """Steps, each of the class that promises most, until none does or the next would not end in time."""
+        """Step the class with the highest promise, until no class promises anything or the budget would be exceeded."""
         while self._fits() and (open_ := [each for each in classes if not each.finished]):
             chosen = max(open_, key=lambda each: each.promise)
-            before = self.run.elapsed
+            before = self.elapsed
             chosen.step()
-            self._steps.append(self.run.elapsed - before)
+            self._step_seconds.append(self.elapsed - before)
             self._keep(chosen)
             self._tell_kernels(classes)
 
@@ -148,49 +145,45 @@ class Budgeted:
         if served == rows:
             self._tell(sum(each.seconds_now for each in classes), f"with {kernels}")
         else:
-            self.run.tell(f"{self.run.elapsed:6.1f} s: {kernels} serve {served} of {rows} workloads")
+            self.tell(f"{self.elapsed:6.1f} s: {kernels} serve {served} of {rows} workloads")
 
     def _keep(self, growing: Growing) -> None:
-        """Store what was verified or refused since the last time, whatever becomes of this run."""
-        self.run.keep(growing, [row for each in growing.fresh for row in executed_rows(*each, self.run.arch)])
+        """Store kernels that were verified or refused since the last call, whatever happens to this run later."""
+        self.keep(growing, [row for each in growing.fresh for row in executed_rows(*each, self.arch)])
         growing.fresh.clear()
 
     def _fits(self) -> bool:
-        """Whether a step like those before would end in time; the first one is begun where any time is left."""
-        usual = float(np.mean(self._steps)) if self._steps else 0.0
-        return self.run.elapsed + usual <= self.budget
+        """Whether a step of average duration fits the budget; the first step starts while any time is left."""
+        usual = float(np.mean(self._step_seconds)) if self._step_seconds else 0.0
+        return self.elapsed + usual <= self.budget
 
     # ---- results
 
     def _results(self, by_key: Rows, growing: Growing | None) -> Iterator[tuple[Row, Result]]:
-        """The rows of one class: what was made, what an earlier run left, or why there is nothing."""
+        """Yield the rows of one class: new kernels, results of an earlier run, or the reason for having none."""
         made: dict[str, Result] = {}
         if growing is not None:
             better = [each for each in growing.chosen() if not self._beaten(each, by_key)]
-            made = {chosen.workload.key(): result for chosen, result in self.run.stored(growing, better)}
-            self.run.portfolio(growing)
+            made = {chosen.workload.key(): result for chosen, result in self.stored(growing, better)}
+            self.portfolio(growing)
         for key, rows in by_key.items():
             result = made.get(key) or self._stored(rows, settled=False)
             if result is None:
                 error = f"the budget of {self.budget:g} s was spent before this row had a kernel; run again to go on"
-                result = Result(rows[0].workload, "failed", error=error)
+                result = Result(workload_of(rows), "failed", error=error)
             yield from ((row, result) for row in rows)
 
     def _beaten(self, chosen: Chosen, by_key: Rows) -> bool:
-        """Whether an earlier run left something that is predicted to be at least as good."""
+        """Whether an earlier run left a result that is predicted to be at least as good."""
         before = self._stored(by_key[chosen.workload.key()], settled=False)
         return before is not None and (before.predicted_us or np.inf) <= chosen.predicted * 1e6
 
-    def _warn(self, todo: Mapping[str, Rows], growing: Mapping[str, Growing]) -> None:
-        """Say which classes the budget was too small for."""
+    def _warn(self, todo: Groups, growing: Mapping[str, Growing]) -> None:
+        """Print which classes got no kernel within the budget."""
         bare = [group for group in todo if group not in growing or not growing[group].usable]
         if bare and self._spent(0.9):
-            names = [class_text(workload) for group in bare if (workload := _any(todo[group]).workload)]
-            self.run.tell(
+            names = [class_text(workload_of(next(iter(todo[group].values())))) for group in bare]
+            self.tell(
                 f"a budget of {self.budget:g} s is too small for a kernel of every class: {len(bare)} of {len(todo)} "
                 f"have none ({'; '.join(names)}); run again to go on, or with a larger --budget"
             )
-
-
-def _any(by_key: Rows) -> Row:
-    return next(iter(by_key.values()))[0]

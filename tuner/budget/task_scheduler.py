@@ -1,13 +1,22 @@
-"""The search of a whole model: slices of search for its workloads, each where it is predicted to gain most.
+"""Search of a whole model: which workload gets the next slice of search.
 
-Programs that one workload's slice found are tried on the others of its class at once: similar tasks inform each other.
+The gradient is that of L. Zheng and others, Ansor, OSDI 2020, section 6.2. With g the best seconds of a task so far, w
+its calls and t the slices it had, one more slice is predicted to save
+
+    w (alpha (g(t - d) - g(t)) / d + (1 - alpha) min(max(g / t, g - beta C / V), g - bound))
+
+The first term is the gain of the last d slices. The second is the hope: large at first and shrinking with every slice,
+or reaching 1 / beta of the best rate V of a similar task with this task's C operations. Added to Ansor's formula: no
+task is expected to get below its roofline bound, and hope fades with every consecutive slice without a gain.
+
+Programs found for one workload are tried at once on the other workloads of its class: similar tasks inform each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,23 +29,87 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trails
 from gensor_tuner.strategies.parallel import KEEP, PARALLEL_FROM, Found, Request, Searcher
 
-from .gradient import Task, end_to_end, gains
+ALPHA, BETA, WINDOW = 0.2, 2.0, 3
+#: Factor on hope after each consecutive slice that gained less than the share LITTLE of a task's seconds.
+FADING, LITTLE = 0.5, 1e-3
 
-#: Evaluations of a slice; the elites it may start from; the Programs it hands to the other tasks of its class.
+
+@dataclass
+class Task:
+    """One workload of the model.
+
+    `calls`: how often the model calls it; `bound`: roofline bound of one call in seconds; `flops`: operations of one
+    call; `group`: key shared by similar tasks; `best`: seconds before any slice and after each slice.
+    """
+
+    calls: float
+    bound: float
+    flops: float
+    group: Hashable
+    best: list[float] = field(default_factory=list)
+
+    @property
+    def slices(self) -> int:
+        """Number of slices so far."""
+        return len(self.best) - 1
+
+    @property
+    def seconds(self) -> float:
+        """Best known seconds of one call."""
+        return self.best[-1]
+
+    def learn(self, seconds: float) -> None:
+        """Take in the seconds of a Program that another task's slice found; counts no slice for this task."""
+        self.best[-1] = min(self.best[-1], seconds)
+
+    def stale(self) -> int:
+        """Number of latest consecutive slices that gained next to nothing."""
+        count = 0
+        for before, after in zip(self.best[-2::-1], self.best[:0:-1], strict=True):
+            if before - after > LITTLE * before:
+                break
+            count += 1
+        return count
+
+
+def end_to_end(tasks: Sequence[Task]) -> float:
+    """Return the seconds of the whole model with the best Program of each task."""
+    return sum(task.calls * task.seconds for task in tasks)
+
+
+def gains(tasks: Sequence[Task]) -> list[float]:
+    """Return the predicted savings, in seconds of the whole model, of one more slice per task."""
+    rate: dict[Hashable, float] = {}
+    for task in tasks:
+        rate[task.group] = max(rate.get(task.group, 0.0), task.flops / task.seconds)
+    return [task.calls * _gain(task, rate[task.group]) for task in tasks]
+
+
+def _gain(task: Task, rate: float) -> float:
+    """Return the predicted savings of one more slice, in seconds of one call."""
+    now = task.seconds
+    window = min(WINDOW, task.slices)
+    recent = (task.best[-1 - window] - now) / window if window else 0.0
+    hope = max(now / max(task.slices, 1), now - BETA * task.flops / rate if rate else 0.0)
+    hope = max(min(hope, now - task.bound), 0.0) * FADING ** task.stale()
+    return ALPHA * recent + (1 - ALPHA) * hope
+
+
+#: Evaluations of a slice; elites it may start from; Programs it shares with the other tasks of its class.
 SLICE, ELITES, SHARED = 256, 4, 3
-#: A slice in so many begins as a walk of its own does, not from what is known.
+#: Every FRESH-th slice starts like an independent walk, not from known Programs.
 FRESH = 4
-#: Share of the whole a slice must be predicted to save to be worth its time.
+#: Share of the model's time that a slice must be predicted to save to be worth taking.
 WORTH = 1e-4
 
 
 def predicted(space: Space, programs: Sequence[Program]) -> dict[Program, float]:
-    """Seconds on this space's workload of those Programs that are legal there."""
+    """Return the seconds, on this space's workload, of the Programs that are legal there."""
     found: dict[Program, float] = {}
     for family in space.families:
         points: dict[Program, np.ndarray] = {}
         for program in programs:
-            with suppress(ValueError):  # another family's, or a value this workload's lattice lacks
+            with suppress(ValueError):  # of another family, or with a value that this workload's lattice lacks
                 points[program] = family.point(program)
         if not points:
             continue
@@ -48,13 +121,13 @@ def predicted(space: Space, programs: Sequence[Program]) -> dict[Program, float]
 
 
 def starting(space: Space) -> dict[Program, float]:
-    """The families' own starters with their seconds: what is known before any search."""
+    """Return the families' starters with their seconds: everything known before any search."""
     programs = [each for part in space.families for each in part.family.starters(space.workload, space.arch)]
     return predicted(space, programs)
 
 
 def merged(founds: Sequence[Found]) -> Found:
-    """What several walks of one workload found, as one of them would have: the best of all, with whole trails."""
+    """Merge several walks of one workload into one result: the best Programs of all, with whole trails."""
     trails = Trails()
     seconds: dict[Program, float] = {}
     for found in founds:
@@ -75,7 +148,7 @@ def merged(founds: Sequence[Found]) -> Found:
 
 @dataclass(frozen=True)
 class Slice:
-    """Which slice of a task: its number, and the Programs it starts from beside what it finds itself."""
+    """One slice of a task: its number, and Programs to start from."""
 
     task: int
     number: int
@@ -83,7 +156,7 @@ class Slice:
 
 
 class Campaign:
-    """The tasks of a model, what was found for each, and the whole's predicted seconds."""
+    """The tasks of a model, the results of their slices, and the model's predicted seconds."""
 
     def __init__(
         self,
@@ -91,8 +164,11 @@ class Campaign:
         calls: Mapping[str, tuple[Workload, float]],
         late: Callable[[], bool] = lambda: False,
     ):
-        """`base`: a request that every slice is like; `calls`: each workload and its calls, by its key. Once it is
-        `late`, what follows the first of them is left out."""
+        """Set up one task per workload.
+
+        `base`: template of every slice's request; `calls`: (workload, calls) by key. Once `late` returns True, the
+        remaining workloads are left out.
+        """
         self.base = base
         self.workloads: list[Workload] = []
         self.spaces: list[Space] = []
@@ -117,11 +193,11 @@ class Campaign:
 
     @property
     def arch(self) -> Arch:
-        """What is tuned for."""
+        """The architecture to tune for."""
         return self.base.arch
 
     def founds(self) -> dict[str, Found]:
-        """What was found, by the keys of the workloads that had a slice."""
+        """Return the merged results of every workload that had a slice, by key."""
         taken = zip(self.workloads, self.found, strict=True)
         return {workload.key(): merged(founds) for workload, founds in taken if founds}
 
@@ -131,8 +207,10 @@ class Campaign:
         return end_to_end(self.tasks)
 
     def next(self, count: int) -> list[Slice]:
-        """At most `count` slices, of different tasks, that are predicted to gain most; first those of tasks that had
-        none. Empty where no slice is worth its time."""
+        """Return at most `count` slices of different tasks, in descending order of predicted gain.
+
+        Tasks without a slice come first. Empty where no slice is worth its time.
+        """
         fresh = [i for i, task in enumerate(self.tasks) if not task.slices]
         if fresh:
             fresh.sort(key=lambda i: -self.tasks[i].calls * self.tasks[i].seconds)
@@ -142,13 +220,13 @@ class Campaign:
         return [self._slice(i) for i in order if gain[i] > WORTH * self.seconds]
 
     def _slice(self, i: int) -> Slice:
-        """The next slice of a task: from the best Programs known, its own or others'; every FRESH-th begins anew."""
+        """Return the task's next slice, from the best Programs known for it; every FRESH-th starts anew."""
         number = self.tasks[i].slices
         best = sorted(self._known[i], key=lambda program: self._known[i][program])[:ELITES]
         return Slice(i, number, () if number % FRESH == FRESH - 1 else tuple(best))
 
     def request(self, each: Slice) -> Request:
-        """What is asked of a searcher."""
+        """Return the request of a slice for a Searcher."""
         return replace(
             self.base,
             workload=self.workloads[each.task],
@@ -158,7 +236,7 @@ class Campaign:
         )
 
     def take(self, each: Slice, found: Found) -> None:
-        """Count a slice in."""
+        """Record the result of a slice."""
         task = self.tasks[each.task]
         task.best.append(task.seconds)
         self.found[each.task].append(found)
@@ -168,7 +246,7 @@ class Campaign:
         self._share(each.task, [program for program, _ in found.best[:SHARED]])
 
     def _share(self, source: int, programs: Sequence[Program]) -> None:
-        """Try Programs that one task's slice found on the others of its class."""
+        """Try Programs found for one task on the other tasks of its class."""
         for i, other in enumerate(self.tasks):
             if i != source and other.group == self.tasks[source].group:
                 news = predicted(self.spaces[i], [each for each in programs if each not in self._known[i]])
@@ -177,7 +255,7 @@ class Campaign:
                 other.learn(min(news.values(), default=float("inf")))
 
     def run(self, searcher: Searcher) -> Iterator[float]:
-        """Slices until none is worth its time: the whole's seconds after each round, which keeps all jobs busy."""
+        """Run slices until none is worth its time; yield the model's seconds after each round of all jobs."""
         count = 1 if searcher.jobs == 1 else max(searcher.jobs, PARALLEL_FROM)
         while slices := self.next(count):
             for each, found in zip(slices, searcher.run([self.request(each) for each in slices]), strict=True):

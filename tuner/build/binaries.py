@@ -1,4 +1,4 @@
-"""The binaries of one class: compiled once each, their machine code read, what it says folded into the potential."""
+"""The binaries of one class: each compiled once, disassembled, and fed back into the potential."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .pool import Candidate, Pool
 
 
 class Binaries:
-    """What NVRTC made of candidates. Those that differ only in what is known at run time share a binary.
+    """Compiled candidates. Candidates that differ only in run-time parameters share a binary.
 
-    `facts`: what the compiler said of each Program, in the order of compilation.
+    `facts`: the compiler's report on each Program, in the order of compilation.
     """
 
     def __init__(self, arch: Arch, jobs: int, progress: Callable[[str, int], None]):
-        """`progress("compile", 1)` is called for each binary."""
+        """Start with no binaries; `progress("compile", 1)` is called for each new binary."""
         self.arch, self.jobs, self.progress = arch, jobs, progress
         self.facts: dict[Program, Facts] = {}
         self._made: dict[tuple[str, str], Binary] = {}
@@ -39,17 +39,18 @@ class Binaries:
         return self._made[_key(each)]
 
     def among(self, pool: Pool) -> np.ndarray:
-        """Which of a pool's candidates are compiled (candidates,)."""
+        """Return a mask of the pool's compiled candidates (candidates,)."""
         return np.array([each in self for each in pool.candidates], bool)
 
     def spilling(self, pool: Pool) -> np.ndarray:
-        """Which of a pool's candidates are known to spill registers (candidates,)."""
+        """Return a mask of the pool's candidates that are known to spill registers (candidates,)."""
         return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
 
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
-        """Compile what is not compiled yet; how many binaries that were, and candidates that turned out to have none.
+        """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates.
 
-        What is new goes into the potential of `spaces`; what does not compile is dead in the pool.
+        The compiler's reports update the potential of `spaces`; candidates that fail to compile become dead in the
+        pool.
         """
         chosen = [pool.candidates[column] for column in columns]
         wanted = {_key(each): each for each in chosen if each not in self}
@@ -65,7 +66,7 @@ class Binaries:
         return len(wanted) + self._bury(pool)
 
     def _bury(self, pool: Pool) -> int:
-        """Makes candidates without a binary dead, those that share it with one that was compiled too; how many."""
+        """Mark candidates dead whose binary, possibly shared, failed to compile; return how many."""
         dying = [each for each in pool.candidates if each in self and each.name not in pool.dead]
         errors = {each.name: error for each in dying if (error := self[each].error) is not None}
         pool.dead |= {name: f"not compiled: {error.splitlines()[0]}" for name, error in errors.items()}
@@ -82,7 +83,7 @@ class Binaries:
                 learn(space, facts)
 
     def code(self, each: Candidate) -> Code:
-        """What a device loads."""
+        """Return the code object that a device loads."""
         binary = self[each]
         constants = tuple(sorted(json.loads(each.constants).items()))
         name = digest(f"{each.constants} {binary.target} {each.family.source}")

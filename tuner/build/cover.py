@@ -1,8 +1,7 @@
-"""Choosing few kernels for many shapes: the shared cover of a run, and the portfolio of a class.
+"""Selection of few kernels for many shapes: the shared cover of a run, and the portfolio of a class.
 
-Both work on one matrix of predicted seconds, a row per workload and a column per candidate Program, and both
-are independent of the order in which rows and candidates arrive: ties fall to the candidate with the smaller
-name.
+Both work on one matrix of predicted seconds, a row per workload and a column per candidate Program. Both are
+independent of the order of rows and candidates: ties fall to the candidate with the smaller name.
 """
 
 from __future__ import annotations
@@ -11,27 +10,46 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# A row accepts a candidate predicted within 2 % of the row's best, and one whose blocks wait for no other within 5 %:
-# what waiting takes is an estimate, and no block should wait for less.
+# A row accepts a candidate within 2 % of the row's best prediction, and within 5 % a candidate whose blocks wait for no
+# other block: the cost of waiting is an estimate, and should not be accepted for a smaller gain.
 WITHIN, PLAIN = 1.02, 1.05
-# Within 25 % it accepts one that does not spill, and within 10 % one with full-width accesses and no bank conflicts:
-# local memory traffic and half-filled sectors have costs that the potential does not model.
+# Within 25 % a row accepts a candidate that does not spill, and within 10 % a candidate with full-width accesses and no
+# bank conflicts: the potential does not model all costs of local memory and half-filled sectors.
 SPILL_FREE, CLEAN = 1.25, 1.1
-# The regret of a row that nothing chosen serves yet: beyond any other.
+# The regret of a row that no chosen candidate serves: larger than any other.
 UNSERVED = 1000.0
 
 
 def regrets(seconds: np.ndarray) -> np.ndarray:
-    """Seconds (rows, candidates) over each row's best: 1.0 is optimal, inf cannot serve the row."""
+    """Return seconds (rows, candidates) divided by each row's best: 1.0 is optimal, inf cannot serve the row."""
     best = np.min(seconds, axis=1, keepdims=True)
     return np.where(np.isfinite(seconds), seconds / np.where(np.isfinite(best), best, 1.0), np.inf)
 
 
 def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> list[int]:
-    """Greedy set cover: candidate columns such that every row has one within `within` of its best.
+    """Choose columns greedily such that every row has one within the factor `within` of its best.
 
-    Each round takes the candidate that serves the most rows not served yet; ties go to the smaller mean
-    regret over those rows, then to the smaller name. Rows that nothing can serve (all inf) are left out.
+    Each round takes the candidate that serves the most open rows; ties go to the smaller mean regret over these rows,
+    then to the smaller name. Rows that no candidate can serve (all inf) are left out.
+
+    Parameters
+    ----------
+    seconds : float64 array (rows, candidates)
+        Predicted seconds; inf where a candidate cannot serve.
+    names : sequence of str
+        Name of each candidate.
+    within : float
+        Accepted ratio to a row's best, at least 1.
+
+    Returns
+    -------
+    list of int
+        Chosen columns, in the order of choice.
+
+    Examples
+    --------
+    >>> cover(np.array([[1.0, 1.01, 5.0], [9.0, 1.0, 1.0]]), ["a", "b", "c"])
+    [1]
     """
     ratio = regrets(seconds)
     open_rows = np.isfinite(ratio).any(axis=1)
@@ -49,8 +67,11 @@ def cover(seconds: np.ndarray, names: Sequence[str], within: float = WITHIN) -> 
 
 
 def preferring(seconds: np.ndarray, *preferences: tuple[np.ndarray, float]) -> np.ndarray:
-    """`seconds` where, preference after preference, candidates outside a mask (candidates,) are inf in every row that
-    one of its candidates serves within a factor of the row's best."""
+    """Return a copy of `seconds` in which rows keep only preferred candidates where one is good enough.
+
+    Each preference is a mask (candidates,) and a factor: in every row that a candidate of the mask serves within the
+    factor of the row's best, candidates outside the mask become inf. Preferences apply in order.
+    """
     ratio, left = regrets(seconds), seconds
     for mask, within in preferences:
         served = np.any((ratio <= within) & mask & np.isfinite(left), axis=1, keepdims=True)
@@ -59,7 +80,7 @@ def preferring(seconds: np.ndarray, *preferences: tuple[np.ndarray, float]) -> n
 
 
 def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> np.ndarray:
-    """For each row the best of the `chosen` columns, or -1 where none can serve it; ties by name."""
+    """Return each row's best column among `chosen`, or -1 where none can serve the row; ties by name."""
     if not len(chosen):
         return np.full(len(seconds), -1)
     ranked = sorted(chosen, key=lambda column: names[column])
@@ -69,17 +90,19 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
 
 
 def limited(seconds: np.ndarray, names: Sequence[str], limit: int) -> list[int]:
-    """The cover where it has at most `limit` columns; else as many that lower the mean regret most, one by one: a row
-    that is left out of a cover may be far from its best."""
+    """Return the cover if it has at most `limit` columns; else `limit` columns chosen for the least mean regret.
+
+    A truncated cover would not do: a row left out of it may be far from its best.
+    """
     found = cover(seconds, names)
     return found if len(found) <= limit else _greedy(seconds, names, limit, ("mean", "worst"))
 
 
 def portfolio(seconds: np.ndarray, names: Sequence[str], limit: int = 8) -> list[int]:
-    """At most `limit` columns, chosen greedily so that the worst predicted regret over all rows is least.
+    """Choose at most `limit` columns greedily for the least worst regret over all rows.
 
-    Each round adds the candidate that lowers the worst regret most, then the mean; it stops early once no
-    candidate lowers either by more than a tenth of a per cent.
+    Each round adds the candidate that lowers the worst regret most, then the mean; it stops once no candidate lowers
+    either by more than 0.1 %.
     """
     return _greedy(seconds, names, limit, ("worst", "mean"))
 
@@ -109,7 +132,7 @@ def _greedy(seconds: np.ndarray, names: Sequence[str], limit: int, aims: tuple[s
 
 
 def single_kernel_regret(seconds: np.ndarray, picks: np.ndarray) -> tuple[int, np.ndarray]:
-    """The most used column of `picks` and the predicted regret of serving every row by it alone."""
+    """Return the most used column of `picks`, and each row's regret if that column served every row."""
     used = picks[picks >= 0]
     columns, counts = np.unique(used, return_counts=True)
     favourite = int(columns[np.argmax(counts)])

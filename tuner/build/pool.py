@@ -1,9 +1,9 @@
-"""The candidates of one class: Programs that may share binaries, and what each would cost on each workload."""
+"""The candidates of one class: Programs that may share binaries, and their predicted times on each workload."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -12,20 +12,22 @@ import numpy as np
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.residual import FEATURES
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import FamilySpace, Space
 
 from .cover import CLEAN, PLAIN, cover, preferring, regrets
 
-FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, and 2 more for each of its workloads, up to the run's limit
+FEWEST, PER_WORKLOAD = 3, 2  # finalists of a class: 3, plus 2 per workload, up to the run's limit
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A Program with the constants it binds: what is compiled, verified and stored."""
+    """A Program with its compile-time constants: the unit that is compiled, verified and stored."""
 
     program: Program
     family: Family = field(compare=False, repr=False)
@@ -33,54 +35,72 @@ class Candidate:
 
     @cached_property
     def name(self) -> str:
-        """Sort key and identity across runs."""
+        """Sort key, and identity across runs."""
         return f"{self.program.to_json()} {self.constants}"
 
     def source(self) -> str:
-        """The text both compilers get."""
+        """Return the source text for both compilers."""
         return bind(flatten(self.family.source), json.loads(self.constants))
+
+    def params(
+        self,
+        workload: Workload,
+        strides: Mapping[str, tuple[int, ...]],
+        addresses: Sequence[int],
+        workspace: int,
+        steps: Sequence[params.Step],
+        integer_steps: int,
+    ) -> bytes:
+        """Return the packed Params of one launch; `addresses`: of the inputs in order, then the output."""
+        geometry = operator(workload.operator).geometry(workload, strides)
+        *inputs, output = addresses
+        pointers = params.pointers(geometry, inputs, output, workspace)
+        tiling = self.family.tiling(self.program, geometry)
+        return params.pack(geometry, tiling, steps=steps, integer_steps=integer_steps, pointers=pointers)
 
     @property
     def main_loop(self) -> Hashable:
-        """Equal for Programs that differ in how results leave only."""
+        """A key that is equal for Programs that differ only in their epilogue route."""
         return self.family.main_loop(self.program)
 
     @property
     def fixes_epilogue(self) -> bool:
-        """Whether one epilogue is compiled in; else it comes as data, and the binary serves any."""
+        """Whether one epilogue is compiled in; otherwise the epilogue is data, and the binary serves any."""
         return bool(json.loads(self.constants)["EPILOGUE_CODES"])
 
     @property
     def entry(self) -> str:
-        """Entry point of the main launch: the one whose registers and hot loop matter."""
+        """Entry point of the main launch, whose registers and hot loop are reported."""
         return self.program.family
 
 
 def candidate(family: Family, program: Program, workload: Workload) -> Candidate:
-    """The candidate a Program is for a workload; a compile-time epilogue makes it that epilogue's own."""
+    """Return the candidate of a Program for a workload; a compile-time epilogue is part of its constants."""
     constants = json.dumps(family.constants(program, workload), sort_keys=True, separators=(",", ":"))
     return Candidate(program, family, constants)
 
 
 class Pool:
-    """Candidates and workloads of one class, with the matrix of predicted seconds between them."""
+    """Candidates and workloads of one class, with the matrix of predicted seconds."""
 
     def __init__(self, workloads: Sequence[Workload]):
         self.workloads = list(workloads)
         self.candidates: list[Candidate] = []
         self.dead: dict[str, str] = {}  # name -> why it must not be used
-        self.origin: dict[Program, Program] = {}  # sibling -> the Program it is one of
+        self.origin: dict[Program, Program] = {}  # sibling -> the Program it was derived from
         self._names: set[str] = set()
         self._wide: set[str] = set()
         self._constants: dict[tuple[Program, tuple[str, ...]], str] = {}
-        #: by the coordinates of a lattice, which those of a class may share: whose points it has
+        #: columns and points by lattice coordinates, which workloads of a class may share
         self._points: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}
-        #: by lattice: who is legal there, and where
+        #: legal columns and their points, by lattice
         self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
-        """Take in Programs found for the workload of `space`, and siblings of them that may serve more or better:
-        with the widest accesses, and with nothing that ties a binary to one epilogue."""
+        """Add Programs found for the workload of `space`, and siblings of them that may serve more or better.
+
+        Siblings have the widest accesses, or nothing that ties a binary to one epilogue.
+        """
         families = {family.family.name: family.family for family in space.families}
         for program in programs:
             family = families[program.family]
@@ -100,15 +120,15 @@ class Pool:
 
     @property
     def wide(self) -> np.ndarray:
-        """Which candidates have the widest accesses that some workload's class allows (candidates,).
+        """Mask of candidates with the widest accesses that some workload's class allows (candidates,).
 
-        The potential hardly tells them from narrow ones, which have costs it does not model.
+        The potential hardly tells them from narrow accesses, whose costs it does not model fully.
         """
         return np.array([each.name in self._wide for each in self.candidates], bool)
 
     @property
     def plain(self) -> np.ndarray:
-        """Which candidates have blocks that wait for no other (candidates,)."""
+        """Mask of candidates whose blocks wait for no other block (candidates,)."""
         return np.array([not stream_k.blocks_of(each.program) for each in self.candidates], bool)
 
     @property
@@ -117,7 +137,7 @@ class Pool:
         return [each.name for each in self.candidates]
 
     def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
-        """Predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
+        """Return predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
         matrix = np.full((len(spaces), len(self.candidates)), np.inf)
         alive = self._alive
         for row, space in zip(matrix, spaces, strict=True):
@@ -130,7 +150,7 @@ class Pool:
         return np.array([each.name not in self.dead for each in self.candidates], bool)
 
     def _legal(self, space: Space, alive: np.ndarray) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
-        """By family: the candidates that can serve a workload and are ``alive``, and their points."""
+        """Yield each family's columns that are legal for the workload and in the mask `alive`, with their points."""
         for family in space.families:
             if family not in self._placed:
                 self._placed[family] = self._places(family)
@@ -140,8 +160,8 @@ class Pool:
                 yield family, columns[living], points[living]
 
     def _places(self, family: FamilySpace) -> tuple[np.ndarray, np.ndarray]:
-        """The candidates that are legal on a lattice, and their points."""
-        # Hundreds of workloads and thousands of candidates: a point is looked up once for all lattices that are alike.
+        """Return the columns that are legal on a lattice, and their points."""
+        # With hundreds of workloads and thousands of candidates, points are looked up once per distinct lattice.
         key = family.family.name, family.coordinates, family.workload.epilogue
         if key not in self._points:
             mine = (c for c, each in enumerate(self.candidates) if each.program.family == family.family.name)
@@ -153,8 +173,11 @@ class Pool:
         return columns[legal], points[legal]
 
     def described(self, space: Space) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(predicted seconds (candidates,), inf as in `seconds`; features (features, candidates); deviation of the
-        logarithm (candidates,)) on one workload."""
+        """Return predictions on one workload with their features and doubt.
+
+        Returns seconds (candidates,) with inf as in `seconds`, features (features, candidates), and the standard
+        deviation of ln(measured / predicted) (candidates,).
+        """
         seconds = np.full(len(self.candidates), np.inf)
         features, deviation = np.ones((len(FEATURES), len(seconds)), np.float32), np.ones(len(seconds))
         for family, columns, points in self._legal(space, self._alive):
@@ -162,8 +185,10 @@ class Pool:
         return seconds, features, deviation
 
     def _point(self, column: int, family: FamilySpace) -> np.ndarray | None:
-        """A candidate's point on a lattice; None where that lacks one of its values, or where its binary is not the
-        one that its Program needs for this workload's epilogue."""
+        """Return a candidate's point on a lattice, or None where it has none.
+
+        None means that the lattice lacks a value, or that the workload's epilogue needs another binary.
+        """
         each = self.candidates[column]
         key = (each.program, family.workload.epilogue)
         if key not in self._constants:
@@ -172,15 +197,15 @@ class Pool:
             return None
         try:
             return family.point(each.program)
-        except (KeyError, ValueError):  # a value this workload's lattice does not have
+        except (KeyError, ValueError):  # a value that this workload's lattice lacks
             return None
 
 
 def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
-    """At most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
+    """Choose at most `top` columns with different main loops: half of them a cover, the rest the best of each stratum.
 
-    Strata are combinations of family, instruction, split and stages, so that what the compiler says of them
-    teaches the potential about more than one corner of the space. Few workloads have few finalists.
+    Strata are combinations of family, instruction, split and stages, so that compiler feedback covers more than one
+    corner of the space. The number of finalists grows with the number of workloads.
     """
     top = min(top, FEWEST + PER_WORKLOAD * len(pool.workloads))
     ratio = regrets(seconds)

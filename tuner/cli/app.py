@@ -1,7 +1,11 @@
-"""gensor-tune: the command line. Data on stdout, progress and logs on stderr; exit code 1 for bad or failed rows."""
+"""Every command and option of gensor-tune.
+
+Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +14,14 @@ import typer
 
 from gensor_database.store import StoreError
 from gensor_kernels.errors import GensorError
-from gensor_tuner.output import say
-from gensor_tuner.run.construct import Options
+from gensor_tuner.output import beside, json_lines, say
+from gensor_tuner.regression import TOLERANCE
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.store import maintenance
+from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
-from . import commands, fleet
-from . import report as report_cli
-from .start import STOPPED
-from .store import DbOption, export_rows, register
+from . import STOPPED, commands
 
 app = typer.Typer(
     add_completion=False,
@@ -30,9 +34,15 @@ app = typer.Typer(
 
 ArchOption = Annotated[str, typer.Option(help="Compute capability (sm_87) or part (orin-nano-8gb, h200).")]
 ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
-JobsOption = Annotated[int, typer.Option(min=0, help="Parallel work; 0 is every usable core.")]
+JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[
+    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
+OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,17 +53,21 @@ def tune(
     db: DbOption = None,
     top: TopOption = 16,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="End after SECONDS, with what is verified then.")
+        float | None, typer.Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
-        str, typer.Option(help="Where kernels run first: emulator; device, which is both; or none, and none is usable.")
+        str,
+        typer.Option(
+            help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."
+        ),
     ] = "emulator",
-    graph: Annotated[str, typer.Option(help="full, or paper: the paper's actions alone, reconstructed.")] = "full",
+    graph: Annotated[str, typer.Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
     strategy: Annotated[
-        str, typer.Option(help="What searches: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
+        str,
+        typer.Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive."),
     ] = "walk",
     json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
@@ -96,16 +110,19 @@ def export(
     arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Every row as a JSON line, whatever FILE is called, for `import`; - is stdout."),
+        typer.Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout."),
     ] = False,
     binaries: Annotated[
         bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
     ] = False,
 ) -> None:
-    """Write records as CSV or JSON lines, every row for `import`, or a compact database for shipping."""
+    """Write records as CSV or JSON lines, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
-    raise typer.Exit(commands.export(out, db, arch) if not json else export_rows(out, db, arch, binaries))
+    if not json:
+        raise typer.Exit(commands.export(out, db, arch))
+    with commands.existing(db) as store:
+        raise typer.Exit(export_lines(store, out, commands.capability(arch), binaries))
 
 
 @app.command()
@@ -124,22 +141,195 @@ def pretune(
 
 @app.command()
 def archs() -> None:
-    """List every compute capability and part, with the figures the predictions rest on."""
+    """List every compute capability and part with the figures behind the predictions."""
     raise typer.Exit(commands.archs())
 
 
 @app.command()
 def doctor() -> None:
-    """Print what was found on this machine, to paste into a bug report."""
+    """Print a report about this machine to paste into a bug report."""
     from .doctor import report
 
     for line in report():
         print(line)
 
 
-register(app)
-fleet.register(app)
-report_cli.register(app)
+@app.command()
+def where(
+    arch: Annotated[
+        str | None, typer.Option(help="Only the packaged database of this capability; default: of each.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")] = False,
+) -> None:
+    """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
+    raise typer.Exit(maintenance.where(commands.capability(arch), json))
+
+
+@app.command()
+def prune(
+    db: DbOption = None,
+    other_abi: Annotated[
+        bool,
+        typer.Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch."),
+    ] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
+    raise typer.Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
+
+
+@app.command()
+def clean(dry_run: DryRunOption = False) -> None:
+    """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
+    raise typer.Exit(maintenance.clean(dry_run))
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
+    db: DbOption = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take sources, cubins and verdicts too: their machine code runs on your GPU as you, and counts as "
+            "verified because the file says so. Only for files of people you trust.",
+        ),
+    ] = False,
+) -> None:
+    """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
+    raise typer.Exit(import_lines(source, commands.database(db), binaries))
+
+
+@app.command()
+def measure(
+    db: DbOption = None,
+    shapes: Annotated[Path | None, typer.Option(help="Only the rows of this shapes file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Database to add the times to; default: the one read.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Time stored kernels beside CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
+    from gensor_tuner.measure.command import measure as run
+
+    limit = None if memory is None else _bytes_of(memory)
+    with json_lines(json) as lines:
+        raise typer.Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
+    db: DbOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Create this database from the files, or add them to it.")
+    ] = None,
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries",
+            help="Take cubins and verdicts too. Trusting a file means: its machine code runs on your GPU as you, and "
+            "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
+        ),
+    ] = False,
+    json: Annotated[Path | None, typer.Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
+) -> None:
+    """Add the rows of other databases to one: programs, records, timings. Nothing is overwritten or lost."""
+    from gensor_tuner.store.merge import merge as run
+
+    if out is not None and db is not None:
+        raise typer.BadParameter("--db adds to a database, -o makes one: name one of them")
+    with json_lines(json) as lines:
+        raise typer.Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
+
+
+@app.command()
+def verify(
+    db: DbOption = None,
+    arch: OnlyArchOption = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute every kernel on the emulator again.")] = False,
+    jobs: JobsOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
+    from gensor_tuner.store.check import verify as run
+
+    with json_lines(json) as lines:
+        only = commands.capability(arch)
+        raise typer.Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
+
+
+@app.command()
+def refresh(
+    db: DbOption = None,
+    arch: OnlyArchOption = None,
+    budget: Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")] = None,
+    jobs: JobsOption = 0,
+    json: JsonOption = None,
+) -> None:
+    """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
+    from gensor_tuner.store.upgrade import refresh as run
+
+    with json_lines(json) as lines:
+        only = commands.capability(arch)
+        raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
+
+
+@app.command()
+def learn(
+    db: DbOption = None,
+    arch: Annotated[str | None, typer.Option(help="Only timings of this capability or part.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model's bags.")] = 0,
+) -> None:
+    """Learn the potential's errors from a database's timings and store the model, which predictions then use."""
+    from gensor_tuner.learn.command import learn as run
+
+    part = None if arch is None or arch.startswith("sm_") else arch
+    raise typer.Exit(run(commands.existing_file(db), commands.capability(arch), part, seed))
+
+
+@app.command()
+def report(
+    db: DbOption = None,
+    arch: Annotated[str | None, typer.Option(help="Only records of this capability.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
+    from gensor_tuner.report.page import write
+
+    with commands.existing(db) as store:
+        print(write(store, commands.capability(arch), out), file=beside(out))
+
+
+@app.command()
+def check(
+    baseline: Annotated[Path, typer.Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
+) -> None:
+    """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
+    from gensor_tuner.regression.command import check as run
+
+    raise typer.Exit(run(baseline, results or [], junit, tolerance))
+
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def _bytes_of(text: str) -> int:
+    """Parse a number of bytes: digits, optionally followed by k, M or G for 10^3, 10^6, 10^9."""
+    match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
+    return int(match[1]) * UNITS[match[2]]
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -148,7 +338,7 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    """Entry point of `gensor-tune`: errors are sentences on stderr, never tracebacks."""
+    """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
     try:
         app(prog_name="gensor-tune")
     except (GensorError, StoreError) as error:
@@ -157,15 +347,15 @@ def main() -> None:
             say(line, sys.stderr)
         sys.exit(2)
     except SystemExit as ended:
-        if ended.code == 130:  # which is what typer makes of Ctrl-C
+        if ended.code == 130:  # typer's exit code for Ctrl-C
             print(STOPPED, file=sys.stderr)
         raise
     except BrokenPipeError:
-        sys.exit(141)  # the reader of a pipe left, as `gensor-tune show | head` does
+        sys.exit(141)  # the reader of a pipe closed it, as in `gensor-tune show | head`
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         sys.exit(130)
-    except (OSError, MemoryError) as error:  # no space, no files, no memory: rows that were reported are stored
+    except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
         print(f"gensor-tune: {str(error) or 'out of memory'}", file=sys.stderr)
         sys.exit(2)
 

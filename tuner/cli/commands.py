@@ -1,11 +1,12 @@
-"""What the subcommands of gensor-tune do. Each returns the exit code and prints data on stdout alone."""
+"""The work behind the subcommands that tune, show and export. Each returns an exit code; stdout carries data only."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -17,29 +18,32 @@ from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc, parallel
 from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.arch import archs as all_archs
-from gensor_kernels.machine.arch import lookup
-from gensor_tuner.measure.requirements import check_compilers, timer_for, verifier_for
-from gensor_tuner.output import beside, json_lines, say
-from gensor_tuner.result import HEADER, Result, end_to_end, json_line, summary, table_line
-from gensor_tuner.run.construct import Options
+from gensor_tuner.budget.run import BudgetedRun
+from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.output import beside, json_lines, printable, say, write_line
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.result import HEADER, Result, end_to_end, json_line, summary, table_line
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.cells import printable
-from gensor_tuner.shapes.shapes import Row, read_shapes
+from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.verify.device_process import DeviceVerifier
+from gensor_tuner.verify.verify import check_compilers
 
 
 def cores(jobs: int) -> int:
-    """`--jobs`: 0 means every core this process may use."""
+    """Return the number of jobs for `--jobs`: 0 means every core this process may use."""
     return jobs or parallel.usable_cores()
 
 
 def database(path: Path | None) -> Path:
-    """`--db`, or the user's database from the environment."""
+    """Return the path given by `--db`, else the user's database from the environment."""
     return path if path is not None else config.user_database()
 
 
 def existing_file(path: Path | None) -> Path:
-    """The database's file; ConfigError that says how to get one where there is none."""
+    """Return the database's path, or raise ConfigError with advice where there is no such file."""
     file = database(path)
     if not file.exists():
         raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
@@ -47,12 +51,12 @@ def existing_file(path: Path | None) -> Path:
 
 
 def existing(path: Path | None) -> Store:
-    """The database to read; see `existing_file`."""
+    """Open the database for reading; errors as in `existing_file`."""
     return Store.open(existing_file(path), readonly=True)
 
 
 class Progress:
-    """Bars on stderr, one per stage, where stderr is a terminal; silent elsewhere."""
+    """Progress bars on stderr, one per stage; silent where stderr is not a terminal."""
 
     def __init__(self, quiet: bool):
         self.stream = sys.stderr
@@ -60,20 +64,47 @@ class Progress:
         self.bars: dict[str, tqdm] = {}
 
     def __call__(self, stage: str, count: int) -> None:
-        """Count `count` more of `stage`."""
+        """Advance the bar of `stage` by `count`."""
         if self.on:
             if stage not in self.bars:
                 self.bars[stage] = tqdm(desc=f"{stage:<8}", unit="", file=self.stream, leave=False)
             self.bars[stage].update(count)
 
     def tell(self, line: str) -> None:
-        """A line on stderr, above the bars."""
+        """Print a line on stderr above the bars."""
         tqdm.write(printable(f"gensor-tune: {line}", None), file=self.stream)
 
     def close(self) -> None:
-        """Take the bars away."""
+        """Remove the bars."""
         for bar in self.bars.values():
             bar.close()
+
+
+def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:
+    """Return a context manager with the verifier for `--verify device`, or with None for the other methods.
+
+    Raises GpuError where the GPU is missing or has another architecture.
+    """
+    if verify != "device":
+        return nullcontext()
+    try:
+        return DeviceVerifier(partial(open_gpu, arch)).start()
+    except GpuError as error:
+        raise GpuError(f"--verify device needs a GPU of {arch.name}: {error}") from None
+
+
+def timer_for(arch: Arch, measure: str) -> Timer | None:
+    """Return a timer on this machine's GPU, or None; with `--measure require`, raise GpuError instead of None."""
+    if measure == "never":
+        return None
+    try:
+        return open_timer(arch)
+    except GpuError as error:
+        if measure == "require":
+            raise GpuError(f"--measure require needs a GPU of {arch.name}: {error}") from None
+        if error.worth_telling:
+            print(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+        return None
 
 
 def tune(
@@ -87,7 +118,7 @@ def tune(
     json_path: Path | None,
     quiet: bool,
 ) -> int:
-    """Tune a shapes file; 1 where a row was bad or failed, else 0."""
+    """Tune a shapes file; return 1 where a row was bad or failed, else 0."""
     arch = lookup(arch_name)
     rows = read_shapes(shapes)
     check_compilers(options.verify)
@@ -101,7 +132,8 @@ def tune(
         progress = stack.enter_context(closing(Progress(quiet)))
         store = stack.enter_context(Store.open(path))
         print(f"gensor-tune: {len(rows)} rows for {arch.name} ({arch.part}) into {path}", file=sys.stderr)
-        run = Run(arch, store, options, budget, progress, timer, verifier, tell=progress.tell)
+        kind = Run if budget is None else partial(BudgetedRun, budget=budget)
+        run = kind(arch, store, options, progress, timer, verifier, tell=progress.tell)
         print(HEADER)
         for row, result in run.rows(rows):
             results.append((row, result))
@@ -115,8 +147,10 @@ def tune(
 
 
 def capability(arch: str | None) -> str | None:
-    """The compute capability of what `--arch` names, a part or a capability: rows are stored under it. Rows of a GPU
-    that archs.toml does not list can be asked for by their capability."""
+    """Return the compute capability that rows are stored under, for a part's or a capability's name.
+
+    A capability that archs.toml does not list is accepted as it is.
+    """
     return arch if arch is None or arch.startswith("sm_") else lookup(arch).name
 
 
@@ -128,13 +162,11 @@ def _tell(row: Row, result: Result, lines: TextIO | None, progress: Progress) ->
         print(text, flush=True)
     if row.error is not None:
         print(f"gensor-tune: {row.error}", file=sys.stderr)
-    if lines is not None:
-        lines.write(json_line(row, result) + "\n")
-        lines.flush()
+    write_line(lines, json_line(row, result))
 
 
 def show(db: Path | None, arch: str | None, kernel: str | None, as_json: bool) -> int:
-    """Print records, or one kernel."""
+    """Print all records, or the kernels whose digest begins with `kernel`."""
     from gensor_tuner.store.show import kernel_lines, record_lines
 
     with existing(db) as store:
@@ -160,7 +192,7 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
                 raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
             try:
                 counts = export_store(store, out, only)
-            except StoreError as error:  # which names the unfinished file beside it
+            except StoreError as error:  # its message names the unfinished temporary file
                 raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
             print(", ".join(f"{n} {table}" for table, n in sorted(counts.items())) or f"no rows for {only}")
         else:
@@ -169,13 +201,13 @@ def export(out: Path, db: Path | None, arch: str | None) -> int:
 
 
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) -> int:
-    """Tune into a scratch database and export what serves the arch: the file the package ships.
+    """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
 
-    The scratch database is what an interrupted build goes on with; a finished one begins anew.
+    An interrupted build resumes from the scratch database; a finished build deletes it.
     """
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
-    if not is_replaceable(target):  # said before hours of work, not after
+    if not is_replaceable(target):  # checked before hours of work
         raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
     scratch = config.cache_dir() / f"pretune-{arch.name}.db"
     code = tune(arch_name, shapes, scratch, options, measure="never", budget=None, json_path=None, quiet=False)
@@ -189,7 +221,7 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options) ->
 
 
 def archs() -> int:
-    """List the architecture table."""
+    """Print the architecture table."""
     head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
     print(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
     for arch in all_archs():

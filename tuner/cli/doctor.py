@@ -1,4 +1,4 @@
-"""`gensor-tune doctor`: what was found on this machine, as text that can be pasted into a bug report."""
+"""`gensor-tune doctor`: a report about this machine that can be pasted into a bug report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLES = ("GENSOR_", "CUPY_", "CUDA_", "NVRTC_")
 
 
 def report() -> Iterator[str]:
-    """Lines of the report; a probe that fails says why and how to mend it, and the rest goes on."""
+    """Yield the lines of the report; a failed probe becomes a line with its reason and remedy."""
     yield f"python      {platform.python_version()} ({sys.executable})"
     yield f"platform    {platform.platform()} {platform.machine()}, {parallel.usable_cores()} usable cores"
     yield f"sqlite      {sqlite3.sqlite_version}"
@@ -89,7 +89,7 @@ def _gpu() -> str:
 
 
 def described(arch: Arch) -> str:
-    """The part that a GPU is taken for, with figures by which a wrong guess shows."""
+    """Describe the part that a GPU was recognised as, with figures that expose a wrong guess."""
     listed = arch in archs()
     facts = f"{arch.sms} SMs, {arch.clock_ghz:.2f} GHz, {arch.dram_gb_s:.0f} GB/s, {arch.l2_mb:g} MB L2"
     return f"{arch.part}, {arch.name}, {facts}" + ("" if listed else "; not listed: built from its driver's attributes")

@@ -1,4 +1,4 @@
-"""The `gensor-tune` command from its first moment on: Ctrl-C while it is still loading, and closed output streams."""
+"""Start of the `gensor-tune` process: Ctrl-C while modules load, and closed output streams."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 
-STOPPED = "gensor-tune: stopped; what was done is kept, run the same command again to go on"
+from . import STOPPED
 
 
 def main() -> None:
     """Run the command line."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us: print would take one stream for the other
+        if getattr(sys, name) is None:  # closed by the parent process: print would confuse the two streams
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
         keep_interrupts()
@@ -27,14 +27,14 @@ def main() -> None:
 
 
 def keep_interrupts() -> None:
-    """From now on Ctrl-C is Python's, whatever library would take it; before any library has started threads.
+    """Make Ctrl-C raise KeyboardInterrupt whatever libraries do; call before any library starts threads.
 
-    While NVRTC compiles, SIGINT is handled by its front end, which ends the process at once, with exit code 4. So
-    every thread blocks it, those of libraries by inheritance, and one waits for it, which no handler can come between.
-    Processes started from here block it as well: they are ended by this one.
+    While NVRTC compiles, its front end handles SIGINT by ending the process with exit code 4. Every thread therefore
+    blocks the signal (libraries' threads inherit the mask), and one thread waits for it with sigwait, which no handler
+    can intercept. Child processes block the signal as well; this process ends them.
     """
     if not hasattr(signal, "pthread_sigmask") or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # or ignored by whoever started us, as by a shell that runs us in the background
+        return  # ignored on purpose, as by a shell that runs this process in the background
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     main_thread = threading.get_ident()
@@ -42,8 +42,8 @@ def keep_interrupts() -> None:
     def wait() -> None:
         while True:
             signal.sigwait({signal.SIGINT})
-            _thread.interrupt_main()  # which takes effect when the main thread runs code of Python's again,
-            signal.pthread_kill(main_thread, signal.SIGUSR1)  # so it is woken where it waits
+            _thread.interrupt_main()  # takes effect once the main thread executes Python code again,
+            signal.pthread_kill(main_thread, signal.SIGUSR1)  # so wake it from a blocking call
 
     threading.Thread(target=wait, name="gensor-interrupts", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""`gensor-tune learn`: what a database's timings say beside the potential, fitted and stored with them."""
+"""`gensor-tune learn`: fit the residual between a database's timings and the potential, and store it there."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from gensor_tuner.output import say
 
 from .fit import Measured, fit
 
-#: Shares of the table's clock that a recorded one may be; an idle GPU's is far below.
+#: Accepted ratios of a recorded clock to the table's clock; an idle GPU's clock is far below.
 CLOCKS = (0.4, 1.3)
 
 
 class Subject(NamedTuple):
-    """What timings that are predicted together have in common: `clock` in GHz where it was recorded, `serves` the
-    class of the kernels."""
+    """The common properties of timings that are predicted together.
+
+    `clock` in GHz, where it was recorded; `serves`: class key of the kernels.
+    """
 
     key: str
     part: str
@@ -45,7 +47,7 @@ class Subject(NamedTuple):
 
 @dataclass
 class Lessons:
-    """Measurements to learn from, how many timings they came from by part, and why others were left out."""
+    """Measurements to learn from, numbers of timings by part, and numbers of unused timings by reason."""
 
     samples: list[Measured] = field(default_factory=list)
     parts: Counter[str] = field(default_factory=Counter)
@@ -53,10 +55,10 @@ class Lessons:
 
 
 def lessons(store: Store, arch: str | None = None, part: str | None = None) -> Lessons:
-    """What the timings of our own kernels teach; `arch` and `part` are the only ones asked for.
+    """Collect the timings of our own kernels, of one `arch` or `part` where given.
 
-    Terms are derived from each kernel's Program anew. Several timings of one kernel and Workload count as their
-    median. Timings taken in the background of a program teach nothing.
+    Terms are derived again from each kernel's Program. Several timings of one kernel and Workload count as their
+    median. Timings taken in the background of another program are left out.
     """
     found = Lessons()
     kernels = {row.digest: row for row in store.rows(Kernel, **({"arch": arch} if arch else {}))}
@@ -72,7 +74,7 @@ def lessons(store: Store, arch: str | None = None, part: str | None = None) -> L
             groups.setdefault(subject, {}).setdefault(program, []).append(row.median_us)
     for subject, times in sorted(
         groups.items(), key=lambda group: str(group[0])
-    ):  # not by digest, in which the time of day is
+    ):  # not by digest, which depends on the time of day
         sample = _sample(subject, times)
         if sample is not None:
             found.samples.append(sample)
@@ -84,22 +86,22 @@ def lessons(store: Store, arch: str | None = None, part: str | None = None) -> L
 
 
 def _subject(row: Timing, kernel: Kernel | None) -> tuple[Subject, Program]:
-    """What a timing is of; one of MALFORMED where this version cannot say what it is of."""
+    """Return the subject of a timing; raise one of MALFORMED where this version cannot interpret it."""
     if kernel is None:
         raise ValueError("its kernel is not in the database")
     if kernel.family not in FAMILIES or FAMILIES[kernel.family].abi != kernel.abi:
         raise ValueError("its kernel is of another ABI version")
     if not 0 < row.median_us < np.inf:
-        raise ValueError("it is no time")
+        raise ValueError("it is not a valid time")
     workload_of(row.key)
     program = program_of(kernel.family, kernel.abi, kernel.class_key, kernel.program, kernel.arch)
     arch = lookup(row.part)
-    residual.place(row.part, row.device)  # ValueError for conditions that are none
+    residual.place(row.part, row.device)  # raises ValueError for malformed conditions
     return Subject(row.key, row.part, row.device, _clock(row, arch), kernel.family, kernel.class_key), program
 
 
 def _clock(row: Timing, arch: Arch) -> float | None:
-    """The SM clock in GHz that was recorded with a timing, where that can be one of a GPU at work."""
+    """Return the recorded SM clock in GHz, if it is plausible for a busy GPU."""
     machine = json.loads(row.samples).get("machine", {})
     text = machine.get("clocks", {}).get("clocks.sm", "")
     if not text.isdigit():
@@ -114,7 +116,7 @@ def _served(serves: str) -> Workload:
 
 
 def _sample(subject: Subject, times: dict[Program, list[float]]) -> Measured | None:
-    """The measurements of one Workload; None where no Program is legal for it."""
+    """Return the measurements of one Workload; None where no Program is legal for it."""
     arch, serves, workload = lookup(subject.part), _served(subject.serves), workload_of(subject.key)
     at = arch if subject.clock is None else replace(arch, clock_ghz=subject.clock)
     wanted = replace(workload, layout=serves.layout, alignment=serves.alignment)
@@ -132,7 +134,7 @@ def _sample(subject: Subject, times: dict[Program, list[float]]) -> Measured | N
 
 
 def joined(samples: Sequence[Measured]) -> list[Measured]:
-    """The same with one Measured for each operator and dtype of a part, in a stable order."""
+    """Join measurements of each operator and dtype of a part, in a stable order."""
     groups: dict[tuple[str, str, str], list[Measured]] = {}
     for each in samples:
         groups.setdefault((each.part, each.dtype, each.operator), []).append(each)
@@ -143,7 +145,7 @@ def joined(samples: Sequence[Measured]) -> list[Measured]:
 
 
 def learn(path: Path, arch: str | None, part: str | None, seed: int) -> int:
-    """Fit the residual of the timings in the database at `path` and store it there; GensorError where it has none."""
+    """Fit the residual to the timings of the database at `path` and store it there; GensorError without timings."""
     with Store.open(path) as store:
         found = lessons(store, arch, part)
         for line in _remarks(found):
@@ -169,8 +171,10 @@ def _remarks(found: Lessons) -> Iterator[str]:
 
 
 def _table(model: residual.Residual, samples: Sequence[Measured]) -> Iterator[str]:
-    """By part, dtype and operator: measured over predicted, how far that is from 1, and the doubt that is left, which
-    is of measurements that the trees did not see."""
+    """Yield table lines by part, dtype and operator.
+
+    Columns: measured over predicted, its deviation from 1, and the remaining doubt on measurements held out of the fit.
+    """
     yield f"{'part':<24} {'dtype':<12} {'operator':<16} {'timings':>7} {'ratio':>6} {'off by':>7} {'doubt':>7}"
     for each in samples:
         ratio, off = np.exp(np.median(each.y)), np.sqrt(np.mean(each.y**2))

@@ -1,4 +1,4 @@
-"""Fits a machine.residual.Residual to measured times: boosted trees from LightGBM, shrunk from all parts to one."""
+"""Fit of a machine.residual.Residual to measured times: LightGBM's boosted trees, shrunk from all parts to one part."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.residual import SPLITS, UNSEEN, Forest, Part, Residual
 
 INSTALL = "pip install 'gensor-kernels[learn]'"
-#: Models whose mean is the prediction and whose spread is doubt; each sees this share of the rows.
+#: Models whose mean is the prediction and whose spread is the doubt; each sees this share of the rows.
 BAGS, SHARE = 4, 0.7
-#: Trees of a bag over all parts, and of one part on top, with the least rows of a leaf.
+#: Settings of a bag's trees over all parts, and of one part's additional trees.
 SHARED = {"rounds": 20, "learning_rate": 0.3, "min_data_in_leaf": 100}
 OWN = {"rounds": 8, "learning_rate": 0.2, "min_data_in_leaf": 12}
-#: Measurements at which an offset counts as much as none does (0 is its prior at every level).
+#: Number of measurements at which an offset counts as much as its prior, 0.
 OFFSET_PRIOR = 8.0
 #: Standard deviation of a part's weight of the shared trees around UNSEEN.
 WEIGHT_DEVIATION = 0.3
-#: Doubt about a part nobody measured where no two parts show it; of a part with few measurements it is the prior.
+#: Doubt about an unmeasured part, if no two parts show it; also the prior for a part with few measurements.
 UNSEEN_NOISE = 0.25
-#: Measurements below which there are no trees.
+#: The fewest measurements for trees.
 FEWEST = 2 * OWN["min_data_in_leaf"]
-#: Leaves that the measurements could fill where there are few: those of shared trees are smaller then.
+#: Number of leaves to fill from few measurements: leaves of shared trees are smaller then.
 LEAVES = 20
 
 
@@ -33,7 +33,7 @@ LEAVES = 20
 class Measured:
     """One operator and dtype on one part: features ``x`` (features, n), ``y`` = ln(measured / predicted) (n,).
 
-    ``capability`` and ``sms`` of the part let others of its capability borrow from it.
+    ``capability`` and ``sms`` describe the part, so that others of its capability can borrow from it.
     """
 
     part: str
@@ -54,7 +54,7 @@ def _lightgbm() -> Any:
 
 
 def _nested(node: Any) -> Any:
-    """A tree as machine.residual.Forest takes it.  Thresholds are rounded down: float32 features stay on their side."""
+    """Convert a tree for machine.residual.Forest; thresholds round down, so float32 features stay on their side."""
     if "leaf_value" in node:
         return round(float(node["leaf_value"]), 6)
     threshold = np.float32(node["threshold"])
@@ -64,7 +64,7 @@ def _nested(node: Any) -> Any:
 
 
 def _boost(x: np.ndarray, y: np.ndarray, weights: np.ndarray, settings: dict[str, Any], seed: int) -> list[Any]:
-    """Boosted trees on (features, n), as nested lists."""
+    """Return boosted trees over (features, n) as nested lists."""
     library = _lightgbm()
     settings = dict(settings)
     rounds = settings.pop("rounds")
@@ -76,7 +76,7 @@ def _boost(x: np.ndarray, y: np.ndarray, weights: np.ndarray, settings: dict[str
 
 
 def _offsets(groups: Sequence[Measured], left: list[np.ndarray]) -> dict[str, float]:
-    """Mean of what is left of one part's groups, by level, each shrunk towards the level above; ``left`` is reduced."""
+    """Return the mean remainder of one part's groups by level, shrunk towards the level above; reduces ``left``."""
     offsets: dict[str, float] = {}
     keys = ([""] * len(groups), [g.dtype for g in groups], [f"{g.dtype}/{g.operator}" for g in groups])
     for level in keys:
@@ -92,7 +92,7 @@ def _offsets(groups: Sequence[Measured], left: list[np.ndarray]) -> dict[str, fl
 def _own(
     x: np.ndarray, left: np.ndarray, masks: list[np.ndarray], shared: list[Any], seed: int
 ) -> tuple[float, float, tuple[Any, ...]]:
-    """Weight, noise and trees of one part; ``left`` is what its offsets leave."""
+    """Return weight, noise and trees of one part; ``left`` is the remainder behind its offsets."""
     bags = Forest.of(shared)(x).astype(np.float64)
     mean = bags.mean(axis=0)
     noise = max(float(np.var(left - mean)), 1e-6)
@@ -111,7 +111,7 @@ def _own(
 
 
 def _shared(x: np.ndarray, y: np.ndarray, masks: list[np.ndarray], seed: int) -> list[Any]:
-    """The bags of trees over every part; of few measurements nothing but offsets is learnt."""
+    """Return the bags of trees over all parts; with few measurements only offsets are learnt."""
     if len(y) < FEWEST:
         return [[0.0]] * BAGS
     least = min(max(len(y) // LEAVES, OWN["min_data_in_leaf"]), SHARED["min_data_in_leaf"])
@@ -120,9 +120,27 @@ def _shared(x: np.ndarray, y: np.ndarray, masks: list[np.ndarray], seed: int) ->
 
 
 def fit(samples: Sequence[Measured], names: Sequence[str], seed: int = 0) -> Residual:
-    """The Residual of measurements whose features are ``names``.
+    """Fit a Residual to measurements whose features are ``names``.
 
-    Deterministic on one type of machine.  Raises ToolMissingError without LightGBM, ValueError without measurements.
+    Parameters
+    ----------
+    samples : sequence of Measured
+        Measurements, by part, dtype and operator.
+    names : sequence of str
+        Names of the features.
+    seed : int
+        Seed of the bags; deterministic on one type of machine.
+
+    Returns
+    -------
+    Residual
+
+    Raises
+    ------
+    ToolMissingError
+        Without LightGBM.
+    ValueError
+        Without measurements.
     """
     groups = [s for s in samples if len(s.y)]
     if not groups:

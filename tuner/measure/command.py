@@ -1,4 +1,4 @@
-"""`gensor-tune measure`: stored kernels timed beside CuPy on the device at hand, Workload by Workload."""
+"""`gensor-tune measure`: stored kernels timed beside CuPy on this machine's GPU, Workload by Workload."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.output import say
-from gensor_tuner.result import sizes_text
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.output import say, sizes_text, write_line
+from gensor_tuner.shapes.reader import read_shapes
 
-#: What times kernels in a process of its own; a limit of memory and the databases follow.
+#: The command that times kernels in a separate process; a memory limit and the databases follow.
 COMMAND = (sys.executable, "-m", "gensor_tuner.measure.process")
 PATIENCE = 300.0  # seconds one Workload may take
-ATTEMPTS = 2  # before a kernel is to blame for a process that died or did not answer
-FAILURES = 3  # Workloads one after the other that end the process, before the device is given up
+ATTEMPTS = 2  # before a kernel is blamed for a process that died or did not answer
+FAILURES = 3  # consecutive failed Workloads before the device is given up
 
 
 def start_worker(arguments: list[str]) -> Worker:
-    """The process, started with the first request."""
+    """Return the worker, whose process starts with the first request."""
     return Worker((*COMMAND, *arguments), PATIENCE)
 
 
 @dataclass
 class Measured:
-    """What came of one Workload: "ok", "known" from an earlier run, "skipped" or "failed" for the reason in `error`.
+    """The outcome of one Workload: "ok", "known" from an earlier run, "skipped" or "failed" with `error`.
 
-    Times in microseconds; `left`: kernels that were not timed, and why.
+    Times are in microseconds; `left` maps kernels that were not timed to the reason.
     """
 
     key: str
@@ -53,7 +52,7 @@ class Measured:
     seconds: float = 0.0
 
     def line(self) -> str:
-        """A line of the table."""
+        """Return the line of the table."""
         head = f"{self.name[:52]:<52} {self.status:<8}"
         if self.measured_us is None:
             return f"{head} {self.error or ''}".rstrip()
@@ -63,7 +62,7 @@ class Measured:
         )
 
     def to_json(self, conditions: str) -> str:
-        """A line of the `--json` file."""
+        """Return the line of the `--json` file."""
         fields = {"workload": _parsed(self.key), "status": self.status, "winner": self.winner}
         fields |= {"measured_us": self.measured_us, "vendor_us": self.vendor_us, "kernels": self.kernels}
         fields |= {"left": self.left, "conditions": json.loads(conditions), "seconds": round(self.seconds, 4)}
@@ -71,7 +70,7 @@ class Measured:
 
 
 class Asked(NamedTuple):
-    """A Workload to measure; where it cannot be one, its status is known already, and why."""
+    """A Workload to measure; for an unusable row, status and error are set."""
 
     key: str
     name: str
@@ -80,7 +79,7 @@ class Asked(NamedTuple):
 
 
 class Run:
-    """Times Workloads through `worker` and stores what it finds in `target`; `about` is what the worker said it is."""
+    """Times Workloads through `worker` and stores the times in `target`; `about` is the worker's description."""
 
     def __init__(self, worker: Worker, target: Store, readers: Sequence[Store], about: dict[str, Any]):
         self.worker, self.target, self.readers = worker, target, readers
@@ -88,7 +87,7 @@ class Run:
         self._in_a_row = 0
 
     def measure(self, key: str, name: str) -> Measured:
-        """One Workload, its rows committed when this returns. Raises GpuError where the device is of no more use."""
+        """Measure one Workload and commit its rows; raise GpuError where the device is no longer usable."""
         began, reply = time.monotonic(), self._asked(key)
         if reply["status"] == "ok":
             self.target.add(*(Timing(**row) for row in reply["rows"]))
@@ -104,8 +103,11 @@ class Run:
         return found
 
     def _asked(self, key: str) -> dict[str, Any]:
-        """The answer. A kernel at which the device faults, or the process ends twice, is left out, and rejected once
-        the others show that the device is not to blame."""
+        """Return the worker's answer without the kernels that fail.
+
+        A kernel at which the device faults once or the process ends twice is left out, and rejected in the database
+        once other kernels show that the device works.
+        """
         ends: Counter[str] = Counter()
         bad: dict[str, str] = {}
         while len(bad) < FAILURES:
@@ -128,7 +130,7 @@ class Run:
         except WorkerError as failure:
             return {"status": "ended", "error": str(failure), "trying": failure.trying}
         if reply["status"] == "fault":
-            self.worker.close()  # its context is lost
+            self.worker.close()  # its CUDA context is lost
         return reply
 
     def _timings(self, key: str) -> Iterator[Timing]:
@@ -156,7 +158,23 @@ def measure(
     lines: TextIO | None,
     start: Callable[[list[str]], Worker] = start_worker,
 ) -> int:
-    """Time what the database at `path` holds, into it or into `out`; 1 where a Workload failed or was not reached."""
+    """Time the kernels of the database at `path`; return 1 where a Workload failed or was not reached.
+
+    Parameters
+    ----------
+    path, out : Path
+        Database to read, and database for the times (None: the same).
+    shapes : Path or None
+        Only the rows of this shapes file; None is every record of the device's arch.
+    budget : float or None
+        Seconds after which no further Workload is started.
+    memory : int or None
+        Bytes of device memory that may be used.
+    lines : file or None
+        Receives one JSON object per Workload.
+    start : callable
+        Starts the worker; replaced in tests.
+    """
     counts: Counter[str] = Counter()
     began = time.monotonic()
     with ExitStack() as stack:
@@ -173,9 +191,7 @@ def measure(
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
             say(found.line(), flush=True)
-            if lines is not None:
-                lines.write(found.to_json(run.conditions) + "\n")
-                lines.flush()
+            write_line(lines, found.to_json(run.conditions))
     told = ", ".join(f"{counts[status]} {status}" for status in ("ok", "known", "skipped", "failed") if counts[status])
     timed = counts["ok"] + counts["known"]
     print(f"gensor-tune: {told or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)
@@ -211,7 +227,7 @@ def _results(run: Run, asked: Sequence[Asked], budget: float | None, began: floa
 
 
 def _asked_for(source: Store, arch: str, shapes: Path | None) -> list[Asked]:
-    """The Workloads of a shapes file, or of every record of the arch, each once."""
+    """Return the Workloads of a shapes file, or of every record of the arch, each once."""
     if shapes is None:
         return [Asked(key, _name(key)) for key in sorted({row.key for row in source.rows(Record, arch=arch)})]
     found: dict[str, Asked] = {}
@@ -230,5 +246,5 @@ def _name(key: str) -> str:
     try:
         workload = Workload.from_json(key)
         return f"{workload.operator} {sizes_text(workload)} {workload.kind} {'_'.join(workload.epilogue)}".strip()
-    except MALFORMED:  # the worker says what is wrong with it
+    except MALFORMED:  # the worker reports what is wrong with it
         return ascii(key)[:52]

@@ -1,14 +1,15 @@
-"""The arrays of one workload on a device, and launches over them: what timing and checking at real sizes share.
+"""Arrays of one workload on a device, and launches over them, for timing and for checks at real sizes.
 
-Values are standard normal (integers over most of their range), because data of low entropy draws less power and
-runs faster than real data does. They are made once per type and repeated with a prime period, so that building
-hundreds of operand sets costs copies on the device and nothing on the host.
+Values are standard normal (integers over most of their range): data of low entropy draws less power and runs faster
+than real data. Values are drawn once per type and repeated with a prime period, so that building hundreds of operand
+sets costs copies on the device and nothing on the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,12 @@ from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.types.dtypes import encode, facts, joined
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
+from gensor_tuner.verify.problem import exact_steps
 
-PERIOD = 1_048_573  # random elements of one type; a prime, so that rows of a matrix differ
+PERIOD = 1_048_573  # random elements per type; a prime, so that rows of a matrix differ
+Array = Any  # of the device's array library: NumPy or CuPy
 POISON = 0xFF  # a NaN in every floating-point type
 SCALARS = {"scale": 0.75, "mask": -1.25}
 
@@ -35,10 +37,10 @@ class Noise:
 
     def __init__(self, device: Device):
         self.device = device
-        self._drawn: dict[str, Any] = {}
+        self._drawn: dict[str, Array] = {}
 
-    def fill(self, flat: Any, dtype: str, seed: int, own: Any = None) -> None:
-        """Write random elements of `dtype` over a flat array of its storage type; or `own` ones, over and over."""
+    def fill(self, flat: Array, dtype: str, seed: int, own: Array = None) -> None:
+        """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`."""
         if own is None and dtype not in self._drawn:
             self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
         drawn = self._drawn[dtype] if own is None else own
@@ -48,8 +50,8 @@ class Noise:
             flat[done : done + count] = drawn[start : start + count]
             done, start = done + count, 0
 
-    def own(self, workload: Workload, operand: Operand) -> Any:
-        """Elements the operator wants drawn in a way of its own, of as few leading rows as will do; None: any will."""
+    def own(self, workload: Workload, operand: Operand) -> Array:
+        """Return elements drawn by the operator itself, for the first rows of an operand; None where any will do."""
         key = f"{operand.name} {workload.key()}"
         if key not in self._drawn:
             shape = list(operand.shape)
@@ -78,10 +80,10 @@ def _draw(dtype: str, count: int) -> np.ndarray:
 class Block:
     """An array in a byte buffer on a device; `strides` in elements, bfloat16 as its bits.
 
-    Everything of `memory` outside the array is poison.
+    The rest of `memory` is poison.
     """
 
-    memory: Any
+    memory: Array
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -89,7 +91,7 @@ class Block:
 
     @property
     def storage(self) -> np.dtype[Any]:
-        """The NumPy dtype elements are held in."""
+        """The NumPy dtype of storage."""
         return np.dtype(np.int8 if self.dtype == "bool" else encode(self.dtype, np.zeros(1)).dtype)
 
     @property
@@ -99,25 +101,25 @@ class Block:
         return (reach + 1) * self.storage.itemsize
 
     @property
-    def flat(self) -> Any:
+    def flat(self) -> Array:
         """All elements from the first to the last, one-dimensional."""
         return self.memory[self.start : self.start + self.nbytes].view(self.storage)
 
-    def view(self, xp: Any) -> Any:
-        """The array in its storage type."""
+    def view(self, xp: ModuleType) -> Array:
+        """Return the array in its storage type."""
         size = self.storage.itemsize
         return xp.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(s * size for s in self.strides))
 
-    def around(self) -> tuple[Any, Any]:
-        """The bytes before and behind the array."""
+    def around(self) -> tuple[Array, Array]:
+        """Return the bytes before and behind the array."""
         return self.memory[: self.start], self.memory[self.start + self.nbytes :]
 
 
 class Operands:
-    """Inputs, output and the epilogue's operands of one workload on a device.
+    """Inputs, output and epilogue operands of one workload on a device.
 
-    `guard` poisoned bytes lie on both sides of each array; with `exact` an array of an alignment class below 16
-    bytes begins at an address that is aligned to that and no more. The output holds poison until a kernel writes it.
+    Each array lies between `guard` poisoned bytes. With `exact`, an array of an alignment class below 16 bytes is
+    aligned to that and no more. The output holds poison until a kernel writes it.
     """
 
     def __init__(
@@ -135,8 +137,17 @@ class Operands:
             self.blocks[each.name] = self._block(each.shape, each.strides(), kind, align, each is not output, own)
         self.out = self.blocks[output.name]
         self.steps = [self._step(name) for name in workload.epilogue]
+        self.integer_steps = exact_steps(workload, self.out.dtype)
 
-    def _block(self, shape: Any, strides: Any, dtype: str, align: int, fill: bool = True, own: Any = None) -> Block:
+    def _block(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: str,
+        align: int,
+        fill: bool = True,
+        own: Array = None,
+    ) -> Block:
         block = Block(None, 0, shape, strides, dtype)
         memory = self.device.xp.full(block.nbytes + 2 * self.guard + 32, POISON, np.uint8)
         first = self.device.pointer(memory) + self.guard
@@ -166,41 +177,24 @@ class Operands:
 
     @property
     def reads(self) -> list[Block]:
-        """Every array a kernel reads."""
+        """Every array that a kernel reads."""
         return [*self.inputs, *(block for _, block, _ in self.steps if block is not None)]
 
     @property
     def inputs(self) -> list[Block]:
-        """The operator's own."""
+        """The operator's own inputs, without epilogue operands."""
         return [block for block in self.blocks.values() if block is not self.out]
 
-    @property
-    def integer_steps(self) -> int:
-        """Leading steps an int32 accumulator takes exactly."""
-        if self.workload.accumulator != "int32":
-            return 0
-        for count, (name, block, _) in enumerate(self.steps):
-            whole = block is None or block.dtype == "bool" or facts(block.dtype).is_integer
-            if name not in ("bias", "add", "mul", "relu") or not whole:
-                return count
-        return len(self.steps)
-
     def address(self, block: Block) -> int:
-        """Address of its first element."""
+        """Return the address of a block's first element."""
         return self.device.pointer(block.memory) + block.start
 
     def params(self, kernel: Candidate, workspace: int) -> bytes:
-        """The packed Params of one launch."""
-        geometry = self.operator.geometry(self.workload, {name: block.strides for name, block in self.blocks.items()})
-        return params.pack(
-            geometry,
-            kernel.family.tiling(kernel.program, geometry),
-            steps=[self._packed(*step) for step in self.steps],
-            integer_steps=self.integer_steps,
-            pointers=params.pointers(
-                geometry, [self.address(x) for x in self.inputs], self.address(self.out), workspace
-            ),
-        )
+        """Return the packed Params of one launch."""
+        strides = {name: block.strides for name, block in self.blocks.items()}
+        addresses = [self.address(each) for each in (*self.inputs, self.out)]
+        steps = [self._packed(*step) for step in self.steps]
+        return kernel.params(self.workload, strides, addresses, workspace, steps, self.integer_steps)
 
     def _packed(self, name: str, block: Block | None, scalar: float) -> Step:
         code = OPERATIONS[name].code
@@ -212,7 +206,7 @@ class Operands:
     def launcher(
         self, kernel: Candidate, code: Code, change: Callable[[bytes], bytes] = lambda packed: packed
     ) -> Callable[[], None]:
-        """A function that enqueues the kernel; `change` may damage Params, to see whether that is noticed."""
+        """Return a function that enqueues the kernel; `change` may damage Params, to test that checks notice."""
         device, family = self.device, kernel.family
         launch = device.load(code, family.launches(kernel.program, self.workload))
         size, zero = family.workspace(kernel.program, self.workload)
@@ -227,16 +221,16 @@ class Operands:
 
         return call
 
-    def vendor(self) -> Callable[[], Any] | None:
-        """What CuPy does for the same: a call like ours without kernels; None where it has none."""
+    def vendor(self) -> Callable[[], object] | None:
+        """Return a function that makes the equivalent CuPy call; None where CuPy has none."""
         arrays = {name: self.typed(block) for name, block in self.blocks.items()}
         steps = [
             Operation(name, None if block is None else self.typed(block), scalar) for name, block, scalar in self.steps
         ]
         return library_call(self.device, self.workload, arrays, steps)
 
-    def typed(self, block: Block) -> Any:
-        """The array as callers have it: bfloat16 as ml_dtypes' type."""
+    def typed(self, block: Block) -> Array:
+        """Return the array as callers have it: bfloat16 as ml_dtypes' type."""
         array = block.view(self.device.xp)
         if block.dtype == "bfloat16":
             import ml_dtypes

@@ -1,10 +1,9 @@
-"""What `gensor-tune measure` times, in a process of its own: stored kernels beside the array library's call.
+"""The process behind `gensor-tune measure`, which times stored kernels beside the array library's call.
 
-A kernel that faults or hangs takes this process's CUDA context with it, not the run. Requests are lines of JSON on
-stdin, {} for what the device is and {"workload": key, "without": digests of
-kernels} for times of one Workload; each is answered by a line on
-stdout. Before a kernel runs for the first time there is a line {"trying": digest}; {"trying": null} when all have
-come back. Nothing is compiled.
+A kernel that faults or hangs destroys this process's CUDA context, not the command's. Requests are lines of JSON on
+stdin: {} asks for a description of the device, {"workload": key, "without": kernel digests} for the times of one
+Workload. Each gets one line of answer on stdout. A line {"trying": digest} precedes a kernel's first run, and
+{"trying": null} says that all kernels have returned. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ from gensor_kernels.errors import BuildError, GensorError
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED
+from gensor_kernels.programs.validation import MALFORMED, workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu
-from gensor_tuner.store.persist import samples
-from gensor_tuner.store.validation import workload_of
+from gensor_tuner.output import take_stdout, write_line
 
 from .timer import CudaClock, Timer, vendor_name
 
-CANDIDATES = 8  # kernels timed per Workload, the recorded one first
+CANDIDATES = 8  # kernels timed per Workload, the recorded kernel first
 
 Say = Callable[[dict[str, Any]], None]
 Entrant = tuple[Kernel, Candidate, Code]
 
 
 class StoredTimes:
-    """Times on one device what the databases at `paths` hold for it."""
+    """Times the kernels that the databases at `paths` hold for one device."""
 
     def __init__(self, timer: Timer, paths: Sequence[Path], memory: int | None = None):
         device = timer.device
@@ -49,7 +47,7 @@ class StoredTimes:
             raise GensorError(f"no kernel runs on the GPU here: {device.unsupported}")
         self.timer, self.device, self.arch, self.memory = timer, device, device.arch, memory
         self.conditions = device.conditions()
-        #: the kernel that runs for the first time now
+        #: the kernel that is running for the first time
         self.trying: str | None = None
         self.stores = [Store.open(path, readonly=True) for path in paths if path.exists()]
         abis = {name: family.abi for name, family in FAMILIES.items()}
@@ -57,14 +55,14 @@ class StoredTimes:
         self.library = Library(selection_load.contents(self.catalog, self.arch))
 
     def about(self) -> dict[str, Any]:
-        """What times of this device are stored under."""
+        """Return the key that times of this device are stored under."""
         facts = {"arch": self.arch.name, "part": self.arch.part, "conditions": self.conditions}
         return {"status": "ok", **facts, "untrusted": [str(each.path) for each in self.stores if not each.trusted]}
 
     def answer(self, key: str, without: Collection[str], say: Say) -> dict[str, Any]:
-        """Times of the Workload with this key: "ok" with new rows, "known" without, "skipped" with the reason.
+        """Time the Workload with this key: "ok" with new rows, "known" without, or "skipped" with the reason.
 
-        Kernels in `without` do not run.
+        Kernels in `without` are not run.
         """
         try:
             workload = workload_of(key)
@@ -100,16 +98,16 @@ class StoredTimes:
         times, vendor = self.timer.time(workload, [(each, code) for _, each, code in todo], before=before)
         place = (workload.key(), self.arch.name, self.arch.part)
         rows = [
-            Timing(*place, kernel.digest, None, time.median_us, samples(time), self.conditions)
+            Timing(*place, kernel.digest, None, time.median_us, time.samples(), self.conditions)
             for (kernel, *_), time in zip(todo, times, strict=True)
         ]
         if vendor is not None:
             name = vendor_name(workload)
-            rows.append(Timing(*place, None, name, vendor.median_us, samples(vendor), self.conditions))
+            rows.append(Timing(*place, None, name, vendor.median_us, vendor.samples(), self.conditions))
         return {"status": "ok", "rows": [{n: getattr(row, n) for n in row.columns()} for row in rows], **told}
 
     def _candidates(self, workload: Workload) -> list[Kernel]:
-        """The recorded kernel, and those of portfolios that fit, the likeliest first."""
+        """Return the recorded kernel, then matching kernels of portfolios by descending likelihood."""
         request = Request(Problem(workload, False, Geometry((1, 1, 1)), ()), self.arch, False, True)
         ranked = sorted(candidates(request, self.library), key=lambda entry: entry[:3])
         recorded = self.library.record(workload)
@@ -117,7 +115,7 @@ class StoredTimes:
         return list(dict.fromkeys(found))[:CANDIDATES]
 
     def _entrant(self, kernel: Kernel, workload: Workload, left: dict[str, str]) -> Entrant | None:
-        """A kernel as the timer wants it, loaded; None, and why in `left`, where it cannot be without compiling."""
+        """Load a kernel for the timer; where that needs a compiler, return None and put the reason into `left`."""
         code, family = _stored_code(kernel), FAMILIES[kernel.program.family]
         if code is None:
             left[kernel.digest] = "it would have to be compiled: no cubin that may be loaded is stored for this arch"
@@ -130,8 +128,10 @@ class StoredTimes:
         return kernel, Candidate(kernel.program, family, canonical(dict(code.constants))), code
 
     def _measured(self, workload: Workload) -> set[str]:
-        """Kernels timed under the conditions there are now. The runtime's races do not count, which took fewer samples,
-        nor does tuning in the background, which shares the GPU with a program."""
+        """Return the kernels timed under the current conditions.
+
+        Races of the runtime (fewer samples) and times taken in the background of a program do not count.
+        """
         rows = [row for store in self.stores for row in store.rows(Timing, key=workload.key(), part=self.arch.part)]
         current = [row for row in quiet(rows) if row.device == self.conditions]
         current = [row for row in current if not json.loads(row.samples).get("race")]
@@ -152,13 +152,13 @@ class StoredTimes:
 def _stored_code(kernel: Kernel) -> Code | None:
     try:
         return kernel.code if kernel.code.cubin else None
-    except BuildError:  # its rows are gone, or have never been there
+    except BuildError:  # its rows are missing
         return None
 
 
 def open_timer(memory: int | None) -> Timer:
-    """A timer on this machine's GPU, whatever it is, which compiles nothing; GpuError where there is none."""
-    os.environ.setdefault("CUPY_TF32", "1")  # see measure.open_timer
+    """Return a timer on this machine's GPU, whatever its part, that compiles nothing; GpuError without a GPU."""
+    os.environ.setdefault("CUPY_TF32", "1")  # see timer.open_timer
     device = open_any_gpu()
     device.compiles = False
     limit_memory(device, memory)
@@ -166,13 +166,11 @@ def open_timer(memory: int | None) -> Timer:
 
 
 def serve(open_device: Callable[[int | None], Timer] = open_timer) -> None:
-    """Answer the requests on stdin. The arguments are a limit in bytes, 0 for none, and the databases to read."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # stray prints of libraries must not be taken for answers
+    """Answer requests on stdin. Arguments: a memory limit in bytes (0 for none), and the databases to read."""
+    out = take_stdout()
 
     def say(message: dict[str, Any]) -> None:
-        out.write(json.dumps(message) + "\n")
-        out.flush()
+        write_line(out, json.dumps(message))
 
     memory, *paths = sys.argv[1:]
     limit = int(memory) or None
@@ -184,12 +182,12 @@ def serve(open_device: Callable[[int | None], Timer] = open_timer) -> None:
         reply = reply_to(times, json.loads(line), say)
         say(reply)
         if reply["status"] == "fault":
-            os._exit(0)  # a lost context makes noise when its arrays are freed
+            os._exit(0)  # freeing arrays of a lost context would print errors
     return None
 
 
 def reply_to(times: StoredTimes, request: dict[str, Any], say: Say) -> dict[str, Any]:
-    """The answer to one request; after a "fault", of the kernel "trying", the device's context is lost."""
+    """Return the answer to one request; "fault" means that the kernel "trying" has destroyed the device's context."""
     if "workload" not in request:
         return times.about()
     try:
@@ -199,7 +197,7 @@ def reply_to(times: StoredTimes, request: dict[str, Any], say: Say) -> dict[str,
         if "alloc" in text.lower() or "out of memory" in text.lower():
             return {"status": "skipped", "error": f"out of device memory: {text}"}
         return {"status": "fault", "error": text, "trying": times.trying}
-    except Exception as error:  # of the driver or a library: one Workload's misfortune
+    except Exception as error:  # an error of the driver or a library, at one Workload
         return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
 

@@ -1,11 +1,11 @@
-"""Timing kernels beside the vendor's call, on the GPU when there is one.
+"""Timing of kernels beside the vendor's call on a GPU.
 
-Protocol (docs: benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice
-the L2 cache, so every call reads DRAM; the queue is kept full, so host time does not count; ours and the vendor's
-call are interleaved in every round; the median of the rounds counts, after what a round's clock does to all is taken
-out. Accumulator, math mode and epilogue are the same
-on both sides: the vendor's is what a call would run without us (`Operands.vendor`). The emulator device stands in for
-a GPU in tests: its times say nothing, its code path is this one.
+Protocol (benchmarks/README.md): normal random inputs; operand sets rotate so that together they exceed twice the L2
+cache and every call reads DRAM; the queue is kept full, so host time does not count; kernels and the vendor's call are
+interleaved in every round; the median of the rounds counts, after the common clock of each round is removed.
+Accumulator, math mode and epilogue are equal on both sides: the vendor's side is the call that would run without us
+(`Operands.vendor`). In tests the emulator device stands in for a GPU: the code path is the same, the times carry no
+information.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from gensor_database.digest import canonical
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.devices.sampling import Fill, host_us
 from gensor_kernels.machine.arch import Arch
@@ -28,20 +29,24 @@ from gensor_tuner.gpu import GpuError, open_gpu
 
 from .operands import Noise, Operands
 
+if TYPE_CHECKING:
+    from gensor_kernels.devices.cuda import CudaDevice
+
 ROUNDS = 15
 ROUND_SECONDS = 0.004  # of device time per kernel and round
-MOST_CALLS = 500  # in a round: the driver queues about a thousand launches before the host has to wait
+MOST_CALLS = 500  # per round: the driver queues about a thousand launches before the host has to wait
 STEADIED_FROM, POLISHES = 3, 3
-HOST_SLACK = 1.5  # the host may take so much longer to launch calls than it did the time before
+HOST_SLACK = 1.5  # factor on the host's launch time of the previous pass
 LARGEST_BYTES = 8 << 30  # of all operand sets together
 
-#: The call that another library makes of one set of operands, or None where it has none.
-Vendor = Callable[[Operands], Callable[[], Any] | None]
+Call = Callable[[], object]
+#: Makes another library's call for a set of operands; returns None where it has none.
+Vendor = Callable[[Operands], Call | None]
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Microseconds per call over the rounds: the median, and the quartiles it lies between."""
+    """Microseconds per call over the rounds: median and quartiles."""
 
     median_us: float
     low_us: float
@@ -49,11 +54,21 @@ class Timed:
     rounds: int
     calls: int
 
+    def samples(self, background: bool = False) -> str:
+        """Return how the time was taken as canonical JSON, for the `samples` column of a Timing.
+
+        `background`: a program used the same GPU meanwhile (see `gensor_database.quiet`).
+        """
+        found = {name: value for name, value in asdict(self).items() if name != "median_us"}
+        return canonical(found | {"background": True} if background else found)
+
 
 def open_timer(arch: Arch, number: int | None = None) -> Timer:
-    """A timer on this machine's GPU (`gpu.open_gpu`); GpuError where there is none, or another part: times are stored
-    by part."""
-    os.environ.setdefault("CUPY_TF32", "1")  # the vendor's side of a TF32 row; IEEE rows switch it off call by call
+    """Return a timer on this machine's GPU; raise GpuError without a GPU of exactly this part.
+
+    The part must match because times are stored by part.
+    """
+    os.environ.setdefault("CUPY_TF32", "1")  # for the vendor's side of TF32 rows; IEEE rows switch it off per call
     device = open_gpu(arch, number)
     assert device.arch is not None
     if device.arch.part != arch.part:
@@ -64,11 +79,18 @@ def open_timer(arch: Arch, number: int | None = None) -> Timer:
     return Timer(device, CudaClock(device))
 
 
-class HostClock:
-    """Times calls that return when they are done: the emulator."""
+class Clock(Protocol):
+    """Measures the time of calls."""
 
-    def measure(self, calls: Sequence[Any]) -> float:
-        """Seconds the calls take one after the other."""
+    def measure(self, calls: Sequence[Call]) -> float:
+        """Return the seconds that the calls take one after the other."""
+
+
+class HostClock:
+    """Times synchronous calls: on the emulator."""
+
+    def measure(self, calls: Sequence[Call]) -> float:
+        """Return the seconds that the calls take one after the other."""
         began = time.perf_counter()
         for call in calls:
             call()
@@ -76,17 +98,19 @@ class HostClock:
 
 
 class CudaClock:
-    """Times calls with events on the current stream, behind a fill that hides the host and takes operands out of the L2
-    (`gensor_kernels.devices.sampling`)."""
+    """Times calls with events on the current stream, behind a fill kernel (`gensor_kernels.devices.sampling`).
 
-    def __init__(self, device: Any, memory: int | None = None):
-        """The fill is a quarter of `memory` bytes at most, where that is given."""
+    The fill hides the host's launch time and evicts operands from the L2.
+    """
+
+    def __init__(self, device: CudaDevice, memory: int | None = None):
+        """Allocate the fill buffer: at most a quarter of `memory` bytes where a limit is given."""
         l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
         size = max(4 * l2, 256 << 20)
         self.fill = Fill(device.cupy, size if memory is None else max(1, min(size, memory // 4)))
 
-    def measure(self, calls: Sequence[Any]) -> float:
-        """Seconds the device takes for the calls, launched while it is still busy with fills."""
+    def measure(self, calls: Sequence[Call]) -> float:
+        """Return the device seconds of the calls, which are enqueued while the device is busy with the fill."""
 
         def work() -> None:
             for call in calls:
@@ -102,11 +126,11 @@ class CudaClock:
 class Timer:
     """Times the candidates of a workload against each other and the vendor's call.
 
-    All operand sets together take half of `memory` bytes at most, where that is given and one set does not take more:
-    the rest is for the clock, workspaces and what the vendor's call allocates.
+    With a limit of `memory` bytes, all operand sets together take at most half of it (one set may take more); the rest
+    is for the clock, workspaces and allocations of the vendor's call.
     """
 
-    def __init__(self, device: Device, clock: Any, memory: int | None = None):
+    def __init__(self, device: Device, clock: Clock, memory: int | None = None):
         self.device, self.clock = device, clock
         self.most = LARGEST_BYTES if memory is None else memory // 2
         self.noise = Noise(device)
@@ -118,7 +142,24 @@ class Timer:
         vendor: bool = True,
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], Timed | None]:
-        """One Timed per kernel, and one of the vendor's call where there is one; see `beside`."""
+        """Time kernels beside the vendor's call.
+
+        Parameters
+        ----------
+        workload : Workload
+            Sizes, types and epilogue of the operands.
+        kernels : sequence of (Candidate, Code)
+            Kernels to time.
+        vendor : bool
+            Whether to time the vendor's call.
+        before : callable
+            See `beside`.
+
+        Returns
+        -------
+        (list of Timed, Timed or None)
+            One per kernel, and the vendor's, in microseconds.
+        """
         vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
         times, theirs = self.beside(workload, kernels, vendors, before)
         return times, theirs.get("vendor")
@@ -130,12 +171,14 @@ class Timer:
         vendors: Mapping[str, Vendor],
         before: Callable[[int], None] = lambda index: None,
     ) -> tuple[list[Timed], dict[str, Timed]]:
-        """One Timed per kernel, and one per vendor that has a call for these operands; interleaved in every round.
+        """Time kernels beside the calls of several vendors, interleaved in every round.
 
-        `before(i)` is called before kernel i runs for the first time, and once more when all have come back from it.
+        `vendors` maps names to functions from Operands to a call. `before(i)` is called before kernel i runs for the
+        first time, and once more with i = len(kernels) when the last kernel has returned. Returns one Timed per
+        kernel, and one per vendor that has a call for these operands.
         """
         sets = self._operand_sets(workload)
-        runners = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
+        runners: list[list[Call]] = [[each.launcher(*kernel) for each in sets] for kernel in kernels]
         names = []
         for name, made in vendors.items():
             theirs = [call for each in sets if (call := made(each)) is not None]
@@ -150,14 +193,14 @@ class Timer:
         timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS)
         return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
 
-    def _calls_per_round(self, calls: Sequence[Any]) -> int:
+    def _calls_per_round(self, calls: Sequence[Call]) -> int:
         if self.device.emulated:
             return 1
         once = self.clock.measure(list(calls)) / len(calls)
         return max(1, min(MOST_CALLS, math.ceil(ROUND_SECONDS / max(once, 1e-6))))
 
     def _operand_sets(self, workload: Workload) -> list[Operands]:
-        """Operands of the workload, repeated until one pass over them exceeds twice the L2 cache."""
+        """Return operand sets of the workload whose total size exceeds twice the L2 cache."""
         first = Operands(self.device, workload, self.noise)
         arch = self.device.arch
         cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
@@ -167,9 +210,9 @@ class Timer:
 
 
 def interleaved(
-    clock: Any, runners: Sequence[Sequence[Any]], counts: Sequence[int], rounds: int = ROUNDS
+    clock: Clock, runners: Sequence[Sequence[Call]], counts: Sequence[int], rounds: int = ROUNDS
 ) -> list[Timed]:
-    """One Timed per runner, of `counts` calls of it in each round, all runners in turn: see `steadied`."""
+    """Time `counts` calls of each runner in each round, all runners in turn; return one Timed per runner."""
     samples: list[list[float]] = [[] for _ in runners]
     for _ in range(rounds):
         for found, each, count in zip(samples, runners, counts, strict=True):
@@ -179,11 +222,11 @@ def interleaved(
 
 
 def steadied(samples: np.ndarray) -> np.ndarray:
-    """Samples (runners, rounds) without what all runners of a round have in common: the clock.
+    """Remove the variation that all runners of a round share, the clock, from samples (runners, rounds).
 
-    Where a GPU throttles in the middle of a measurement, half of a runner's samples are of another clock, and which
-    half its median falls into is chance. Median polish (Tukey) of the logarithms; with fewer than three runners it
-    cannot be told who is off, and the samples stay as they are.
+    Where a GPU throttles in the middle of a measurement, half of a runner's samples have another clock, and chance
+    decides which half holds the median. Method: median polish (Tukey) of the logarithms. With fewer than three runners
+    the outlier is ambiguous, and the samples stay as they are.
     """
     if len(samples) < STEADIED_FROM:
         return samples
@@ -196,7 +239,7 @@ def steadied(samples: np.ndarray) -> np.ndarray:
 
 
 def vendor_name(workload: Workload) -> str:
-    """What a Timing row calls CuPy's side of a comparison."""
+    """Return the name of CuPy's side of a comparison in Timing rows."""
     return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
 
 

@@ -1,4 +1,4 @@
-"""The candidates of a class timed on the device at hand, in rounds: what one shows chooses who is in the next."""
+"""Tournament of a class's candidates on a device: the times of each round choose the entrants of the next."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Entrant = tuple[Candidate, Binary, Timed]
 
 @dataclass
 class Contest:
-    """Times the candidates of a class on the workloads of `spaces`, for which at most `most` more are compiled.
+    """Times the candidates of a class on the workloads of `spaces`; compiles at most `most` further candidates.
 
-    `recorded` gives the verdict by which a database rejects a kernel: such a one is not run. `trying` is told of
-    each kernel before it runs, and by None when the device has come back from all. No workload is begun once it is
-    `late`.
+    `recorded` returns the verdict by which a database rejects a kernel; such a kernel is not run. `trying` is called
+    with each kernel before it runs, and with None when the device has returned from all. Once `late` returns True, no
+    further workload is begun.
 
-    `timed` holds, by the numbers of workloads, what was measured of kernels and of the vendor's call.
+    `timed` maps the number of a workload to the times of its kernels and of the vendor's call.
     """
 
     spaces: Sequence[Space]
@@ -44,7 +44,7 @@ class Contest:
     timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
 
     def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-        """(measured seconds (workloads, candidates), inf where nothing was timed; the fastest of each workload)."""
+        """Return (seconds (workloads, candidates), inf where not timed; each workload's fastest column)."""
         measured = np.full((len(self.spaces), len(pool.candidates)), np.inf)
         for row, space in enumerate(self.spaces):
             if self.late():
@@ -54,7 +54,7 @@ class Contest:
         return measured, assign(_banded(measured), range(len(pool.candidates)), pool.names)
 
     def _workload(self, row: int, space: Space, pool: Pool) -> np.ndarray:
-        """Rounds until they gain nothing: compiled candidates first, then those that their times make promising."""
+        """Run rounds until they gain nothing: compiled candidates first, then candidates made promising by times."""
         rounds, out = Rounds(len(pool.candidates)), np.zeros(len(pool.candidates), bool)
         self.timed[row] = [], None
         while columns := rounds.next(*pool.described(space), ~out & self._able(row, pool)):
@@ -67,19 +67,22 @@ class Contest:
         return rounds.seconds
 
     def _able(self, row: int, pool: Pool) -> np.ndarray:
-        """Who may be in the next round (candidates,)."""
+        """Return the mask of possible entrants of the next round (candidates,)."""
         known, _ = self.timed[row]
         return np.ones(len(pool.candidates), bool) if known and self.most > 0 else self.binaries.among(pool)
 
     def _compiled(self, columns: Sequence[int], pool: Pool) -> list[int]:
-        """Those of a round that are compiled, once as many are as may be."""
+        """Return the compiled candidates of a round, after compiling as many as the limit allows."""
         new = [column for column in columns if pool.candidates[column] not in self.binaries][: self.most]
         self.most -= self.binaries.compile(pool, new, self.spaces)
         return [column for column in columns if pool.candidates[column] in self.binaries]
 
     def _runs(self, each: Candidate, workload: Workload, pool: Pool) -> bool:
-        """Whether a candidate can be timed. What does not compile, or the device refuses to load, is dead; what the
-        store rejects is left alone: it may have taken a process with it."""
+        """Whether a candidate can be timed.
+
+        Candidates that do not compile or load become dead. A kernel that the store rejects is not run: it may have
+        crashed a process.
+        """
         if each.name in pool.dead or self.recorded(each, self.binaries[each], workload) is not None:
             return False
         try:
@@ -106,12 +109,12 @@ class Contest:
 
 
 def _scaled(timed: Timed, factor: float) -> Timed:
-    """A time as it would have been under another clock."""
+    """Return a time converted to another clock."""
     scaled = {name: getattr(timed, name) * factor for name in ("median_us", "low_us", "high_us")}
     return replace(timed, **scaled)
 
 
 def _banded(measured: np.ndarray) -> np.ndarray:
-    """Measured seconds with those within the tie band of a row's best made equal: then the name decides."""
+    """Return measured seconds with times inside the tie band set equal to the row's best, so that names decide."""
     best = measured.min(axis=1, keepdims=True)
     return np.where(measured <= best * TIE_BAND, best, measured)

@@ -1,4 +1,4 @@
-"""Runs of benchmarks as files hold them: JSON of pytest-benchmark, results.jsonl of `python -m benchmarks.device`."""
+"""Readers for runs of benchmarks: JSON of pytest-benchmark, results.jsonl of `python -m benchmarks.device`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from gensor_kernels.errors import GensorError
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 JOURNAL = "results.jsonl"
 #: Steps of benchmarks.device that time kernels beside vendors.
 TIMED_STEPS = ("timing", "models", "compiled")
-#: Names in nvidia-smi's and benchmarks.device's words -> what a person reads.
+#: Names used by nvidia-smi and benchmarks.device -> names for people.
 CONDITIONS = {
     "driver_version": "driver",
     "cuda_driver": "CUDA driver",
@@ -34,12 +34,12 @@ CONDITIONS = {
 
 
 class UnusableError(GensorError):
-    """The runs cannot be read, or there are none."""
+    """Runs that cannot be read, or a place without any."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One benchmark in one run, microseconds: ours, and controls by name (the vendor's call, or the machine's)."""
+    """One benchmark in one run, in microseconds: ours, and controls by name (vendors' calls, or the machine's own)."""
 
     ours_us: float
     controls: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: when it was (seconds since 1970), on which machine, under which conditions, and its samples by name."""
+    """One run: time (seconds since 1970), machine, conditions, and samples by name."""
 
     path: Path
     when: float
@@ -57,7 +57,7 @@ class Run:
 
 
 def read(path: Path) -> list[Run]:
-    """Every run in a file or below a folder, oldest first. UnusableError where there is none."""
+    """Return every run in a file or below a folder, oldest first; raise UnusableError where there is none."""
     if not path.exists():
         raise UnusableError(f"{path} does not exist")
     files = [path] if path.is_file() else sorted(each for each in path.rglob("*.json*") if each.is_file())
@@ -70,7 +70,7 @@ def read(path: Path) -> list[Run]:
 
 
 def _runs(path: Path, asked: bool) -> Iterator[Run]:
-    """The run of one file; a file that is something else is passed over unless it was `asked` for by name."""
+    """Yield the run of one file; another kind of file is skipped unless it was `asked` for by name."""
     try:
         text = path.read_text(encoding="utf-8")
         run = _of_journal(path, text) if path.suffix == ".jsonl" else _of_pytest(path, json.loads(text))
@@ -87,9 +87,11 @@ def _runs(path: Path, asked: bool) -> Iterator[Run]:
 
 
 def _of_pytest(path: Path, data: Any) -> Run | None:
-    """pytest-benchmark --benchmark-json. A benchmark's `extra_info` may have `vendor_us`, its controls by name;
-    `control`, the name of another benchmark of the run that is its control; or `is_control`: true, which makes it the
-    machine's own, the control of all that name none."""
+    """Return the run in a --benchmark-json file of pytest-benchmark.
+
+    A benchmark's `extra_info` may contain `vendor_us`, its controls by name; `control`, the name of another benchmark
+    of the run that is its control; or `is_control`: true, which makes it the control of all benchmarks without one.
+    """
     entries = {str(each["fullname"]): each for each in data["benchmarks"]}
     times = {name: us for name, each in entries.items() if (us := _positive(each["stats"]["median"] * 1e6))}
     machines = {name: times[name] for name, each in entries.items() if _info(each).get("is_control") and name in times}
@@ -115,7 +117,7 @@ def _info(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_journal(path: Path, text: str) -> Run | None:
-    """The times of a run on a GPU; a rehearsal's say nothing."""
+    """Return the run in a journal of benchmarks.device; times of a rehearsal without a GPU are skipped."""
     ends = [event for line in text.splitlines() if (event := _event(line)).get("event") == "end"]
     facts: dict[str, Any] = {}
     for end in ends:
@@ -133,7 +135,7 @@ def _of_journal(path: Path, text: str) -> Run | None:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """An event of the journal; one cut short by a power failure is none."""
+    """Return an event of the journal; {} for a line that a power failure cut short."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -142,17 +144,17 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _positive(value: Any) -> float | None:
-    """A time that can be one."""
+    """Return a valid time, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if math.isfinite(value) and value > 0 else None
 
 
 def _times(found: Mapping[str, Any] | None) -> dict[str, float]:
-    """Times by name, those that can be."""
+    """Return the valid times by name."""
     return {str(name): us for name, value in (found or {}).items() if (us := _positive(value))}
 
 
 def _conditions(found: Mapping[str, Any]) -> dict[str, str]:
-    """What explains a machine's times, as text."""
+    """Return the conditions that explain a machine's times, as text."""
     return {said: printable(str(found[name]), 80) for name, said in CONDITIONS.items() if found.get(name)}

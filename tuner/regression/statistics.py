@@ -1,12 +1,12 @@
-"""Two sets of repeated runs compared: how much slower, and is it more than the runs' own noise.
+"""Comparison of two sets of repeated runs: the relative change, and whether it exceeds the runs' own noise.
 
 Times are compared as logarithms, so differences are ratios. The change is the Hodges-Lehmann estimate (the median of
 all differences between an old and a new run), its noise the Shamos estimate (the median of all differences between
-runs of one side). Both are medians of pairs: almost three runs in ten may be arbitrarily wrong, as a run on a machine
-that somebody else used is, and on normal noise they lose 4 % and 14 % of the mean's and the standard deviation's
-precision, where the plain median and MAD would lose 36 % and 63 %. (J. L. Hodges, E. L. Lehmann, 1963; M. I. Shamos,
-1976; P. J. Rousseeuw, C. Croux, 1993.) The critical value follows from simulating the same statistic on normal noise,
-for these numbers of runs: with five runs tables for many would be wrong.
+runs of one side). Both are medians of pairs: almost three runs in ten may be arbitrarily wrong, such as runs on a busy
+machine. On normal noise they lose 4 % and 14 % of the precision of mean and standard deviation, where plain median and
+MAD would lose 36 % and 63 %. (J. L. Hodges, E. L. Lehmann, 1963; M. I. Shamos, 1976; P. J. Rousseeuw, C. Croux, 1993.)
+The critical value comes from a simulation of the same statistic on normal noise for the given numbers of runs:
+asymptotic tables would be wrong for five runs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from . import TOLERANCE
 
-FEWEST_BEFORE, FEWEST_AFTER = 5, 3  # runs: with fewer one outlier decides
+FEWEST_BEFORE, FEWEST_AFTER = 5, 3  # runs: with fewer, one outlier decides
 LEVEL = 0.003  # share of unchanged benchmarks whose noise alone exceeds the critical value
-FLOOR = 0.001  # noise is never taken to be less: clocks have a resolution
+FLOOR = 0.001  # lower limit of noise: clocks have a resolution
 #: Old and new runs: logarithms of times.
 Sides = tuple[Sequence[float], Sequence[float]]
 DRAWS, CHUNK = 20_000, 4_000
@@ -30,46 +30,46 @@ SHAMOS = 1.0483  # 1 / (sqrt(2) * the normal distribution's upper quartile)
 
 
 def change(sides: Sides) -> float:
-    """How much the new runs lie above the old ones, both logarithms of times: 0.05 is about 5 % slower."""
+    """Return the shift from old to new logarithms of times: 0.05 is about 5 % slower."""
     before, after = sides
     return float(np.median(np.subtract.outer(np.asarray(after), np.asarray(before))))
 
 
 def noise(sides: Sides) -> float:
-    """Standard deviation of a run, from the differences within each side; at least FLOOR."""
+    """Return the standard deviation of a run, from differences within each side; at least FLOOR."""
     pairs = np.concatenate([_within(np.asarray(side)[None])[0] for side in sides])
     return max(SHAMOS * float(np.median(pairs)), FLOOR)
 
 
 def score(sides: Sides) -> float:
-    """The change in units of what noise alone gives it."""
+    """Return the change in units of its standard deviation under noise alone."""
     return change(sides) / (noise(sides) * _spread(*map(len, sides)))
 
 
 def is_slower(sides: Sides, tolerance: float = TOLERANCE) -> bool:
-    """Whether the new runs are slower by more than the tolerance, and by more than noise explains."""
+    """Whether the new runs are slower by more than the tolerance and by more than noise explains."""
     return change(sides) > math.log1p(tolerance) and score(sides) > critical(*map(len, sides))
 
 
 def is_faster(sides: Sides, tolerance: float = TOLERANCE) -> bool:
-    """The same the other way round."""
+    """Whether the new runs are faster by more than the tolerance and by more than noise explains."""
     return is_slower((sides[1], sides[0]), tolerance)
 
 
 def _spread(before: int, after: int) -> float:
-    """Standard deviation of a difference of two means of so many runs, in those of a run."""
+    """Return the standard deviation of the difference of two means, in units of a run's standard deviation."""
     return math.sqrt(1 / before + 1 / after)
 
 
 def _within(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All absolute differences of two numbers of a row: (rows, n) -> (rows, n (n - 1) / 2)."""
+    """Return all absolute differences within a row: (rows, n) -> (rows, n (n - 1) / 2)."""
     first, second = np.triu_indices(rows.shape[1], 1)
     return np.abs(rows[:, first] - rows[:, second])
 
 
 @cache
 def critical(before: int, after: int, level: float = LEVEL) -> float:
-    """What `score` exceeds with probability `level` where nothing changed and noise is normal."""
+    """Return the value that `score` exceeds with probability `level` if nothing changed and noise is normal."""
     rng = np.random.default_rng(before * 1000 + after)
     scores = []
     for _ in range(DRAWS // CHUNK):

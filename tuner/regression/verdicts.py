@@ -1,9 +1,9 @@
-"""Who moved: our kernel, the control (the vendor's call, or the machine's own benchmark), or the machine under both.
+"""Attribution of a change: to our kernel, to the control (a vendor's call or the machine's own benchmark), or to both.
 
-The control was timed in the same run, so a clock, a driver or a neighbour that slows the machine slows both, and their
-ratio stays. Where the ratio rose it is asked which of the two moved: a vendor's call that got faster is no slowdown of
-ours. That can only be where the runs say that its library or the driver is another one, and it is asked in clocks
-instead of seconds where the runs say their clock and that makes them less noisy.
+The control is timed in the same run. A clock, driver or neighbour that slows the machine slows both, so their ratio
+stays. If the ratio rose, the next question is which side moved: a faster vendor's call is no slowdown of ours. That is
+possible only where the runs report another library or driver. The comparison uses clock cycles instead of seconds where
+the runs report their clock and cycles are less noisy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .statistics import FEWEST_AFTER, FEWEST_BEFORE, Sides, change, is_faster, i
 SLOWER, FASTER, UNCHANGED = "slower", "faster", "unchanged"
 MACHINE, VENDOR_FASTER, VENDOR_SLOWER = "machine slower", "vendor faster", "vendor slower"
 UNCLEAR, TOO_FEW = "unclear", "too few runs"
-#: Whose call is the control where there are several: the first of these.
+#: Preferred vendors for the control, in this order.
 PREFERRED = ("cupy", "torch", "compiled")
 CLOCK = "SM clock, MHz"
 QUANTITIES = (", MHz", ", W")
@@ -32,7 +32,7 @@ SOFTWARE = frozenset({"driver", "CUDA driver", "cuBLAS", "CuPy", "PyTorch", "Num
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one benchmark on one machine. Changes are ratios less 1; None where there is nothing to compare."""
+    """The verdict on one benchmark on one machine. Changes are ratios minus 1; None without data to compare."""
 
     name: str
     machine: str
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = TOLERANCE) -> list[Verdict]:
-    """A Verdict for every benchmark of `results`, machine by machine."""
+    """Return a Verdict for every benchmark of `results`, machine by machine."""
     found = []
     for machine in sorted({run.machine for run in results}):
         old = [run for run in baseline if run.machine == machine]
@@ -58,7 +58,7 @@ def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = 
 
 
 def changed_conditions(before: Sequence[Run], after: Sequence[Run]) -> dict[str, tuple[str, str]]:
-    """What is different about the machine: condition -> (before, after), the most frequent value of each side."""
+    """Return the changed conditions of a machine: condition -> (before, after), the most frequent values."""
     sides = [_usual(before), _usual(after)]
     names = sorted(sides[0].keys() & sides[1].keys())
     return {
@@ -67,7 +67,7 @@ def changed_conditions(before: Sequence[Run], after: Sequence[Run]) -> dict[str,
 
 
 def _alike(name: str, old: str, new: str) -> bool:
-    """The same text; of a quantity, within TOLERANCE: a clock is never twice the same."""
+    """Whether two values are equal; quantities may differ by TOLERANCE, since clocks never repeat exactly."""
     if not name.endswith(QUANTITIES):
         return old == new
     try:
@@ -77,7 +77,7 @@ def _alike(name: str, old: str, new: str) -> bool:
 
 
 def _usual(runs: Sequence[Run]) -> dict[str, str]:
-    """Of each condition the median, where it is a quantity, else the most frequent value."""
+    """Return each condition's median, if it is a quantity, else its most frequent value."""
     values: dict[str, list[str]] = {}
     for run in runs:
         for name, value in run.conditions.items():
@@ -116,13 +116,13 @@ def _logs(runs: Sequence[Run], name: str, control: str = "") -> list[float]:
 
 
 def _less(ours: Sides, theirs: Sides) -> Sides:
-    """The difference of each run: with the control, the logarithm of a ratio."""
+    """Return the difference of each run; with the control this is the logarithm of a ratio."""
     before, after = ([a - b for a, b in zip(*each, strict=True)] for each in zip(ours, theirs, strict=True))
     return before, after
 
 
 def _clocks(old: Sequence[Run], new: Sequence[Run]) -> Sides | None:
-    """Logarithms of the seconds a clock took in each run, where every run says it."""
+    """Return logarithms of the clock period in each run, where every run reports its clock."""
     try:
         before, after = ([-math.log(float(run.conditions[CLOCK])) for run in side] for side in (old, new))
     except (KeyError, ValueError):
@@ -131,13 +131,13 @@ def _clocks(old: Sequence[Run], new: Sequence[Run]) -> Sides | None:
 
 
 def _control(old: Sequence[Run], new: Sequence[Run], name: str) -> str:
-    """The control that every run has; "" where there is none."""
+    """Return the control that every run has; "" where there is none."""
     common = set.intersection(*(set(run.samples[name].controls) for run in (*old, *new)))
     return min(common, key=lambda each: ([*PREFERRED, each].index(each), each), default="")
 
 
 def _alone(ours: Sides, moved: Mapping[str, tuple[str, str]], tolerance: float) -> tuple[str, str]:
-    """Without a control only an unchanged machine can tell."""
+    """Decide without a control, which is possible only on an unchanged machine."""
     if is_slower(ours, tolerance):
         if moved:
             return UNCLEAR, f"slower, but so may the machine be ({_told(moved)}), and the runs have no control"
@@ -163,7 +163,7 @@ def _beside(
 
 
 def _control_moved(ours: Sides, theirs: Sides, clocks: Sides | None, tolerance: float) -> bool:
-    """Whether the control became faster and ours did not become slower."""
+    """Whether the control became faster while ours did not become slower."""
     if clocks is not None and noise(_less(theirs, clocks)) < noise(theirs):
         ours, theirs = _less(ours, clocks), _less(theirs, clocks)
     return change(ours) <= math.log1p(tolerance) and is_faster(theirs, tolerance)

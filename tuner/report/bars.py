@@ -1,4 +1,4 @@
-"""Where the time goes: bars whose parts are the shares of the roofline's resources."""
+"""Time split: bars of the roofline resources' shares of the predicted time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .split import LAUNCH, MEANING, RESOURCES
 
 ORDER = (*RESOURCES, LAUNCH)
 ROW, NAMES = 34, 256
-LEAST = 0.09  # a share narrower than this has no room for its name
+LEAST = 0.09  # narrower shares have no room for their name
 
 
 def mean_split(lines: Iterable[Line]) -> dict[str, float]:
-    """Shares of the time of several workloads together; {} where none has any."""
+    """Return the shares of the total time of several workloads; {} where none has a prediction."""
     found = [line for line in lines if line.split and line.predicted_us]
     total = sum(line.predicted_us or 0.0 for line in found)
     return {
@@ -25,7 +25,7 @@ def mean_split(lines: Iterable[Line]) -> dict[str, float]:
 
 
 def time_split(part: Part) -> Markup:
-    """One bar per family and element type."""
+    """Draw one bar per family and element type."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in part.served:
         if line.split:
@@ -71,7 +71,7 @@ def _bar(split: Mapping[str, float], y: float, name: str) -> Markup:
 
 
 def small_bar(split: Mapping[str, float]) -> Markup:
-    """The same in a table's cell, with what it says as its name."""
+    """Draw the bar for a table cell, with its values as accessible name."""
     if not split:
         return Markup("")
     said = ", ".join(f"{name} {share:.0%}" for name, share in split.items() if share >= 0.01)

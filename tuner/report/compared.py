@@ -1,4 +1,4 @@
-"""Predictions beside measurements, and our times beside the vendor's: drawn where there are timings, else said."""
+"""Predictions beside measurements, and our times beside the vendor's; a sentence replaces charts without timings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from .contents import Line, Part
-from .drawing import BOTTOM, LEFT, RIGHT, TOP, WIDTH, chart, dot, figure, frame
-from .figures import LogScale, si
+from .drawing import BOTTOM, LEFT, RIGHT, TOP, WIDTH, LogScale, chart, dot, figure, frame, si
 from .markup import Markup, lines, tag
 from .roofline import told
 
@@ -16,7 +15,7 @@ SHADES = ((0.8, "slow2"), (0.97, "slow1"), (1.03, "even"), (1.25, "fast1"), (mat
 
 
 def predicted_and_measured(part: Part) -> Markup:
-    """Measured over predicted time of every timed workload."""
+    """Plot measured over predicted time of every timed workload."""
     timed = [line for line in part.measured if line.predicted_us]
     if not timed:
         return tag(
@@ -52,13 +51,13 @@ def predicted_and_measured(part: Part) -> Markup:
 
 
 def _axes(x: LogScale, y: LogScale) -> Markup:
-    """The frame in seconds: the data is in microseconds."""
+    """Draw the frame in seconds; the data is in microseconds."""
     inner = [LogScale(each.low * 1e-6, each.high * 1e-6, each.start, each.end) for each in (x, y)]
     return frame(inner[0], inner[1], ("predicted", "measured"), ("s", "s"))
 
 
 def speedups(part: Part) -> Markup:
-    """The heat map: classes by size, each cell the geometric mean of the vendor's time over ours."""
+    """Draw the heat map: classes by size, each cell the geometric mean of the vendor's time over ours."""
     timed = [line for line in part.measured if line.speedup and line.flops]
     if not timed:
         return tag("p", f"No vendor's call has been timed beside these kernels on {part.name}.", class_="absent")
@@ -79,7 +78,7 @@ def speedups(part: Part) -> Markup:
 
 
 def _heat(timed: Sequence[Line]) -> tuple[list[Markup], int]:
-    """Cells and names of the heat map, and its height."""
+    """Return cells and labels of the heat map, and its height."""
     cells: dict[tuple[str, int], list[Line]] = {}
     for line in timed:
         cells.setdefault((_row(line), _column(line)), []).append(line)
@@ -93,7 +92,7 @@ def _heat(timed: Sequence[Line]) -> tuple[list[Markup], int]:
         at = {"x": NAMES - 10, "y": place * CELL + 22, "text_anchor": "end"}
         marks.append(tag("text", row, class_="tick name", aria_hidden="true", **at))
     for place, column in enumerate(columns):
-        kind = "tick wide" if place % 2 else "tick"  # a phone has room for every other one
+        kind = "tick wide" if place % 2 else "tick"  # phones have room for every second label
         at = {"x": NAMES + (place + 0.5) * width, "y": bottom + 20, "text_anchor": "middle"}
         marks.append(tag("text", si(10.0**column), class_=kind, aria_hidden="true", **at))
     at = {"x": (NAMES + WIDTH) / 2, "y": bottom + 46, "text_anchor": "middle"}

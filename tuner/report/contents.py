@@ -1,4 +1,4 @@
-"""What the page tells of a database: its newest records by part, with their kernels, times and shares of time."""
+"""The contents of the page: a database's newest records by part, with kernels, times and time splits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gensor_database.entry import newest_first, verdict
 from gensor_database.lazy import cached_property
@@ -23,7 +22,7 @@ from gensor_tuner.store.show import best_times, described, timings, told_us
 
 from .split import shares
 
-#: What is wrong with a stored Program, Workload or walk that this version cannot follow.
+#: Errors of a stored Program, Workload or walk that this version cannot interpret.
 UNREADABLE = (*MALFORMED, GensorError, LookupError, AssertionError)
 
 
@@ -47,28 +46,28 @@ class Line:
 
     @cached_property
     def predicted_us(self) -> float | None:
-        """As people read it; the record's own is the potential's."""
+        """The predicted time as displayed; the record holds the potential's own prediction."""
         return told_us(self.record.key, self.record.part, self.record.predicted_us)
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The display name."""
         epilogue = "" if self.texts["epilogue"] == "none" else f" + {self.texts['epilogue']}"
         return f"{self.texts['operator']} {self.texts['sizes']} {self.texts['dtype']}{epilogue}"
 
     @property
     def family(self) -> str:
-        """Of its kernel."""
+        """The family of its kernel; "" without one."""
         return self.kernel.family if self.kernel else ""
 
     @property
     def digest(self) -> str:
-        """Of its kernel, as far as a person needs it."""
+        """The first digits of its kernel's digest; "" without one."""
         return self.kernel.digest[:10] if self.kernel else ""
 
     @property
     def time_us(self) -> float | None:
-        """Measured where it was, else predicted."""
+        """The measured time if there is one, else the predicted time."""
         return self.measured_us if self.measured_us is not None else self.predicted_us
 
     @property
@@ -93,7 +92,7 @@ class Part:
 
     @property
     def measured(self) -> list[Line]:
-        """Lines whose kernel was timed."""
+        """Lines with a timed kernel."""
         return [line for line in self.lines if line.measured_us is not None]
 
     @property
@@ -103,7 +102,7 @@ class Part:
 
 
 def parts(store: Store, arch: str | None) -> list[Part]:
-    """Every part that the database has records of, those of `arch` alone where it is given."""
+    """Return every part that the database has records of, restricted to `arch` where given."""
     where = {"arch": arch} if arch else {}
     newest: dict[tuple[str, str, str], Record] = {}
     for record in newest_first(store.rows(Record, **where)):
@@ -123,7 +122,7 @@ def _arch(part: str) -> Arch | None:
 
 
 class _Reader:
-    """Lines of records, each table read once."""
+    """Makes lines of records; reads each table once."""
 
     def __init__(self, store: Store, arch: str | None):
         where = {"arch": arch} if arch else {}
@@ -136,7 +135,7 @@ class _Reader:
         self.verdicts = {digest: verdict(rows) for digest, rows in verified.items()}
 
     def line(self, record: Record) -> Line:
-        """Everything about one record; what this version cannot read is left out."""
+        """Return a record with all related data; data that this version cannot read is left out."""
         kernel = self.kernels.get(record.kernel_digest or "")
         binary = self.binaries.get(kernel.binary_digest) if kernel else None
         workload = _workload(record.key)
@@ -175,7 +174,7 @@ def _workload(key: str) -> Workload | None:
 def _split(
     workload: Workload | None, kernel: Kernel | None, binary: Binary | None, arch: Arch | None
 ) -> dict[str, float]:
-    """Shares of the predicted time, what the compiler said taken into account; {} where there is no prediction."""
+    """Return shares of the predicted time including compiler feedback; {} where there is no prediction."""
     if workload is None or kernel is None or arch is None:
         return {}
     try:
@@ -183,11 +182,11 @@ def _split(
         if family.abi != kernel.abi or family.serves(workload, arch) is not None:
             return {}
         program = Program.from_json(kernel.program)
-        # The whole lattice would take ten times as long; levels are what partial points are told by.
+        # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
         alone = {name: (value,) for name, value in program.values if name != "level"}
         space = FamilySpace(family, workload, arch, restrict=alone)
         if binary is not None:
-            loop: dict[str, Any] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
+            loop: dict[str, float] = json.loads(binary.facts).get(kernel.family, {}).get("hot_loop", {})
             space.add_feedback(program, binary.registers, binary.spill_bytes, loop)
         return shares(space.terms(space.point(program)[None]), arch)
     except UNREADABLE:
@@ -195,5 +194,5 @@ def _split(
 
 
 def count_by(lines: Iterable[Line], name: str) -> Counter[str]:
-    """How many lines have each value of a property."""
+    """Count lines by the value of a property."""
     return Counter(getattr(line, name) for line in lines)

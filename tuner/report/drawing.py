@@ -1,11 +1,61 @@
-"""What all charts share: their frame, their marks, and how they are announced."""
+"""Common parts of charts: numbers for people, logarithmic scales, frames, marks, and accessible descriptions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from .figures import LogScale, si
 from .markup import Markup, lines, tag
+
+PREFIXES = {-2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+
+
+def si(value: float, unit: str = "", digits: int = 3) -> str:
+    """Format a number with an SI prefix: 1.84e12, "FLOP/s" -> "1.84 TFLOP/s"."""
+    if not math.isfinite(value) or value <= 0:
+        return f"{value:g} {unit}".strip()
+    group = max(min(math.floor(math.log10(value) / 3 + 1e-9), max(PREFIXES)), min(PREFIXES))
+    number = f"{value / 1000.0**group:.{digits}g}"
+    return f"{number if 'e' not in number else f'{float(number):.0f}'} {PREFIXES[group]}{unit}".strip()
+
+
+def duration(us: float | None) -> str:
+    """Format microseconds in a suitable unit: 1840.2 -> "1.84 ms"; "" for None."""
+    return "" if us is None else si(us * 1e-6, "s")
+
+
+@dataclass(frozen=True)
+class LogScale:
+    """A logarithmic scale from positive numbers in [low, high] to pixels in [start, end]."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    @classmethod
+    def around(cls, values: Iterable[float], start: float, end: float, room: float = 1.25) -> LogScale:
+        """Return the scale for these values, with a factor of `room` at each end; at least one decade."""
+        found = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
+        low, high = min(found) / room, max(found) * room
+        if high / low < 10:
+            middle = math.sqrt(low * high)
+            low, high = middle / math.sqrt(10), middle * math.sqrt(10)
+        return cls(low, high, start, end)
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value."""
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Return powers of ten in range; a narrow scale also has 2 and 5 times these."""
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        wide = math.log10(self.high / self.low) >= 2.5
+        marks = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]
+        return [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
+
 
 WIDTH, HEIGHT = 720, 440
 LEFT, RIGHT, TOP, BOTTOM = 84, 704, 16, 380
@@ -13,11 +63,11 @@ COLOURS = 6  # classes c0 to c5 of page.css; further series share the last
 
 
 def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, str]) -> Markup:
-    """Grid, tick labels and axis titles of a chart on two logarithmic scales."""
+    """Draw grid, tick labels and axis titles of a chart on two logarithmic scales."""
     marks = rungs(y, units[1])
     for value in x.ticks():
         marks.append(tag("line", class_="grid", x1=x(value), x2=x(value), y1=TOP, y2=BOTTOM))
-        anchor = "end" if x(value) > RIGHT - 20 else "middle"  # on phones letters are large
+        anchor = "end" if x(value) > RIGHT - 20 else "middle"  # letters are large on phones
         marks.append(tag("text", si(value, units[0]), class_="tick", x=x(value), y=BOTTOM + 22, text_anchor=anchor))
     below = tag("text", labels[0], class_="axis", x=(LEFT + RIGHT) / 2, y=BOTTOM + 50, text_anchor="middle")
     beside = upright(labels[1], (TOP + BOTTOM) / 2)
@@ -25,7 +75,7 @@ def frame(x: LogScale, y: LogScale, labels: tuple[str, str], units: tuple[str, s
 
 
 def rungs(y: LogScale, unit: str, scale: float = 1.0) -> list[Markup]:
-    """Horizontal grid lines with their values times `scale` beside them."""
+    """Draw horizontal grid lines with their values times `scale` beside them."""
     marks = []
     for value in y.ticks():
         marks.append(tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y(value), y2=y(value)))
@@ -35,19 +85,19 @@ def rungs(y: LogScale, unit: str, scale: float = 1.0) -> list[Markup]:
 
 
 def upright(name: str, middle: float) -> Markup:
-    """The title of a vertical axis, around this height; phones have no room for it."""
+    """Draw the title of a vertical axis around this height; hidden on phones."""
     turned = f"translate(16 {middle:.0f}) rotate(-90)"
     return tag("text", name, class_="axis wide", transform=turned, text_anchor="middle")
 
 
 def dot(x: float, y: float, colour: int, hollow: bool, told: Sequence[str]) -> Markup:
-    """A mark with what is told of it, line by line, when it is pointed at."""
+    """Draw a mark with a tooltip of the given lines."""
     kind = f"dot c{min(colour, COLOURS - 1)}{' hollow' if hollow else ''}"
     return tag("circle", tag("title", lines(told)), class_=kind, cx=x, cy=y, r=5)
 
 
 def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT) -> Markup:
-    """The SVG: a group that the arrow keys visit mark by mark; its summary is what a screen reader says first."""
+    """Draw the SVG group; arrow keys visit its marks, and screen readers read its summary first."""
     return tag(
         "svg",
         *marks,
@@ -61,17 +111,17 @@ def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT
 
 
 def figure(drawn: Markup, caption: object, legend: object = "") -> Markup:
-    """A chart with its legend and the sentence that says how to read it."""
+    """Draw a chart with its legend and a caption that explains how to read it."""
     return tag("figure", legend, tag("div", drawn, class_="canvas"), tag("figcaption", caption))
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Swatches with their names; an entry is (classes of its swatch, name)."""
+    """Draw swatches with their names; an entry is (CSS classes of its swatch, name)."""
     return tag("ul", *(tag("li", tag("span", class_=f"swatch {css}"), name) for css, name in entries), class_="legend")
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights of labels, moved up where they would come closer to each other than `gap`."""
+    """Return heights of labels, moved up where the distance would be less than `gap`."""
     moved, last = list(heights), float("inf")
     for place in sorted(range(len(moved)), key=lambda each: -moved[each]):
         last = moved[place] = min(moved[place], last - gap)

@@ -1,11 +1,11 @@
-"""HTML and SVG as text that cannot be got wrong: whatever is not Markup already is escaped."""
+"""HTML and SVG text that is escaped by construction: everything that is not Markup is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 #: Elements that have no end tag.
 VOID = frozenset({"meta", "input", "br"})
@@ -13,30 +13,30 @@ LONGEST = 400  # characters of one text: a database may hold megabytes
 
 
 class Markup(str):
-    """Text that is HTML: made by `tag` and `join` alone, and by what reads this package's own files."""
+    """Text that is HTML; made only by `tag`, `join` and readers of this package's own files."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Markup:
-    """A value as HTML text or attribute: escaped, without control characters, of bearable length."""
+    """Return a value as HTML text or attribute: escaped, without control characters, shortened."""
     if isinstance(value, Markup):
         return value
     return Markup(escape(printable(str(value), LONGEST), quote=True))
 
 
 def join(parts: Iterable[object]) -> Markup:
-    """Parts one after the other, escaped where they are not Markup."""
+    """Join parts, escaped where they are not Markup."""
     return Markup("".join(text(part) for part in parts))
 
 
 def lines(told: Iterable[object]) -> Markup:
-    """Texts one per line."""
+    """Return texts, one per line."""
     return Markup("\n".join(text(each) for each in told))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. `class_` is class, `data_x` data-x; None and False leave an attribute out, True gives it no value."""
+    """Return an element; `class_` is class, `data_x` data-x; None and False omit an attribute, True omits its value."""
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     if name in VOID:
         return Markup(f"<{name}{written}>")

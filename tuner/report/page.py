@@ -1,4 +1,4 @@
-"""The page: header, one section per part, style and script, in one file that asks the network for nothing."""
+"""The page: header, one section per part, style and script in one file without network requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_database.record import now
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_tuner.output import output
-from gensor_tuner.result import NEAR_BOUND
+from gensor_tuner.run.result import NEAR_BOUND
 
 from . import tables
 from .bars import time_split
@@ -24,12 +24,12 @@ from .markup import Markup, join, tag
 from .roofline import roofline
 from .walked import walk
 
-#: Nothing is fetched, and no script runs but the page's own, whatever a database says.
+#: Nothing is fetched, and only the page's own script runs, whatever a database contains.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def write(store: Store, arch: str | None, out: Path) -> str:
-    """Write the page about a database, or about one capability of it, and say what is in it.
+    """Write the page about a database, or about one of its capabilities, and return a line about its contents.
 
     Raises GensorError where there are no records to show, ConfigError where `out` cannot be written.
     """
@@ -44,7 +44,7 @@ def write(store: Store, arch: str | None, out: Path) -> str:
 
 
 def page(name: str, found: Sequence[Part]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     script = Markup(_file("page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"{POLICY}; script-src 'sha256-{digest}'"
@@ -126,7 +126,7 @@ def _roofline(part: Part) -> list[Markup]:
 
 
 def _figures(part: Part) -> Markup:
-    """The few numbers that are looked for first."""
+    """Draw the key figures."""
     ratios = [
         line.predicted_us / line.record.bound_us for line in part.lines if line.predicted_us and line.record.bound_us
     ]

@@ -8,13 +8,27 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import arithmetic_peak
 
 from .contents import Line, Part
-from .drawing import BOTTOM, COLOURS, LEFT, RIGHT, TOP, chart, dot, figure, frame, legend, spread
-from .figures import LogScale, duration, si
+from .drawing import (
+    BOTTOM,
+    COLOURS,
+    LEFT,
+    RIGHT,
+    TOP,
+    LogScale,
+    chart,
+    dot,
+    duration,
+    figure,
+    frame,
+    legend,
+    si,
+    spread,
+)
 from .markup import Markup, join, tag
 
 
 def roofline(part: Part) -> Markup:
-    """The figure of one part that archs.toml lists."""
+    """Draw the roofline of a part that archs.toml lists."""
     arch, lines = part.arch, part.served
     assert arch is not None
     peaks = ceilings(lines, arch)
@@ -52,7 +66,7 @@ def roofline(part: Part) -> Markup:
 
 
 def ceilings(lines: list[Line], arch: Arch) -> dict[float, list[str]]:
-    """Arithmetic peaks in FLOP/s, largest first, each with the element types it is that of."""
+    """Return arithmetic peaks in FLOP/s, largest first, each with its element types."""
     found: dict[float, set[str]] = {}
     for line in lines:
         assert line.workload is not None
@@ -65,7 +79,7 @@ def _unit(kinds: list[str]) -> str:
 
 
 def told(line: Line) -> list[str]:
-    """What a mark says of its workload."""
+    """Return the tooltip lines of a workload's mark."""
     text = [line.name]
     if line.predicted_us:
         ratio = f", {line.predicted_us / line.record.bound_us:.2f} x its bound" if line.record.bound_us else ""
@@ -95,7 +109,7 @@ def _peak(line: Line, arch: Arch) -> float:
 
 
 def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) -> Markup:
-    """Memory and L2 as diagonals up to the highest arithmetic ceiling, and these as lines from there to the right."""
+    """Draw DRAM and L2 as diagonals up to the highest arithmetic ceiling, and the ceilings to the right."""
     dram, l2 = arch.dram_gb_s * 1e9, arch.l2_bytes_per_clk * arch.clock_ghz * 1e9
     drawn = [_diagonal(dram, f"DRAM {si(dram, 'B/s')}", max(peaks), x, y)]
     drawn.append(_diagonal(l2, f"L2 {si(l2, 'B/s')}", max(peaks), x, y, "second"))
@@ -109,7 +123,7 @@ def _roofs(arch: Arch, peaks: dict[float, list[str]], x: LogScale, y: LogScale) 
 
 
 def _diagonal(rate: float, name: str, top: float, x: LogScale, y: LogScale, kind: str = "first") -> Markup:
-    """The line y = rate * x, from where it enters the plot to the arithmetic ceiling, with its name along it."""
+    """Draw the line y = rate * x from the edge of the plot to the arithmetic ceiling, with its name along it."""
     low = max(x.low, y.low / rate)
     high = min(x.high, top / rate)
     if high <= low:

@@ -1,8 +1,8 @@
-"""Where the predicted time of a Program goes: shares of the roofline's resources that sum to the whole.
+"""Split of a Program's predicted time into shares of the roofline's resources that sum to the whole.
 
-Resources overlap, so "the time of the DRAM" means nothing by itself. Each resource's share is what it adds to the
-prediction, averaged over every order in which the resources could be added one after the other (its Shapley value:
-L. S. Shapley, A value for n-person games, 1953). It needs nothing but Terms and the potential itself.
+Resources overlap, so "the time of the DRAM" is not defined by itself. A resource's share is its Shapley value: its
+contribution to the prediction, averaged over every order in which the resources could be added (L. S. Shapley, A value
+for n-person games, 1953). The split needs only Terms and the potential.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, seconds
 
-#: Resource -> the Terms that are zero where it costs nothing. "latency" is also the arch's.
+#: Resource -> its Terms, set to zero to remove its cost. "latency" also removes the arch's latencies.
 RESOURCES: Mapping[str, tuple[str, ...]] = {
     "math": ("math", "multiplies"),
     "issue": ("issue",),
@@ -26,7 +26,7 @@ RESOURCES: Mapping[str, tuple[str, ...]] = {
     "latency": ("chain",),
     "ends": ("prologue", "epilogue", "epilogue_busy"),
 }
-LAUNCH = "launch"  # what is left where every resource is free
+LAUNCH = "launch"  # the remainder where every resource is free
 MEANING = {
     "math": "multiplying: the tensor cores' or the FMA pipes' time",
     "issue": "other instructions of the main loop",
@@ -41,7 +41,7 @@ NONE = 1e-20  # bytes: the potential divides by l2_bytes
 
 
 def shares(terms: Terms, arch: Arch) -> dict[str, float]:
-    """Share of each resource and of the launch in the predicted time of one Program; they sum to 1, all >= 0."""
+    """Return each resource's and the launch's share of one Program's predicted time; shares are >= 0 and sum to 1."""
     count = len(RESOURCES)
     subsets = np.arange(1 << count)
     present = (subsets[:, None] >> np.arange(count) & 1).astype(np.float32)
@@ -59,7 +59,7 @@ def shares(terms: Terms, arch: Arch) -> dict[str, float]:
 
 
 def _times(terms: Terms, arch: Arch, present: np.ndarray) -> np.ndarray:
-    """Predicted seconds with only the resources of each row of `present` (subsets, resources)."""
+    """Return predicted seconds with only the resources of each row of `present` (subsets, resources)."""
     one = {each.name: np.asarray(getattr(terms, each.name), np.float32).reshape(-1)[:1] for each in fields(terms)}
     values = {name: np.repeat(value, len(present)) for name, value in one.items()}
     for place, names in enumerate(RESOURCES.values()):

@@ -1,4 +1,4 @@
-"""Tables that sort by their headings and filter by words; without a script they are plain tables."""
+"""Tables that sort by heading and filter by words; without scripts they are plain tables."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from .bars import mean_split, small_bar
 from .contents import Line, Part
-from .figures import duration
+from .drawing import duration
 from .markup import Markup, tag
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; numbers stand to the right and are sorted by value."""
+    """A heading; a number column is right-aligned and sorted by value."""
 
     name: str
     number: bool = False
 
 
-#: A cell: text, or (what is shown, the number it is sorted by, None where there is none).
+#: A cell: text, or (text, sort value or None).
 Cell = object
 
 
 def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], filtered: bool = True) -> Markup:
-    """A table in a frame that scrolls; `filtered` puts a search box above it."""
+    """Draw a table in a scrolling frame; `filtered` puts a search box above it."""
     head = tag("tr", *(tag("th", tag("button", c.name, type="button"), scope="col", class_=_kind(c)) for c in columns))
     body = [tag("tr", *(_cell(c, cell) for c, cell in zip(columns, row, strict=True))) for row in rows]
     search = tag(
@@ -50,7 +50,7 @@ def _cell(column: Column, cell: Cell) -> Markup:
 
 
 def records(part: Part) -> Markup:
-    """Every workload of a part."""
+    """Draw the table of a part's workloads."""
     timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
     columns = [Column("operator"), Column("sizes"), Column("dtype"), Column("epilogue")]
     columns += [Column("predicted", True), Column("bound", True), Column("x bound", True)]
@@ -81,7 +81,7 @@ def _ratio(value: float | None) -> Cell:
 
 
 def kernels(part: Part) -> Markup:
-    """Every kernel of a part, with the shares of its workloads' time together."""
+    """Draw the table of a part's kernels, with the time split of each kernel's workloads."""
     groups: dict[str, list[Line]] = {}
     for line in part.lines:
         if line.kernel is not None:

@@ -1,11 +1,10 @@
-"""One walk, followed again: the predicted time after every action, and the benefit g = ln Phi(s) - ln Phi(s')."""
+"""Replay of one walk: the predicted time after every action, and the benefit g = ln Phi(s) - ln Phi(s')."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
@@ -13,19 +12,18 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trail, expanded, visited
 
 from .contents import UNREADABLE, Line, Part
-from .drawing import LEFT, RIGHT, chart, figure, rungs, upright
-from .figures import LogScale, duration
+from .drawing import LEFT, RIGHT, LogScale, chart, duration, figure, rungs, upright
 from .markup import Markup, join, lines, tag
 from .tables import Column, table
 
 CURVE, BARS, FOOT = (20, 270), (310, 410), 452
-SHORTEST = 3  # actions: fewer are not worth a drawing
-LONGEST = 8  # walks that are looked at
+SHORTEST = 3  # actions: shorter walks are not drawn
+LONGEST = 8  # walks that are examined
 
 
 @dataclass(frozen=True)
 class Step:
-    """An action of a walk: its name, what it changed, the predicted time after it (microseconds), its benefit."""
+    """An action of a walk: its name, its change, the predicted time afterwards (microseconds), its benefit."""
 
     action: str
     change: str
@@ -34,7 +32,7 @@ class Step:
 
 
 def walk(part: Part) -> Markup:
-    """The walk of a part that gained most within its own workload's space, drawn and in words."""
+    """Draw the part's walk that gained most within its own workload's space, as chart and table."""
     for line in _candidates(part):
         try:
             assert part.arch is not None and line.workload is not None
@@ -46,7 +44,7 @@ def walk(part: Part) -> Markup:
 
 
 def followed(text: str, workload: Workload, arch: Arch) -> list[Step]:
-    """The steps of a record's walk, its start first. Raises one of UNREADABLE where it cannot be followed."""
+    """Return the steps of a record's walk, its start first; raise one of UNREADABLE where replay fails."""
     steps: list[Step] = []
     before: dict[str, int] = {}
     for space, action, point in visited(Space(workload, arch), text):
@@ -69,14 +67,14 @@ def _settings(values: dict[str, int], reached: set[str]) -> str:
 
 
 def _candidates(part: Part) -> list[Line]:
-    """Of the LONGEST walks with the most actions, the ones that gained most come first."""
+    """Return the LONGEST walks with the most actions, in descending order of gain."""
     lines = [line for line in part.lines if part.arch is not None and _own_actions(line) >= SHORTEST]
     ranked = sorted(lines, key=lambda line: (-_own_actions(line), line.record.key))[:LONGEST]
     return sorted(ranked, key=lambda line: -_gained(line, part.arch))
 
 
 def _gained(line: Line, arch: Arch | None) -> float:
-    """Predicted time where the walk starts over that of its record; 0 where it cannot be followed."""
+    """Return the predicted time at the walk's start over the record's; 0 where replay fails."""
     try:
         assert line.workload is not None and arch is not None and line.record.predicted_us
         space, _, point = next(visited(Space(line.workload, arch), line.record.walk))
@@ -86,9 +84,9 @@ def _gained(line: Line, arch: Arch | None) -> float:
 
 
 def _own_actions(line: Line) -> int:
-    """Actions of a walk of which every leg is in the record's own space; 0 for others, whose times do not compare."""
+    """Count the actions of a walk whose legs are all in the record's own space; 0 for others (times not comparable)."""
     try:
-        trail: Any = Trail.from_json(line.record.walk, line.workload)
+        trail = Trail.from_json(line.record.walk, line.workload)
         own = all(leg.workload is None for leg in trail.legs)
         return sum(len(expanded(leg.path)) for leg in trail.legs) if own else 0
     except UNREADABLE:
@@ -132,7 +130,7 @@ def _grid(y: LogScale) -> Markup:
 
 
 def _benefits(steps: Sequence[Step], gap: float) -> Markup:
-    most, worst = (max(sign * step.benefit for step in steps) for sign in (1, -1))  # of the start it is 0
+    most, worst = (max(sign * step.benefit for step in steps) for sign in (1, -1))  # the start has benefit 0
     unit = (BARS[1] - BARS[0]) / ((most + worst) or 1.0)
     zero = BARS[0] + most * unit
     width = min(gap * 0.6, 26.0)

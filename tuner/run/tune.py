@@ -1,9 +1,9 @@
-"""A whole run: rows of a shapes file to results, class by class, each committed before it is reported."""
+"""A whole run: rows of a shapes file to results, class by class; each result is stored before it is reported."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,39 +22,64 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from gensor_tuner.budget.run import Budgeted
 from gensor_tuner.build.cover import portfolio
 from gensor_tuner.build.pool import Candidate, Pool, candidate
 from gensor_tuner.measure.timer import Timer
-from gensor_tuner.result import Result
-from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.store.persist import kernel_rows, refusal_rows, result_of, rows_for, stored_result
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.kernel_rows import kernel_rows
 from gensor_tuner.strategies import exhaustive
 from gensor_tuner.strategies.parallel import Searcher
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
-from .construct import Chosen, ClassRun, Options
+from .class_run import Chosen, ClassRun, Options
+from .persist import refusal_rows, result_of, rows_for, stored_result
+from .result import Result
 
-PORTFOLIO = 8  # kernels that stay at hand for the unseen shapes of a class
+PORTFOLIO = 8  # kernels kept per class for unseen shapes
 
 Kind = TypeVar("Kind", bound=ClassRun)
+Rows = dict[str, list[Row]]  # by the key of their workload
+Groups = Mapping[str, Rows]  # by the key of their class
 
 
 @dataclass
 class Run:
-    """What a run works with; `progress(stage, n)` is called as walks, compilations and verifications finish."""
+    """A run of the tuner: `rows` turns rows of a shapes file into results, stored as they come.
+
+    Parameters
+    ----------
+    arch : Arch
+        The architecture to tune for.
+    store : Store
+        The open database for results; an earlier run's results in it are reused.
+    options : Options
+        How to search and verify.
+    progress : callable
+        Called as ``progress(stage, n)`` when `n` more walks, compilations, verifications or timings are done.
+    timer : Timer or None
+        Times kernels on a GPU; None tunes without timings.
+    verifier : DeviceVerifier or None
+        Required for ``verify="device"``.
+
+    Examples
+    --------
+    ::
+
+        with Store.open(path) as store:
+            for row, result in Run(lookup("sm_87"), store, Options()).rows(read_shapes("shapes.csv")):
+                print(row.name, result.status, result.predicted_us)
+    """
 
     arch: Arch
     store: Store
     options: Options
-    budget: float | None = None
     progress: Callable[[str, int], None] = lambda stage, count: None
     timer: Timer | None = None
-    verifier: DeviceVerifier | None = None  # needed where the options say so
-    #: told of each kernel before it runs on the device, and by None when the device is idle again
+    verifier: DeviceVerifier | None = None
+    #: called with each kernel before it runs on the device, and with None once the device is idle again
     trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
-    #: told of each fall of the whole's predicted time while a budget is spent
+    #: called with a line of text for people
     tell: Callable[[str], None] = lambda line: None
     clock: Callable[[], float] = time.monotonic
 
@@ -69,8 +94,19 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Every row with its result. Rows that share a workload are tuned once; order follows the classes."""
-        groups: dict[str, dict[str, list[Row]]] = {}
+        """Yield every row with its result; rows with the same workload are tuned once. Ordered by class.
+
+        Parameters
+        ----------
+        rows : sequence of Row
+            As `read_shapes` returns them; rows with an error or without a workload get a result too.
+
+        Yields
+        ------
+        (Row, Result)
+            The result's rows are committed to the database before it is yielded.
+        """
+        groups: dict[str, Rows] = {}
         for row in rows:
             if row.error is not None:
                 yield row, Result(None, "failed", error=row.error)
@@ -79,34 +115,34 @@ class Run:
             else:
                 reason = self._unsupported(row.workload)
                 if reason is not None:
-                    yield row, Result(row.workload, reason[0], error=reason[1])
+                    yield row, Result(row.workload, "unsupported", error=reason)
                 else:
                     by_key = groups.setdefault(row.workload.class_key(), {})
                     by_key.setdefault(row.workload.key(), []).append(row)
         with Searcher(self.options.jobs) as searcher:
-            if self.budget is not None:
-                yield from Budgeted(self, self.budget, searcher).rows(groups)
-                return
-            for by_key in groups.values():
-                yield from self._class(by_key, searcher)
+            yield from self._tuned(groups, searcher)
 
-    def _unsupported(self, workload: Workload) -> tuple[str, str] | None:
-        """("unsupported", why) where no family can serve; ("ok", why) never: an empty product needs no kernel."""
+    def _tuned(self, groups: Groups, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+        """Yield the rows of every class with their results."""
+        for by_key in groups.values():
+            yield from self._class(by_key, searcher)
+
+    def _unsupported(self, workload: Workload) -> str | None:
+        """Return the reason where no family serves the workload or its result is empty, else None."""
         if operator(workload.operator).empty(workload):
-            return "unsupported", "an empty result needs no kernel"
+            return "an empty result needs no kernel"
         try:
             space = Space(workload, self.arch)
             if self.options.strategy == "exhaustive":
                 exhaustive.admit(space)
         except UnsupportedError as error:
-            return "unsupported", error.reason
+            return error.reason
         return None
 
-    def _class(self, by_key: dict[str, list[Row]], searcher: Searcher) -> Iterator[tuple[Row, Result]]:
+    def _class(self, by_key: Rows, searcher: Searcher) -> Iterator[tuple[Row, Result]]:
         todo: dict[str, Workload] = {}
         for key, rows in by_key.items():
-            workload = rows[0].workload
-            assert workload is not None
+            workload = workload_of(rows)
             stored = stored_result(self.store, workload, self.arch, self.options)
             if stored is not None:
                 yield from ((row, stored) for row in rows)
@@ -120,7 +156,7 @@ class Run:
         self.portfolio(run)
 
     def class_run(self, kind: type[Kind], workloads: Sequence[Workload], searcher: Searcher, **more: Any) -> Kind:
-        """What tunes the workloads of a class, with what it has beside them."""
+        """Return a ClassRun (or subclass `kind`) for the workloads of a class."""
         return kind(
             *(self.arch, workloads, self.options, searcher, self.progress, self.timer),
             verifier=self.verifier,
@@ -131,7 +167,7 @@ class Run:
         )
 
     def stored(self, run: ClassRun, chosen: Iterable[Chosen]) -> Iterator[tuple[Chosen, Result]]:
-        """Commits what was chosen for each workload, then gives its result."""
+        """Commit the kernel chosen for each workload, then yield its result."""
         reported: dict[str, float] = {}
         for each in chosen:
             rows, digest = rows_for(each, self.arch, self.options)
@@ -139,26 +175,26 @@ class Run:
             yield each, result_of(each, digest, self.arch, _share(run, reported, len(run.workloads)))
 
     def keep(self, run: ClassRun, rows: Iterable[StoreRow]) -> None:
-        """Commits rows, and what was refused since the last time."""
+        """Commit rows, and the kernels refused since the last call."""
         self.store.add(*refusal_rows(run.refused, self.arch, self._rejections), *rows)
         run.refused.clear()
 
     @cached_property
     def learnt(self) -> Learnt | None:
-        """What the store's timings taught, where `gensor-tune learn` has been run and nobody else can write there."""
+        """The residual model of `gensor-tune learn`; None where only others can have written the database."""
         model = residual_of(counting(self.store, self.arch.name), self.arch) if self.store.trusted else None
         conditions = self.timer.device.conditions() if self.timer is not None else "{}"
         return None if model is None else Learnt(model, conditions)
 
     @cached_property
     def _rejections(self) -> dict[str, Verification]:
-        """By the digests of kernels: why the store rejects them."""
+        """Verifications by which the store rejects kernels, by kernel digest."""
         return {
             row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
         }
 
     def _recorded(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
-        """The verdict by which the store rejects a kernel: a record that names it would be of no use."""
+        """Return the verdict by which the store already rejects a kernel, else None."""
         if not self._rejections:
             return None
         row = self._rejections.get(kernel_rows(candidate, binary, workload, self.arch)[-1].digest)
@@ -167,7 +203,7 @@ class Run:
         return Verdict(row.outcome, f"so the database says: {row.error or 'no reason given'}", method=row.method)
 
     def portfolio(self, run: ClassRun) -> None:
-        """Replace the class's portfolio by the best few of all its usable kernels, old and new."""
+        """Replace the portfolio of a class by the best few of all its usable kernels, old and new."""
         sample = run.workloads[0].with_epilogue(())
         programs: dict[str, Program] = {}
         for each in self.store.kernels_for_class(sample.class_key(), self.arch.name):
@@ -175,17 +211,17 @@ class Run:
             if not each.usable or family is None or each.kernel.abi != family.abi:
                 continue
             program = Program.from_json(each.kernel.program)
-            # A kernel made for one epilogue serves no other.
+            # A kernel compiled for one epilogue serves no other.
             if not candidate(family, program, sample).fixes_epilogue:
                 programs[each.kernel.digest] = program
-        if not programs:  # nothing is usable before it was verified (--verify none)
+        if not programs:  # with --verify none, no kernel is usable
             return
         asked = [workload.with_epilogue(()) for workload in run.workloads]
         shapes = list(dict.fromkeys([*asked, *operator(sample.operator).usual(sample)]))
         spaces = [Space(shape, self.arch, learnt=self.learnt) for shape in shapes]
         pool = Pool(shapes)
         for program in programs.values():
-            # A family may serve some sizes of a class only.
+            # A family may serve only some sizes of a class.
             space = next((each for each in spaces if program.family in each.names), None)
             if space is not None:
                 pool.add(space, [program], siblings=False)
@@ -199,11 +235,18 @@ class Run:
         )
 
 
+def workload_of(rows: Sequence[Row]) -> Workload:
+    """Return the workload that rows of one group have in common."""
+    workload = rows[0].workload
+    assert workload is not None
+    return workload
+
+
 def _share(run: ClassRun, reported: dict[str, float], rows: int) -> dict[str, float]:
-    """This row's share of each stage: walks and compilations are shared by the class's rows."""
+    """Return this row's share of each stage's seconds; walks and compilations are split evenly over the class."""
     shares = {}
     for stage, total in run.seconds.items():
-        if stage == "verify":  # whatever was spent since the row before
+        if stage == "verify":  # the time since the previous row
             shares[stage] = total - reported.get(stage, 0.0)
             reported[stage] = total
         else:

@@ -1,14 +1,16 @@
-"""The worker: tunes workloads for the runtime, in a process of its own.
+"""The worker process that tunes workloads for the runtime.
 
-A bad candidate can poison a CUDA context; then it is this process's, not the user's. Requests are lines of JSON on
-stdin, {"workload": {...}, "arch": name of a capability or part, "db": path, "device": number of the GPU that asks};
-without "device" it is the current one. With "background": true the program goes on meanwhile, and times are stored as
-taken beside it (`gensor_database.quiet`). Each is answered by a line on stdout,
-{"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error": text or null}. Before that there are
-lines {"trying": digest}: that kernel, whose rows are stored by then, runs on the device from now on, and
-{"trying": null}: it does not any more. Whatever a library prints meanwhile goes to stderr.
+A bad candidate can poison a CUDA context; a separate process protects the user's.
 
-The process ends with its stdin, and at once where its parent is gone or its memory is out of bounds.
+Requests are lines of JSON on stdin: {"workload": {...}, "arch": name of a capability or part, "db": path, "device":
+number of the requesting GPU}. Without "device" the current GPU is used. With "background": true the program continues
+meanwhile, and times are stored with that remark (`gensor_database.quiet`).
+
+Each request gets one answer on stdout: {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error":
+text or null}. Before it come lines {"trying": digest}: that kernel, whose rows are stored already, runs on the device
+from now on; {"trying": null} ends this. Output of libraries goes to stderr.
+
+The process ends when stdin closes, and at once when its parent is gone or its memory limit is exceeded.
 """
 
 from __future__ import annotations
@@ -32,20 +34,21 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.output import take_stdout, write_line
 from gensor_tuner.parent_watch import follow
-from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.store.persist import kernel_rows
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.kernel_rows import kernel_rows
+from gensor_tuner.verify.device_process import DeviceVerifier
 
-from .construct import Options
+from .class_run import Options
 from .tune import Run
 
 Say = Callable[[dict[str, Any]], None]
-MEMORY_SHARE = 0.5  # of the machine's; on a small board the program needs the rest
+MEMORY_SHARE = 0.5  # of the machine's memory; on a small board the program needs the rest
 
 
 def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str, Any]:
-    """Tune what `request` asks for; errors are answers, but for those after which the process cannot be trusted."""
+    """Tune the requested workload; errors become answers unless the process cannot be trusted afterwards."""
     try:
         workload = Workload.from_json(json.dumps(request["workload"]))
         number = _number(request.get("device"))
@@ -66,14 +69,14 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 def _number(device: Any) -> int | None:
-    """Which GPU is asked for; ValueError for what is no number of one."""
+    """Return the requested GPU number; raise ValueError for a malformed one."""
     if device is None or (type(device) is int and device >= 0):
         return device
     raise ValueError(f"device must be the number of a GPU, not {device!r}")
 
 
 def _verifier(arch: Arch, number: int | None) -> AbstractContextManager[DeviceVerifier | None]:
-    """Kernels are executed on the emulator, or, on a board without g++, on its GPU."""
+    """Return the device verifier for a board without g++; elsewhere kernels are executed on the emulator."""
     return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch, number))
 
 
@@ -89,7 +92,7 @@ def _announced(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None
 
 
 def _arch(name: str, number: int | None) -> Arch:
-    """The arch called `name`; a part that archs.toml does not list is the one of the GPU here, which asked."""
+    """Return the arch called `name`; a part that archs.toml does not list must be this machine's GPU."""
     try:
         return lookup(name)
     except UnknownArchError:
@@ -107,23 +110,21 @@ def _timer(arch: Arch, number: int | None) -> Timer | None:
 
 
 class Channel:
-    """Writes messages, and remembers which kernel is said to run on the device."""
+    """Writes messages, and remembers which kernel was announced as running on the device."""
 
     def __init__(self, out: TextIO):
         self.out = out
         self.kernel: str | None = None
 
     def say(self, message: dict[str, Any]) -> None:
-        """One line."""
+        """Write one line."""
         self.kernel = message.get("trying")
-        self.out.write(json.dumps(message) + "\n")
-        self.out.flush()
+        write_line(self.out, json.dumps(message))
 
 
 def main() -> None:
-    """Answer the requests on stdin."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # stray prints of libraries must not be taken for answers
+    """Answer requests on stdin."""
+    out = take_stdout()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     follow(os.getppid(), MEMORY_SHARE * memory)
     channel = Channel(out)
@@ -135,7 +136,7 @@ def main() -> None:
         try:
             found = answer(request, channel.say)
         except Exception as error:
-            if channel.kernel is None:  # else that kernel is to blame, which the parent sees from our end
+            if channel.kernel is None:  # otherwise the parent blames that kernel when this process ends
                 channel.say(_failed(error))
             raise  # the CUDA context may be lost
         channel.say(found)

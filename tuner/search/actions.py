@@ -1,11 +1,11 @@
-"""The actions of the construction graph: one class each, every one with its inverse.
+"""The actions of the construction graph: one class per action, each with its inverse.
 
-An action moves a Program along one coordinate of its family's lattice to the *nearest* legal value in that
-direction. A ray to the nearest legal point has an exact inverse, the same ray backwards, so every edge of the
-graph can be walked both ways. Illegal targets are absent, never clipped. Cache and Uncache move between memory
-levels and open or close the choices of a level at their defaults.
+An action moves a Program along one coordinate of its family's lattice to the *nearest* legal value in that direction.
+The ray to the nearest legal point, taken backwards, is an exact inverse, so every edge of the graph can be walked both
+ways. Illegal targets are absent, never clipped. Cache and Uncache move between memory levels and open or close the
+choices of a level at their defaults.
 
-A coordinate says by its `kind` which action moves it. To add an action, write one class and name it in `ACTIONS`.
+A coordinate's `kind` names the action that moves it. To add an action, write one class and name it in `ACTIONS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 
 class Axis(Protocol):
-    """What an action has to know of a family's coordinate."""
+    """The properties of a family's coordinate that actions use."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class Axis(Protocol):
 
     @property
     def kind(self) -> str:
-        """Which action moves it."""
+        """The kind of action that moves it."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Move:
     """One edge label of a family's graph: coordinate number `axis`, upwards (`step` 1) or downwards (-1).
 
     `carried` is the number of a second coordinate whose value keeps its ratio to that of `axis`, or -1.
-    `token` is unique in its family and readable: `block_m+` is the next larger legal `block_m`, and
-    `warp_m&block_m+` the next larger legal `warp_m` with as many warps along the block as before.
+    `token` is readable and unique in its family: `block_m+` is the next larger legal `block_m`, and `warp_m&block_m+`
+    the next larger legal `warp_m` with an unchanged number of warps along the block.
     """
 
     token: str
@@ -52,10 +52,9 @@ class Move:
 
 
 class Action:
-    """A scheduling primitive. `up` and `down` say in which directions this class moves its coordinates.
+    """A scheduling primitive. `up` and `down` are the directions in which this class moves its coordinates.
 
-    `plain` says which of two choices of equal predicted time is the plainer one: the larger value (1), the smaller
-    (-1) or neither (0).
+    `plain` breaks ties of predicted time: prefer the larger value (1), the smaller (-1) or neither (0).
     """
 
     kind: ClassVar[str]
@@ -66,13 +65,13 @@ class Action:
 
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
-        """The edge labels this action gives a family with these coordinates; none for a single value."""
+        """Return this action's edge labels for a family with these coordinates; none for a single value."""
         mine = [i for i, axis in enumerate(axes) if axis.kind == cls.kind and len(axis.values) > 1]
         return [move for i in mine for move in cls._pair(axes[i].name, i)]
 
     @classmethod
     def _pair(cls, name: str, axis: int, carried: int = -1) -> list[Move]:
-        """The one or two directions of a move."""
+        """Return the one or two directions of a move."""
         found = []
         if cls.up:
             found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried))
@@ -82,7 +81,7 @@ class Action:
 
 
 def _nested(axes: Sequence[Axis]) -> list[tuple[int, int]]:
-    """(inner, outer) coordinate numbers of tiles along one axis: warp_m or thread_m within block_m."""
+    """Return (inner, outer) coordinate numbers of tiles along one axis: warp_m or thread_m within block_m."""
     number = {axis.name: i for i, axis in enumerate(axes) if axis.kind == "tile" and len(axis.values) > 1}
     return [
         (i, number["block_" + name.removeprefix(level)])
@@ -95,9 +94,9 @@ def _nested(axes: Sequence[Axis]) -> list[tuple[int, int]]:
 class Tile(Action):
     """Grow one axis's tile at one level (block, warp, thread or k step): block_m 64 -> 80.
 
-    Where the next size is illegal with the rest of the Program the nearest legal one is taken:
-    block_m 64 -> 128 under warp_m 64. An inner tile also grows together with its block, by the same ratio:
-    warp_m 64, block_m 128 -> warp_m 80, block_m 160. Inverse: Untile.
+    If the next size is illegal in this Program, the nearest legal size is taken: block_m 64 -> 128 under warp_m 64.
+    An inner tile also grows together with its block, by the same ratio: warp_m 64, block_m 128 -> warp_m 80,
+    block_m 160. Inverse: Untile.
     """
 
     kind = "tile"
@@ -107,7 +106,7 @@ class Tile(Action):
 
     @classmethod
     def moves(cls, axes: Sequence[Axis]) -> list[Move]:
-        """One coordinate at a time, then inner tiles that carry their block along."""
+        """Return moves of one coordinate, then moves of inner tiles that carry their block along."""
         pairs = [(f"{axes[i].name}&{axes[o].name}", i, o) for i, o in _nested(axes)]
         return super().moves(axes) + [move for name, i, o in pairs for move in cls._pair(name, i, o)]
 
@@ -120,7 +119,7 @@ class Untile(Tile):
 
 
 class Cache(Action):
-    """Descend one memory level: global -> shared, shared -> registers; the new level's choices open at their
+    """Descend one memory level (global -> shared, shared -> registers), with the new level's choices at their
     defaults: level 0 -> 1. Inverse: Uncache."""
 
     kind = "cache"
@@ -132,7 +131,7 @@ class Cache(Action):
 class Uncache(Action):
     """Ascend one memory level, from a Program whose choices below are at their defaults: level 1 -> 0.
 
-    Inverse: Cache. (The paper names no such primitive; its figure draws edges both ways.)
+    Inverse: Cache. (The paper names no such primitive, but its figure draws edges both ways.)
     """
 
     kind = "cache"
@@ -148,7 +147,7 @@ class VThread(Action):
 
 
 class Instruction(Action):
-    """Exchange the instruction that multiplies: mma m16n8k16 -> m16n8k8. Inverse: Instruction."""
+    """Exchange the multiply instruction: mma m16n8k16 -> m16n8k8. Inverse: Instruction."""
 
     kind = "instruction"
 
@@ -167,7 +166,7 @@ class CopyWidth(Action):
 
 
 class Layout(Action):
-    """Change how a tile lies in shared memory or how it gets there: swizzle 0 -> 1. Inverse: Layout."""
+    """Change the layout of a tile in shared memory, or its copy method: swizzle 0 -> 1. Inverse: Layout."""
 
     kind = "layout"
 
@@ -185,7 +184,7 @@ class Raster(Action):
 
 
 class Inline(Action):
-    """Apply the operations on an operand as it is loaded, or in a launch in front that materialises it (Ansor's inline
+    """Apply the operations on an operand as it is loaded, or materialise it in a launch in front (Ansor's inline
     rule, and its inverse): materialised 0 -> 1. Inverse: Inline."""
 
     kind = "inline"
@@ -198,7 +197,7 @@ class Epilogue(Action):
 
 
 class LaunchBounds(Action):
-    """Ask the compiler for room for more or fewer blocks per SM: min_blocks 0 -> 2. Inverse: LaunchBounds."""
+    """Request registers for more or fewer blocks per SM from the compiler: min_blocks 0 -> 2. Inverse: LaunchBounds."""
 
     kind = "launch_bounds"
 
@@ -224,16 +223,16 @@ GRAPHS = ("full", "paper")
 
 
 def plainness(axes: Sequence[Axis]) -> NDArray[np.float64]:
-    """1, 0 or -1 per coordinate (d,): whether its larger, neither or smaller value is the plainer of equals."""
+    """Return 1, 0 or -1 per coordinate (d,): whether ties prefer its larger, either or smaller value."""
     plain = {action.kind: action.plain for action in ACTIONS}
     return np.array([plain[axis.kind] for axis in axes], np.float64)
 
 
 def moves(axes: Sequence[Axis], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
-    """All edge labels of a family with these coordinates, in an order that is part of a walk's meaning.
+    """Return all edge labels of a family with these coordinates; their order affects the result of a seeded walk.
 
-    Raises ValueError for an unknown graph, and for a coordinate whose kind no action moves: its other values
-    could never be reached.
+    Raises ValueError for an unknown graph, and for a coordinate whose kind no action moves: its other values could
+    never be reached.
     """
     if graph not in GRAPHS:
         raise ValueError(f"graph must be one of {', '.join(GRAPHS)}, not {graph!r}")

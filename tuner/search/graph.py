@@ -1,27 +1,44 @@
 """The construction graph of one family: lattice points joined by the actions that are legal there.
 
-A move along a coordinate is a ray of value indices; its edge goes to the nearest legal point on the ray. Nothing
-legal lies between the two ends of an edge, so the same ray backwards leads home: every edge has its inverse.
+A move along a coordinate is a ray of value indices; its edge goes to the nearest legal point on the ray. No legal point
+lies between the two ends of an edge, so the same ray backwards returns to the start: every edge has its inverse.
+
+Moves of an inner tile can carry a second coordinate along: the block grows by the same ratio (`Carry`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gensor_kernels.programs.core.lattice import Coordinate
+from gensor_kernels.programs.space import FamilySpace
+
 from .actions import Move, moves
-from .carry import Carry
 
 Points = NDArray[np.int64]
 Numbers = NDArray[np.int64]
 LEVEL_TOKENS = ("level+", "level-")
 
 
+class SearchSpace(Protocol):
+    """What walks and strategies search: a `Space`, or another union of lattices with the same methods."""
+
+    @property
+    def families(self) -> Sequence[FamilySpace]:
+        """The lattice of each family."""
+
+
 class Edges(NamedTuple):
-    """Edges out of a list of points: (e,) row in the list and number of the move, (e, d) target and the target's
-    default completion."""
+    """Edges out of a list of points.
+
+    `row` and `move` (e,): row in the list, number of the move; `target` and `whole` (e, d): the target and its default
+    completion.
+    """
 
     row: Numbers
     move: Numbers
@@ -32,8 +49,8 @@ class Edges(NamedTuple):
 class Graph:
     """Edges of a FamilySpace, vectorised. Points are (n, d) int64 arrays of value indices."""
 
-    def __init__(self, space: Any, graph: str = "full"):
-        """`space` is a FamilySpace; `graph` is "full" or "paper".
+    def __init__(self, space: FamilySpace, graph: str = "full"):
+        """Build the graph of a FamilySpace; `graph` is "full" or "paper".
 
         Raises ValueError where an action is missing or the lattice has 2^62 points or more.
         """
@@ -47,19 +64,19 @@ class Graph:
         self.place = np.asarray(space.encode(np.eye(len(self.extents), dtype=np.int64)), np.int64)
         self.top = int(self.extents[0]) - 1
         self._index = {move.token: i for i, move in enumerate(self.moves)}
-        #: which of Cache and Uncache (0, 1) this graph has, and the numbers of their moves
+        #: the directions of Cache (0) and Uncache (1) in this graph, and the numbers of their moves
         self.ways = np.array([way for way, token in enumerate(LEVEL_TOKENS) if token in self._index], np.int64)
         self.level_moves = np.array([self._index[LEVEL_TOKENS[way]] for way in self.ways], np.int64)
-        # A default that is no lattice value stands for the next smaller one: bounds are all values but the first.
+        # A default that is no lattice value is replaced by the next smaller value: bounds are all values but the first.
         self._bounds = [np.array(axis.values[1:]) for axis in space.coordinates]
         self._tabulate_rays()
 
     def _tabulate_rays(self) -> None:
-        """Every (move, distance) there is, far ones first, with the change of the point it stands for."""
+        """Tabulate every (move, distance), in descending distance, with its change of the point."""
         axis = np.array([move.axis for move in self.moves], np.int64)
         step = np.array([move.step for move in self.moves], np.int64)
         self._room = np.where(step > 0, axis, axis + len(self.extents))
-        #: the memory level from which on each coordinate, and each move, exists
+        #: the memory level from which on each coordinate and each move exists
         self.axis_level = np.array([axis.level for axis in self.space.coordinates], np.int64)
         self.move_level = self.axis_level[axis]
         reach = np.where(axis == 0, 0, self.extents[axis] - 1)
@@ -71,25 +88,25 @@ class Graph:
         self._carry = Carry(self.space.coordinates, self.moves, self._ray_move, self._ray_distance)
 
     def encode(self, points: Points) -> Numbers:
-        """Codes (n,) of points (n, d)."""
+        """Return the codes (n,) of points (n, d)."""
         return points @ self.place
 
     def decode(self, codes: Numbers) -> Points:
-        """Points (n, d) of codes (n,)."""
+        """Return the points (n, d) of codes (n,)."""
         return codes[:, None] // self.place % self.extents
 
     def edges(self, points: Points) -> Edges:
-        """Every edge from these points (n, d). Actions on coordinates of levels not reached yet do not exist."""
+        """Return every edge from these points (n, d); coordinates of levels not reached yet have no edges."""
         row, move, ahead = self._along_rays(points)
         here, beyond = points, ahead
         if (points[:, 0] < self.top).any():
-            # One completion for all partial points: those we stand on (Cache needs it) and those ahead.
+            # One call completes all partial points: the sources (Cache needs them) and the candidates ahead.
             whole = np.asarray(self.space.complete(np.concatenate([points, ahead])), np.int64)
             here, beyond = whole[: len(points)], whole[len(points) :]
-        # Rays stay on the lattice and canonical, which leaves the family's own rules to ask for.
+        # Rays stay on the lattice and canonical, so only the family's own rules remain to be checked.
         space = self.space
         legal = np.flatnonzero(space.family.legal(space.columns(beyond), space.workload, space.arch))
-        # Far candidates of a ray come first: written in this order, the nearest one stays.
+        # Far candidates of a ray come first: written in this order, the nearest candidate remains.
         nearest = np.full((len(points), len(self.moves)), -1)
         nearest[row[legal], move[legal]] = legal
         row, move = np.nonzero(nearest >= 0)
@@ -103,7 +120,7 @@ class Graph:
         )
 
     def _along_rays(self, points: Points) -> tuple[Numbers, Numbers, Points]:
-        """(row, move, point) of every lattice point on a ray from these points, the far ones of a ray first."""
+        """Return (row, move, point) of every lattice point on a ray from these points, in descending distance."""
         limit = np.concatenate([self.extents - 1 - points, points], axis=1)[:, self._room]
         limit[self.move_level > points[:, :1]] = 0
         row, ray = np.nonzero(limit[:, self._ray_move] >= self._ray_distance)
@@ -114,9 +131,9 @@ class Graph:
         return row, self._ray_move[ray], ahead
 
     def _between_levels(self, points: Points, whole: Points) -> tuple[Numbers, Numbers, Points]:
-        """(row, way, target) of the edges of Cache and Uncache; `whole` are the completions of `points`.
+        """Return (row, way, target) of the edges of Cache and Uncache; `whole` are the completions of `points`.
 
-        Uncache exists only where Cache would lead straight back: where the level holds nothing but defaults.
+        Uncache exists only where Cache leads straight back: where all coordinates of the level are at their defaults.
         """
         exist = np.stack([points[:, 0] < self.top, self._at_defaults(points)], axis=1)
         row, way = np.nonzero(exist[:, self.ways])
@@ -126,9 +143,9 @@ class Graph:
         return row, way, target
 
     def _at_defaults(self, points: Points) -> NDArray[np.bool_]:
-        """Which points are above level 0 and hold only defaults at their own level.
+        """Return a mask of points above level 0 whose own level holds only defaults.
 
-        The same as `descend(ascend(p)) == p`, without completing both.
+        Equivalent to `descend(ascend(p)) == p`, without two completions.
         """
         space = self.space
         wanted = space.family.defaults(space.columns(points), space.workload, space.arch)
@@ -140,7 +157,7 @@ class Graph:
         return holds
 
     def neighbours(self, points: Points) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Targets (n, a, d) of every move from every point, and which of them exist (n, a).
+        """Return the targets (n, a, d) of every move from every point, and the mask of existing edges (n, a).
 
         The target of an absent edge is the point itself.
         """
@@ -152,7 +169,7 @@ class Graph:
         return targets, found
 
     def follow(self, point: Numbers, token: str) -> Numbers:
-        """The point that the move called `token` leads to. Raises ValueError if the edge does not exist."""
+        """Return the point behind the move called `token`; raise ValueError if the edge does not exist."""
         move = self._index.get(token)
         if move is None:
             raise ValueError(f"no action {token!r} in the {self.name} graph of {self.space.family.name}")
@@ -162,7 +179,7 @@ class Graph:
         return targets[0, move]
 
     def token(self, source: Numbers, target: Numbers) -> str:
-        """The first move whose edge leads from `source` to `target`. Raises ValueError if there is none."""
+        """Return the first move whose edge leads from `source` to `target`; raise ValueError if there is none."""
         targets, found = self.neighbours(source[None])
         same = np.flatnonzero(found[0] & (targets[0] == target).all(axis=1))
         if not same.size:
@@ -170,7 +187,7 @@ class Graph:
         return self.moves[same[0]].token
 
     def scatter(self, count: int, rng: np.random.Generator, draws: int = 1 << 18) -> Points:
-        """At most `count` legal complete points (n, d), drawn uniformly, from at most `draws` lattice points."""
+        """Return at most `count` legal complete points (n, d), drawn uniformly from at most `draws` lattice points."""
         found, have, tried = [np.empty((0, len(self.extents)), np.int64)], 0, 0
         while have < count and tried < draws:
             batch = min(max(2048, 64 * (count - have)), 1 << 16, draws - tried)
@@ -181,7 +198,7 @@ class Graph:
         return np.concatenate(found)[:count]
 
     def reachable(self, start: Points, chunk: int = 2048) -> Numbers:
-        """Sorted codes of every point that some path leads to from `start` (n, d), breadth first."""
+        """Return the sorted codes of all points reachable from `start` (n, d), by breadth-first search."""
         seen = np.unique(self.encode(start))
         layer = seen
         while layer.size:
@@ -191,6 +208,52 @@ class Graph:
         return seen
 
     def _step(self, codes: Numbers) -> Numbers:
-        """Distinct codes of all neighbours of the points with these codes."""
+        """Return the distinct codes of all neighbours of the points with these codes."""
         targets, found = self.neighbours(self.decode(codes))
         return np.unique(self.encode(targets[found]))
+
+
+class Carry:
+    """Tables of value indices for moves that carry a second coordinate along, by number of the ray."""
+
+    def __init__(self, axes: Sequence[Coordinate], moves: Sequence[Move], ray_move: Numbers, ray_distance: Numbers):
+        """Tabulate; `ray_move` and `ray_distance` (r,) list every move at every distance."""
+        carried = [move for move in moves if move.carried >= 0]
+        number = np.array([carried.index(move) if move in carried else -1 for move in moves], np.int64)
+        self._carrier = number[ray_move]
+        self._some = bool(carried)
+        self._inner = np.array([move.axis for move in carried], np.int64)
+        self._outer = np.array([move.carried for move in carried], np.int64)
+        self._change = ray_distance * np.array([move.step for move in moves], np.int64)[ray_move]
+        width = max(len(axis.values) for axis in axes)
+        #: [carrier, outer, inner, new inner]: the outer index that keeps the ratio of outer to inner value, or -1
+        self._table = np.full((len(carried), width, width, width), -1, np.int64)
+        for i, move in enumerate(carried):
+            self._table[i] = _ratios(axes[move.carried].values, axes[move.axis].values, width)
+
+    def along(self, ahead: Numbers, points: Numbers, row: Numbers, ray: Numbers) -> NDArray[np.bool_] | None:
+        """Set the carried coordinate of the points `ahead` (n, d), reached from `points[row]` along `ray` (n,).
+
+        Returns a mask of points that have such a value (n,), or None if no move carries a coordinate.
+        """
+        if not self._some:
+            return None
+        rows = np.flatnonzero(self._carrier[ray] >= 0)
+        carrier, source = self._carrier[ray[rows]], row[rows]
+        outer, inner = self._outer[carrier], points[source, self._inner[carrier]]
+        there = self._table[carrier, points[source, outer], inner, inner + self._change[ray[rows]]]
+        ahead[rows, outer] = there
+        inside = np.ones(len(ahead), bool)
+        inside[rows] = there >= 0
+        return inside
+
+
+@lru_cache(maxsize=64)
+def _ratios(outer: tuple[int, ...], inner: tuple[int, ...], width: int) -> Numbers:
+    """Return the table of one carrying move, padded to (width, width, width) with -1."""
+    table = np.full((width, width, width), -1, np.int64)
+    index = {value: i for i, value in enumerate(outer)}
+    for o, w, to in np.ndindex(len(outer), len(inner), len(inner)):
+        if outer[o] % inner[w] == 0:
+            table[o, w, to] = index.get(outer[o] // inner[w] * inner[to], -1)
+    return table

@@ -1,9 +1,9 @@
-"""The Markov chain over a construction graph: transition probabilities, its schedule, and chains run together.
+"""The Markov chain over a construction graph: transition probabilities, cooling schedule, and lockstep chains.
 
-From Program s an action a to s' has benefit g = ln Phi(s) - ln Phi(s'), Phi being predicted seconds, and
-P(a|s) is proportional to exp(g / tau); staying is one more choice with g = 0. The chain is memoryless. At a
-fixed tau > 0 every edge and every self-loop has positive probability and every edge has its inverse, so on a
-connected graph the chain is irreducible and aperiodic; the walk cools tau geometrically, in cycles.
+From Program s an action a to s' has benefit g = ln Phi(s) - ln Phi(s'), where Phi is predicted seconds, and P(a|s) is
+proportional to exp(g / tau); staying is one more choice with g = 0. The chain is memoryless. At a fixed tau > 0 every
+edge and every self-loop has positive probability and every edge has its inverse, so on a connected graph the chain is
+irreducible and aperiodic. The walk cools tau geometrically, in cycles.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from .graph import Graph, Numbers
 from .region import NOWHERE, Ids, Region
 
-#: tau at the end of a cycle, so far below the tie-break that a chain spends most of a cycle descending to the
-#: plainest of equals and resting there.
+#: tau at the end of a cycle: so far below the tie-break that a chain spends most of a cycle descending to the plainest
+#: of equally fast Programs and resting there.
 COLD = 1e-20
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many chains take how many steps each. tau falls geometrically from `hot` to COLD over each `cycle` of
-    steps; then the chain starts again, from the next start that no chain has had, or from an elite point."""
+    """Number of chains, steps per chain, and cooling: tau falls geometrically from `hot` to COLD over each `cycle`.
+
+    After a cycle a chain restarts from the next unused start, or from an elite point.
+    """
 
     chains: int
     steps: int
@@ -32,15 +34,15 @@ class Schedule:
     cycle: int
 
     def inverse_taus(self) -> NDArray[np.float32]:
-        """1 / tau for each step of a cycle (cycle,)."""
+        """Return 1 / tau for each step of a cycle (cycle,)."""
         fraction = np.arange(self.cycle) / max(self.cycle - 1, 1)
         return (1 / (self.hot * (COLD / self.hot) ** fraction)).astype(np.float32)
 
 
 def schedule(budget: int | None, actions: int, chains: int = 64, steps: int = 250) -> Schedule:
-    """The schedule for at most `budget` distinct evaluations in a graph with `actions` moves per Program.
+    """Return the schedule for at most `budget` distinct evaluations in a graph with `actions` moves per Program.
 
-    A visited Program costs about half its moves in new evaluations, and a descent visits about a dozen. Where the
+    A visited Program costs about half its moves in new evaluations, and a descent visits about a dozen Programs. If the
     budget is too small for `chains` descents, fewer chains share the same number of steps, in shorter cycles.
     """
     visits = np.inf if budget is None else budget / max(0.5 * actions, 1)
@@ -51,24 +53,24 @@ def schedule(budget: int | None, actions: int, chains: int = 64, steps: int = 25
 
 
 def probabilities(log_phi: NDArray[np.float32], inverse_tau: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Unnormalised P(a|s) (n, 1 + a) for rows of ln Phi whose column 0 is s itself; absent edges are inf.
+    """Return unnormalised P(a|s) (n, 1 + a) for rows of ln Phi whose column 0 is s itself; absent edges are inf.
 
-    The most likely choice of each row has weight one, so nothing overflows and no row is all zero.
+    The most likely choice of each row has weight one, so no weight overflows and no row is all zero.
     """
     gain = (log_phi.min(axis=1, keepdims=True) - log_phi) * inverse_tau[:, None]
     return np.exp(gain, out=gain)
 
 
 def choose(weights: NDArray[np.float32], uniform: NDArray[np.float32]) -> Numbers:
-    """One column per row (n,), drawn in proportion to its weight, from uniform numbers (n,) in [0, 1)."""
+    """Draw one column per row (n,) in proportion to its weight, from uniform numbers (n,) in [0, 1)."""
     total = np.cumsum(weights, axis=1)
     return np.argmax(total > (uniform * total[:, -1])[:, None], axis=1)
 
 
 def transition_matrix(graph: Graph, codes: Numbers, tau: float) -> NDArray[np.float64]:
-    """The chain's matrix P (n, n) on the points with these sorted codes, at a fixed tau.
+    """Return the chain's dense matrix P (n, n) on the points with these sorted codes, at a fixed tau.
 
-    Raises ValueError if an edge leaves the given set. For small spaces: it is dense.
+    Raises ValueError if an edge leaves the given set.
     """
     points = graph.decode(codes)
     targets, found = graph.neighbours(points)
@@ -84,11 +86,13 @@ def transition_matrix(graph: Graph, codes: Numbers, tau: float) -> NDArray[np.fl
 
 
 class Chains:
-    """Chains over one region. They step together; those that stand on points whose edges are not known yet wait
-    until they are the majority, so that edges are found for many points in one call."""
+    """Chains that step together over one region.
+
+    Chains on points with unknown edges wait until they are the majority, so that one call finds edges for many points.
+    """
 
     def __init__(self, region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator):
-        """`starts`: evaluated ids, the most promising first; chains take them in this order."""
+        """Place the chains; `starts`: evaluated ids in descending order of promise, taken by chains in this order."""
         self.region = region
         region.parent[starts] = NOWHERE
         self.starts = starts
@@ -101,7 +105,7 @@ class Chains:
         self._inverse_tau = plan.inverse_taus()
 
     def run(self) -> int:
-        """Take every chain's steps, or stop where the budget ends; returns the steps taken in all."""
+        """Take every chain's steps, or stop where the budget ends; return the total number of steps."""
         region = self.region
         while not region.exhausted:
             known = region.row[self.at] >= 0
@@ -117,19 +121,19 @@ class Chains:
         return int(self.taken.sum())
 
     def _draw(self, chains: Numbers, edges: Ids) -> Numbers:
-        """Columns of `edges` (n, 1 + a), one per chain, drawn by the transition probabilities."""
+        """Draw columns of `edges` (n, 1 + a), one per chain, by the transition probabilities."""
         now = self.taken[chains] % self.plan.cycle
         weights = probabilities(self.region.log_phi[edges], self._inverse_tau[now])
         total = np.cumsum(weights, axis=1)
-        # Where only staying has a probability above zero it stays so until the cycle ends, tau only falling:
-        # those steps are taken at once.
+        # If only staying has a positive probability, this holds until the end of the cycle because tau only falls:
+        # the remaining steps are taken at once.
         rest = (total[:, -1] == weights[:, 0]).nonzero()[0]
         self.taken[chains[rest]] += self.plan.cycle - 1 - now[rest]
         drawn = self.rng.random(chains.size, dtype=np.float32) * total[:, -1]
         return (total > drawn[:, None]).argmax(axis=1)
 
     def _step(self, chains: Numbers) -> None:
-        """One step of each of these chains, whose edges are known."""
+        """Take one step of each of these chains, whose edges are known."""
         region = self.region
         here = self.at[chains]
         edges = region.edges[region.row[here]]
@@ -147,7 +151,7 @@ class Chains:
             self._restart(due)
 
     def _restart(self, due: Numbers) -> None:
-        """Start these chains again: from starts not used yet, then from the best quarter of the chains' bests."""
+        """Restart these chains from unused starts, then from the best quarter of the chains' best points."""
         fresh = self.starts[self.used : self.used + due.size]
         self.used += fresh.size
         order = np.argsort(self.region.log_phi[self.best], kind="stable")

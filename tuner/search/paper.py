@@ -1,51 +1,51 @@
 """Paper mode: a reconstruction of Gensor's own selection, as a baseline for ablation.
 
-The paper's formulas are not public; what is known of them (actions tiling, caching and virtual threads; tiling
-weighs memory traffic against footprint, caching latency and bandwidth; probabilities are normalised benefits) is
-put into the simplest formulas that say the same. Nothing here may be quoted as the authors' text.
+The paper's formulas are not public. Their known properties (actions tile, cache and add virtual threads; tiling weighs
+memory traffic against footprint, caching weighs latency against bandwidth; probabilities are normalised benefits) are
+expressed here by the simplest formulas that have them. Nothing here may be quoted as the authors' text.
 
     Tile, Untile   B = [Q(T) / Q(T')] [F(T) / F(T')]    Q traffic into the tile's level, F its footprint there
     Cache          B = (L_slow + D / W_slow) / (L_fast + D / W_fast)    latency, bandwidth; D bytes of one step
     VThread        B = conflicts before / conflicts after
     P(a|s) = B(a) / sum of B over legal actions; Cache's B grows with the steps spent at a level
 
-Chains start from the minimal Program at memory level 0. The predicted time of all they visit is computed at the end
-and chooses among them; it does not steer them.
+Chains start from the minimal Program at memory level 0. Predicted times of all visited Programs are computed at the end
+to choose among them; they do not steer the chains.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .code_table import grown
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.space import FamilySpace
+
 from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, choose
-from .region import NOWHERE, Ids, Region
+from .region import NOWHERE, Ids, Region, grown
 
-SHARED_LATENCY = 30.0  # clocks of a shared-memory access, all parts alike
+SHARED_LATENCY = 30.0  # clocks of a shared-memory access, alike on all parts
 SHARED_BYTES = 128.0  # bytes per clock and SM: 32 banks of 4
 REGISTER_LATENCY = 4.0  # clocks from one dependent instruction to the next
 REGISTER_BYTES = 1536.0  # bytes per clock and SM: 4 schedulers x 32 lanes x 3 operands x 4
-PATIENCE = 16.0  # steps at a level after which Cache counts with its full benefit
+PATIENCE = 16.0  # steps at a level until Cache counts with its full benefit
 
 
 def paper_schedule(chains: int, steps: int) -> Schedule:
-    """No temperature and no restarts: one cycle, whose tau is not used."""
+    """Return a schedule without temperature and restarts: one cycle, whose tau is not used."""
     return Schedule(chains, steps, hot=1.0, cycle=steps + 1)
 
 
 class PaperRegion(Region):
-    """Seen points and, in place of potentials, the benefits of their edges (rows parallel to `edges`)."""
+    """Seen points with the benefits of their edges (rows parallel to `edges`) instead of potentials."""
 
     def __init__(self, graph: Graph, budget: int | None = None):
         super().__init__(graph, budget)
         self.benefit = np.zeros(self.edges.shape, np.float32)
 
     def expand(self, ids: Ids) -> None:
-        """Find the neighbours of points and the benefit of going there."""
+        """Find the neighbours of points and the benefits of moving there."""
         points = self.points(ids)
         edges = self.graph.edges(points)
         targets = np.full((ids.size, len(self.graph.moves)), NOWHERE, np.int32)
@@ -56,7 +56,7 @@ class PaperRegion(Region):
         self.benefit[rows[edges.row], 1 + edges.move] = benefits(self.graph, points[edges.row], edges.whole, edges.move)
 
     def settle(self) -> None:
-        """Evaluate every complete point that was visited, as far as the budget goes."""
+        """Evaluate every visited complete point, as far as the budget allows."""
         visited = np.flatnonzero((self.parent[: len(self)] >= 0) & np.isnan(self.phi[: len(self)]))
         points = self.points(visited)
         complete = points[:, 0] == self.graph.top
@@ -64,7 +64,7 @@ class PaperRegion(Region):
 
 
 class PaperChains(Chains):
-    """Chains that follow the reconstructed benefits. Memoryless but for the steps spent at a level."""
+    """Chains that follow the reconstructed benefits; memoryless except for the steps spent at a level."""
 
     def __init__(self, region: PaperRegion, starts: Ids, plan: Schedule, rng: np.random.Generator):
         super().__init__(region, starts, plan, rng)
@@ -73,7 +73,7 @@ class PaperChains(Chains):
         self.cache = 1 + int(region.graph.level_moves[0])
 
     def _draw(self, chains: Numbers, edges: Ids) -> Numbers:
-        """Columns of `edges` drawn in proportion to the benefits; column 0, staying, where nothing is legal."""
+        """Draw columns of `edges` in proportion to the benefits; column 0 (stay) where no action is legal."""
         weights = self.benefit()[self.region.row[self.at[chains]]]
         weights[:, self.cache] *= self.spent[chains] / PATIENCE
         weights[:, 0] = weights[:, 1:].max(axis=1) <= 0
@@ -83,7 +83,7 @@ class PaperChains(Chains):
 
 
 def benefits(graph: Graph, source: Points, target: Points, move: Numbers) -> NDArray[np.float32]:
-    """B of going from each source point to its target by this move, (n,) float32, positive."""
+    """Return B of going from each source point to its target by this move, (n,) float32, positive."""
     before, after = _quantities(graph.space, source), _quantities(graph.space, target)
     ratio = {name: before[name] / after[name] for name in before}
     actions = np.array([graph.moves[i].action for i in range(len(graph.moves))])[move]
@@ -93,8 +93,8 @@ def benefits(graph: Graph, source: Points, target: Points, move: Numbers) -> NDA
     return np.where(actions == "Cache", _descent(graph.space.arch, before, source[:, 0]), worth).astype(np.float32)
 
 
-def _quantities(space: Any, points: Points) -> dict[str, NDArray[np.float64]]:
-    """Per point: bytes into shared memory and wavefronts out of it in all, both footprints, one step's sizes."""
+def _quantities(space: FamilySpace, points: Points) -> dict[str, NDArray[np.float64]]:
+    """Return per point: total bytes into and wavefronts out of shared memory, both footprints, bytes of one step."""
     terms = space.terms(points)
     wide = {
         name: np.broadcast_to(np.asarray(getattr(terms, name), np.float64), (len(points),))
@@ -111,8 +111,8 @@ def _quantities(space: Any, points: Points) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def _descent(arch: Any, before: dict[str, NDArray[np.float64]], level: Numbers) -> NDArray[np.float64]:
-    """B of Cache: time of one step's bytes from the level above over that from the level it opens."""
+def _descent(arch: Arch, before: dict[str, NDArray[np.float64]], level: Numbers) -> NDArray[np.float64]:
+    """Return B of Cache: the time of one step's bytes from the upper level over that from the level it opens."""
     dram = arch.dram_gb_s / arch.clock_ghz / arch.sms
     moved = before["step"]
     to_shared = (arch.dram_latency + moved / dram) / (SHARED_LATENCY + moved / SHARED_BYTES)

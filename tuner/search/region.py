@@ -1,7 +1,8 @@
 """The part of a construction graph that a walk has seen, with every potential computed once.
 
-Points get dense ids; a visited point's edges are kept as a row of target ids, so a step of many chains from
-known points is a gather. Id 0 stands for "no such edge": its potential is infinite, its probability zero.
+Points get dense ids from a vectorised hash table (`CodeTable`). A visited point's edges are a row of target ids, so a
+step of many chains from known points is a gather. Id 0 stands for "no such edge": its potential is infinite, its
+probability zero.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .actions import plainness
-from .code_table import CodeTable, grown
 from .graph import Graph, Numbers, Points
 
 NOWHERE = 0
-#: Relative cost of one value step away from the plainer choice: it decides between equal predictions only.
+#: Relative cost of one value step away from the plainer choice, small enough to decide only between equal predictions.
 TIE = 1e-4
 Ids = NDArray[np.int32]
 
 
 class Region:
-    """Seen points of one graph. `phi[id]` is predicted seconds, NaN where not evaluated; `log_phi` is what chains
-    follow, ln phi plus the tie-break. `evaluations` counts the distinct complete Programs whose potential was
-    computed; it never exceeds `budget`.
+    """Seen points of one graph.
+
+    `phi[id]` is predicted seconds, NaN before evaluation; `log_phi` is ln phi plus the tie-break, which chains follow.
+    `evaluations` counts the distinct complete Programs whose potential was computed; it never exceeds `budget`.
     """
 
     def __init__(self, graph: Graph, budget: int | None = None):
-        """`budget`: how many distinct complete Programs may be evaluated; None is no limit."""
+        """Start empty; `budget`: the most distinct complete Programs to evaluate, None for no limit."""
         self.graph = graph
         self.budget = budget
         self.evaluations = 0
@@ -47,13 +48,13 @@ class Region:
         return len(self.table)
 
     def points(self, ids: NDArray[np.integer]) -> Points:
-        """The lattice points (n, d) of these ids."""
+        """Return the lattice points (n, d) of these ids."""
         return self.graph.decode(self.table.codes[ids])
 
     def add(self, points: Points, whole: Points | None = None) -> Ids:
-        """Ids of legal points (n, d), evaluated as far as the budget goes (`phi` NaN beyond it).
+        """Return the ids of legal points (n, d), evaluated as far as the budget goes (`phi` is NaN beyond it).
 
-        `whole`: their default completions, where known; a partial point has the potential of its completion.
+        `whole`: their default completions, if known; a partial point has the potential of its completion.
         """
         ids, fresh = self._intern(self.graph.encode(points))
         if fresh.size:
@@ -67,7 +68,7 @@ class Region:
         return ids
 
     def _intern(self, codes: Numbers) -> tuple[Ids, Numbers]:
-        """Ids of codes, and the positions of those never seen before (each once); arrays grow to hold them."""
+        """Return the ids of codes and the positions of new codes (each once); arrays grow to hold them."""
         ids, fresh = self.table.intern(codes)
         count = len(self.table)
         old = count - fresh.size
@@ -83,7 +84,7 @@ class Region:
         return ids, fresh
 
     def _add_partial(self, ids: Ids, points: Points, whole: Points, partial: NDArray[np.bool_]) -> None:
-        """Evaluate new points some of which are `partial`, all completions in one call."""
+        """Evaluate new points, of which some are `partial`; all completions are made in one call."""
         completed, fresh = self._intern(self.graph.encode(whole[partial]))
         self._evaluate(
             np.concatenate([ids[~partial], completed[fresh]]),
@@ -92,7 +93,7 @@ class Region:
         self._set(ids[partial], points[partial], self.phi[completed])
 
     def _evaluate(self, ids: Ids, points: Points) -> None:
-        """Compute the potential of legal complete points not evaluated yet."""
+        """Compute the potential of legal complete points that have none yet."""
         if self.budget is not None and ids.size > self.budget - self.evaluations:
             self.exhausted = True
             room = max(self.budget - self.evaluations, 0)
@@ -107,14 +108,14 @@ class Region:
         self.log_phi[ids] = np.log(seconds) + points @ self._tie
 
     def expand(self, ids: Ids) -> None:
-        """Find and evaluate the neighbours of points (distinct evaluated ids) whose edges are not known yet."""
+        """Find and evaluate the neighbours of points (distinct evaluated ids) whose edges are unknown."""
         edges = self.graph.edges(self.points(ids))
         targets = np.full((ids.size, len(self.graph.moves)), NOWHERE, np.int32)
         targets[edges.row, edges.move] = self.add(edges.target, edges.whole)
         self._keep(ids, targets)
 
     def _keep(self, ids: Ids, targets: Ids) -> Numbers:
-        """Store rows of edges; returns their numbers."""
+        """Store rows of edges; return their numbers."""
         rows = np.arange(self.rows, self.rows + ids.size)
         self.rows += ids.size
         self.edges = grown(self.edges, self.rows)
@@ -124,7 +125,7 @@ class Region:
         return rows
 
     def best(self, count: int) -> Numbers:
-        """Ids of the `count` best complete points, best first; the plainer of two equals, then the lesser code."""
+        """Return the ids of the `count` best complete points; ties go to the plainer, then to the smaller code."""
         ids = np.flatnonzero(self.complete[: len(self)])
         if ids.size > count:
             phi = self.phi[ids]
@@ -133,9 +134,9 @@ class Region:
         return ids[np.lexsort((self.table.codes[ids], tie, self.phi[ids]))[:count]]
 
     def before(self, node: int) -> int:
-        """The point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.
+        """Return the point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.
 
-        A completion that no edge leads to was evaluated for a partial point: it is seen from one level above.
+        A completion without incoming edge was evaluated for a partial point: its predecessor is one level above.
         """
         parent = int(self.parent[node])
         if parent >= 0:
@@ -147,7 +148,7 @@ class Region:
         return int(self.add(self.graph.space.ascend(point), point)[0])
 
     def token(self, source: int, target: int) -> str:
-        """The action on the edge between these two seen points. Raises ValueError if there is none."""
+        """Return the action on the edge between two seen points; raise ValueError if there is none."""
         row = int(self.row[source])
         if row >= 0:
             move = np.flatnonzero(self.edges[row, 1:] == target)
@@ -155,3 +156,93 @@ class Region:
                 return self.graph.moves[move[0]].token
         ends = self.points(np.array([source, target]))
         return self.graph.token(ends[0], ends[1])
+
+
+_FREE = np.int64(-1)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Fibonacci hashing spreads neighbouring codes
+
+
+class CodeTable:
+    """A hash table from codes to dense ids, by open addressing over two arrays.
+
+    Ids are 0, 1, 2, ... in the order of first appearance; `codes[i]` is the code with id i. Entries are never removed,
+    so `len(table)` counts distinct codes exactly.
+    """
+
+    def __init__(self, bits: int = 14):
+        """Allocate; `bits`: log2 of the initial number of slots, which doubles when the table is half full."""
+        self._count = 0
+        self.codes = np.empty(1 << (bits - 1), np.int64)
+        self._allocate(bits)
+
+    def _allocate(self, bits: int) -> None:
+        self._bits = bits
+        self._keys = np.full(1 << bits, _FREE, np.int64)
+        self._ids = np.full(1 << bits, -1, np.int32)
+        self._owner = np.empty(1 << bits, np.int32)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def intern(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the ids of `codes` (n,) int64, non-negative; unknown codes are added in order of first appearance.
+
+        Returns (ids (n,) int32, positions of the first appearance of each new code).
+        """
+        before = self._count
+        self._reserve(before + codes.size)
+        slot = self._slots(codes)
+        ids = self._ids[slot]
+        new = np.flatnonzero(ids < 0)
+        if new.size:
+            places = slot[new]
+            # Written backwards, so that the first of several equal codes remains.
+            self._owner[places[::-1]] = new[::-1]
+            first = new[self._owner[places] == new]
+            self._count = before + first.size
+            self.codes[before : self._count] = codes[first]
+            self._ids[slot[first]] = np.arange(before, self._count, dtype=np.int32)
+            return self._ids[slot], first
+        return ids, new
+
+    def _slots(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the slot of every code; unknown codes claim free slots (linear probing)."""
+        keys, last = self._keys, (1 << self._bits) - 1
+        slot = ((codes.view(np.uint64) * _GOLDEN) >> np.uint64(64 - self._bits)).view(np.int64)
+        pending = np.arange(codes.size)
+        wanted, place = codes, slot
+        while pending.size:
+            found = keys[place]
+            free = found == _FREE
+            if free.any():
+                # Several codes may want one slot: the last writer gets it, the others probe on.
+                keys[place[free]] = wanted[free]
+                found = keys[place]
+            elsewhere = np.flatnonzero(found != wanted)
+            slot[pending] = place
+            pending, wanted = pending[elsewhere], wanted[elsewhere]
+            place = (place[elsewhere] + 1) & last
+        return slot
+
+    def _reserve(self, count: int) -> None:
+        """Make room for `count` codes in at most half the slots."""
+        bits = self._bits
+        while count > 1 << (bits - 1):
+            bits += 1
+        if bits == self._bits:
+            return
+        codes = np.empty(1 << (bits - 1), np.int64)
+        codes[: self._count] = self.codes[: self._count]
+        self.codes = codes
+        self._allocate(bits)
+        known = self.codes[: self._count]
+        self._ids[self._slots(known)] = np.arange(self._count, dtype=np.int32)
+
+
+def grown(array: NDArray, size: int) -> NDArray:
+    """Return `array` with room for `size` rows: itself, or a copy of at least twice the length."""
+    if size <= len(array):
+        return array
+    larger = np.empty((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger

@@ -1,7 +1,7 @@
-"""Trails: how a walk got to a Program, as text that is stored with the record and can be followed again.
+"""Trails: the actions that led a walk to a Program, stored with the record as text that can be replayed.
 
-A trail starts at one point of a family's graph and has one leg per walk: a kernel may have been found by the walk of
-another Workload of its class, and by the second walk from a start that the first had found.
+A trail starts at one point of a family's graph and has one leg per walk: a kernel may come from the walk of another
+Workload of its class, or from a second walk that started where the first one ended.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
+from gensor_kernels.programs.space import FamilySpace, Space
 
-from .graph import Graph, Numbers
+from .graph import Graph, Numbers, SearchSpace
 
 
 @dataclass(frozen=True)
 class Leg:
-    """Actions in the graph of one Workload's space, as one compact string; None is the reader's own Workload."""
+    """Actions in the graph of one Workload's space, as a compact string; `workload` None is the reader's."""
 
     seed: int
     path: str
@@ -32,7 +31,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Trail:
-    """`start`: values of every coordinate of `family`, in its order. `graph` is "full" or "paper"."""
+    """A start and legs from it. `start`: values of all coordinates of `family`, in order; `graph`: full or paper."""
 
     family: str
     graph: str
@@ -40,17 +39,17 @@ class Trail:
     legs: tuple[Leg, ...]
 
     def then(self, *legs: Leg) -> Trail:
-        """This trail and what follows it; legs without actions lead nowhere and are left out."""
+        """Return this trail extended by further legs; legs without actions are dropped."""
         return replace(self, legs=(*self.legs, *(leg for leg in legs if leg.path)))
 
     def within(self, workload: Workload) -> Trail:
-        """The same trail whose open legs belong to `workload`."""
+        """Return the same trail with `workload` in place of open legs' None."""
         return replace(self, legs=tuple(replace(leg, workload=leg.workload or workload) for leg in self.legs))
 
     def to_json(self, workload: Workload | None = None) -> str:
-        """Canonical JSON for a record of `workload`: legs in its own space name no Workload.
+        """Return canonical JSON for a record of `workload`.
 
-        Others name the sizes and the epilogue: the class is the record's.
+        Legs in that Workload's own space name no Workload; others name sizes and epilogue, within the record's class.
         """
         legs = []
         for leg in self.legs:
@@ -63,7 +62,7 @@ class Trail:
 
     @classmethod
     def from_json(cls, text: str, workload: Workload | None = None) -> Trail:
-        """The Trail of to_json's text."""
+        """Return the Trail of `to_json`'s text."""
         record = json.loads(text)
         legs = []
         for leg in record["legs"]:
@@ -76,17 +75,31 @@ class Trail:
         return cls(record["family"], record["graph"], tuple(record["start"]), tuple(legs))
 
 
-def replay(space: Any, trail: Trail | str) -> Program:
-    """The Program a trail leads to; `trail` is a Trail or the JSON of a record whose Workload is that of `space`.
+def replay(space: Space, trail: Trail | str) -> Program:
+    """Return the Program that a trail leads to.
 
-    Raises ValueError if the family, the start or an action does not exist in the space of its leg.
+    Parameters
+    ----------
+    space : Space
+        The space of the record's Workload.
+    trail : Trail or str
+        A Trail, or a record's JSON.
+
+    Returns
+    -------
+    Program
+
+    Raises
+    ------
+    ValueError
+        If the family, the start or an action does not exist in the space of its leg.
     """
     *_, (family, _, point) = visited(space, trail)
     return family.program(point)
 
 
-def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]]:
-    """Every point of a trail: the family's space of its leg, the action that led there ("" to the start), the point.
+def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str, Numbers]]:
+    """Yield every point of a trail: the family's space of its leg, the action ("" at the start), the point.
 
     Arguments and errors are those of `replay`.
     """
@@ -107,7 +120,7 @@ def visited(space: Any, trail: Trail | str) -> Iterator[tuple[Any, str, Numbers]
             yield family, token, point
 
 
-def _family(space: Any, name: str) -> Any:
+def _family(space: SearchSpace, name: str) -> FamilySpace:
     found = next((family for family in space.families if family.family.name == name), None)
     if found is None:
         raise ValueError(f"no family {name!r} in this space")
@@ -115,46 +128,46 @@ def _family(space: Any, name: str) -> Any:
 
 
 class Trails:
-    """The trails of a class's Programs, the first that was found for each; legs are joined where they meet."""
+    """The trails of a class's Programs: the first trail found for each, with legs joined where walks continue."""
 
     def __init__(self) -> None:
         self._known: dict[Program, Trail] = {}
 
     def add(self, program: Program, trail: Trail) -> None:
-        """What a walk said; where it started from a known Program, that one's trail comes first."""
+        """Add a walk's trail; if the walk started from a known Program, that Program's trail is put in front."""
         names = FAMILIES[trail.family].names
-        # The last coordinate is one that not every workload has.
+        # zip is not strict: not every workload has the last coordinate.
         before = self._known.get(Program(trail.family, tuple(zip(names, trail.start, strict=False))))
         self._known.setdefault(program, (before or replace(trail, legs=())).then(*trail.legs))
 
     def of(self, program: Program) -> Trail:
-        """The trail of a known Program."""
+        """Return the trail of a known Program."""
         return self._known[program]
 
     def end(self, program: Program) -> Workload | None:
-        """The Workload in whose space the trail of a known Program ends; None where it has no legs."""
+        """Return the Workload in whose space a known Program's trail ends; None where the trail has no legs."""
         legs = self._known[program].legs
         return legs[-1].workload if legs else None
 
     def to(self, program: Program, origin: Program, space: Space, seed: int) -> Trail:
-        """The trail of a Program, or of a sibling of `origin`: that one's, and the route between them in `space`."""
+        """Return the trail of a Program or of a sibling of `origin`: the latter is origin's trail plus a route."""
         if program not in self._known:
             trail = self._known[origin]
             try:
                 path = route(Graph(space.family(program.family), trail.graph), origin, program)
                 self._known[program] = trail.then(Leg(seed, path, space.workload))
-            except ValueError:  # some sibling is out of reach one coordinate at a time
+            except ValueError:  # not reachable one coordinate at a time
                 self._known[program] = start_of(program, trail.graph)
         return self._known[program]
 
 
 def start_of(program: Program, graph: str) -> Trail:
-    """The trail of a Program that nothing led to: itself."""
+    """Return the trail of a Program that no action led to."""
     return Trail(program.family, graph, tuple(value for _, value in program.values), ())
 
 
 def route(graph: Graph, source: Program, target: Program) -> str:
-    """Actions from `source` to a `target` that differs in few coordinates, each changed straight towards its value.
+    """Return the actions from `source` to a `target` that differs in few coordinates, each changed monotonically.
 
     Raises ValueError where the coordinates cannot be changed one after the other.
     """
@@ -171,12 +184,12 @@ def route(graph: Graph, source: Program, target: Program) -> str:
 
 
 def _nearer(point: Numbers, to: Numbers, end: Numbers) -> bool:
-    """Whether every coordinate that `to` changes lies between its old value and the wanted one."""
+    """Whether every coordinate that `to` changes lies between its old value and the wanted value."""
     return bool((np.abs(end - to) + np.abs(to - point) == np.abs(end - point)).all())
 
 
 def compact(tokens: list[str]) -> str:
-    """A path as one short string, repeats counted: ["k+", "k+", "m-"] -> "k+*2 m-"."""
+    """Return a path as one short string with repeats counted: ["k+", "k+", "m-"] -> "k+*2 m-"."""
     return " ".join(token if count == 1 else f"{token}*{count}" for token, count in _runs(tokens))
 
 
@@ -189,6 +202,6 @@ def _runs(tokens: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def expanded(text: str) -> list[str]:
-    """The tokens of a compact path."""
+    """Return the tokens of a compact path."""
     words = [word.partition("*") for word in text.split()]
     return [token for token, _, count in words for _ in range(int(count or 1))]

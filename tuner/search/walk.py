@@ -1,64 +1,98 @@
-"""Gensor's walk: seeded Markov chains over the construction graph of every family that serves a workload."""
+"""Gensor's walk: seeded Markov chains over the construction graphs of all families that serve a workload."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import FamilySpace
 
-from .graph import Graph, Numbers, Points
+from .graph import Graph, Numbers, Points, SearchSpace
 from .markov import Chains, Schedule, schedule
 from .paper import PaperChains, PaperRegion, paper_schedule
 from .region import NOWHERE, Ids, Region
 from .trace import Leg, Trail, compact
 
-#: Random legal Programs that chains may start from: share of a budget, and number without one.
+#: Random legal Programs as possible starts: share of a budget, and number without a budget.
 SCATTER_SHARE, SCATTER = 0.1, 64
-#: Programs looked at for each one that is kept, where alike ones count once.
+#: Programs examined for each Program kept, where similar Programs count once.
 SIFTED = 16
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What a walk found.
+    """The result of a walk.
 
-    `best`: distinct complete Programs with predicted seconds, best first; the plainer of two equals comes first.
-    `trails`: for the first of them, the actions from a start to the Program, without loops.
-    `evaluations`: distinct complete Programs whose potential was computed. `steps`: chain-steps taken.
+    `best`: distinct complete Programs with predicted seconds, best first; ties go to the plainer Program.
+    `trails`: for the first Programs of `best`, the actions from a start to the Program, without loops.
+    `evaluations`: distinct complete Programs whose potential was computed. `steps`: total steps of all chains.
     """
 
-    best: list[tuple[Any, float]]
+    best: list[tuple[Program, float]]
     trails: list[Trail]
     evaluations: int
     steps: int
 
 
 def walk(
-    space: Any,
+    space: SearchSpace,
     *,
     seed: int = 0,
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Any] | str | None = None,
+    start: Sequence[Program] | Literal["random"] | None = None,
     budget: int | None = None,
     keep: int = 256,
     traced: int = 1,
-    alike: Callable[[Any], Hashable] | None = None,
+    alike: Callable[[Program], Hashable] | None = None,
 ) -> Walk:
-    """Walk the construction graph of `space` (a Space) and return the Programs of lowest predicted time.
+    """Walk the construction graph of a space and return the Programs of lowest predicted time.
 
-    `chains` x `steps` steps in all; fewer, longer chains where `budget` (distinct complete Programs evaluated, over
-    all families) is small. `start`: Programs to start from; None for the minimal Program at memory level 0 of each
-    family, its starters, and random legal Programs; "random" for the last alone. The paper's graph always starts
-    from the minimal Program. `keep`: how many Programs to return, `traced` of them with trails; of Programs for which
-    `alike` gives equal keys only the best is returned. The same arguments give the same Walk.
-    Raises ValueError if there is nowhere to start and for an unknown graph.
+    Parameters
+    ----------
+    space : Space
+        Legal Programs of a Workload on an Arch.
+    seed : int
+        Seed of all random choices: equal arguments give equal Walks.
+    chains, steps : int
+        Chains, and steps per chain; a small `budget` means fewer, longer chains.
+    graph : {"full", "paper"}
+        All actions, or the Gensor paper's, whose chains always start from the minimal Program.
+    start : sequence of Program, "random" or None
+        Programs to start from. None: each family's minimal Program at memory level 0, its starters, and random legal
+        Programs. "random": only the latter.
+    budget : int or None
+        The most distinct complete Programs to evaluate, over all families.
+    keep, traced : int
+        Number of Programs to return, and number of trails.
+    alike : callable or None
+        Key function; of Programs with equal keys only the best is returned.
+
+    Returns
+    -------
+    Walk
+
+    Raises
+    ------
+    ValueError
+        If there is no legal start, or for an unknown graph.
+
+    Examples
+    --------
+    >>> from gensor_kernels.machine.arch import lookup
+    >>> from gensor_kernels.operators.products import matmul
+    >>> from gensor_kernels.programs.space import Space
+    >>> space = Space(matmul.workload(128, 128, 64, dtype="float16"), lookup("sm_87"))
+    >>> found = walk(space, seed=1, budget=500)
+    >>> found.evaluations <= 500, found.best == walk(space, seed=1, budget=500).best
+    (True, True)
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     regions, starts = _begin(space, graph, start, budget, rng, chains)
@@ -79,7 +113,7 @@ def walk(
 
 
 def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
-    """Let chains walk in one family; returns the steps taken."""
+    """Let chains walk in one family; return the steps taken."""
     if not isinstance(region, PaperRegion):
         return Chains(region, starts, plan, rng).run()
     taken = PaperChains(region, starts, plan, rng).run()
@@ -88,9 +122,14 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
 
 
 def _begin(
-    space: Any, graph: str, start: Sequence[Any] | str | None, budget: int | None, rng: np.random.Generator, chains: int
+    space: SearchSpace,
+    graph: str,
+    start: Sequence[Program] | Literal["random"] | None,
+    budget: int | None,
+    rng: np.random.Generator,
+    chains: int,
 ) -> tuple[list[Region], list[Ids]]:
-    """A region with its evaluated start ids, best first, for each family that has somewhere to start."""
+    """Return a region and its evaluated start ids, best first, for each family that has a legal start."""
     regions: list[Region] = []
     starts: list[Ids] = []
     scattered = SCATTER if budget is None else min(int(budget * SCATTER_SHARE) + 1, 4096)
@@ -105,7 +144,7 @@ def _begin(
         if ids.size:
             ids = ids[np.argsort(region.log_phi[ids], kind="stable")]
             if start is None and (minimal := _minimal(family)):
-                # Every fourth chain constructs its Program from the minimal one.
+                # Every fourth chain constructs its Program from the minimal Program.
                 ids = np.insert(ids, np.arange(0, min(ids.size, chains), 3), region.add(np.array(minimal)))
             regions.append(region)
             starts.append(ids)
@@ -114,33 +153,34 @@ def _begin(
     return regions, starts
 
 
-def _minimal(family: Any) -> list[Numbers]:
-    """The family's minimal point at memory level 0, if it has one."""
+def _minimal(family: FamilySpace) -> list[Numbers]:
+    """Return the family's minimal point at memory level 0, if it has one."""
     try:
         return [family.start()]
     except UnsupportedError:
         return []
 
 
-def _start_points(graph: Graph, start: Sequence[Any] | str | None, scattered: int, rng: np.random.Generator) -> Points:
-    """Where chains of this family may start, (n, d)."""
+def _start_points(
+    graph: Graph, start: Sequence[Program] | Literal["random"] | None, scattered: int, rng: np.random.Generator
+) -> Points:
+    """Return the possible starts of this family's chains, (n, d)."""
     family = graph.space
     if graph.name == "paper":
         rows = _minimal(family)
     elif start is None:
         starters = family.family.starters(family.workload, family.arch)
         rows = [*_minimal(family), *(family.point(program) for program in starters), *graph.scatter(scattered, rng)]
-    elif start == "random":
+    elif isinstance(start, str):
         rows = list(graph.scatter(scattered, rng))
     else:
-        programs: list[Any] = list(start)
-        points = [_point(family, program) for program in programs if program.family == family.family.name]
+        points = [_point(family, program) for program in start if program.family == family.family.name]
         rows = [point for point in points if point is not None]
     return np.array(rows, np.int64).reshape(len(rows), len(family.coordinates))
 
 
-def _point(family: Any, program: Any) -> Numbers | None:
-    """A Program's point; None where it has a value this Workload's lattice lacks, such as another one's window."""
+def _point(family: FamilySpace, program: Program) -> Numbers | None:
+    """Return a Program's point; None where the Workload's lattice lacks a value, such as another window's taps."""
     try:
         return np.asarray(family.point(program))
     except ValueError:
@@ -148,8 +188,10 @@ def _point(family: Any, program: Any) -> Numbers | None:
 
 
 def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
-    """How many of the chains walk in each family: more where the best start is better, none where it is ten times
-    worse than another family's."""
+    """Return the number of chains per family.
+
+    A family with a better best start gets more chains; a family whose best start is ten times slower gets none.
+    """
     best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
     weight = (best.min() / best) ** 2
     shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)
@@ -159,15 +201,15 @@ def _shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
 
 
 def _ranked(
-    regions: list[Region], keep: int, alike: Callable[[Any], Hashable] | None
-) -> list[tuple[Any, float, int, int]]:
-    """The families' best Programs merged: (Program, seconds, number of the region, id there), best first."""
+    regions: list[Region], keep: int, alike: Callable[[Program], Hashable] | None
+) -> list[tuple[Program, float, int, int]]:
+    """Merge the families' best Programs: (Program, seconds, number of the region, id there), best first."""
     merged: list[tuple[float, int, int, Numbers]] = []
     for i, region in enumerate(regions):
         ids = region.best(keep if alike is None else SIFTED * keep)
         merged.extend(zip(region.phi[ids].tolist(), [i] * ids.size, ids.tolist(), region.points(ids), strict=True))
     merged.sort(key=lambda entry: entry[0])
-    ranked: dict[Hashable, tuple[Any, float, int, int]] = {}
+    ranked: dict[Hashable, tuple[Program, float, int, int]] = {}
     for seconds, i, ident, point in merged:
         program = regions[i].graph.space.program(point)
         ranked.setdefault(program if alike is None else alike(program), (program, seconds, i, ident))
@@ -177,7 +219,7 @@ def _ranked(
 
 
 def _trail(region: Region, ident: int, seed: int) -> Trail:
-    """How the walk got to a point."""
+    """Return the actions by which the walk reached a point."""
     family = region.graph.space
     start, tokens = _trace(region, ident)
     values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
@@ -185,7 +227,7 @@ def _trail(region: Region, ident: int, seed: int) -> Trail:
 
 
 def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
-    """The start point and the actions from it to `winner`: the path of first visits, which has no loops."""
+    """Return the start and the actions from it to `winner`, along first visits, which form no loops."""
     way = [winner]
     while (before := region.before(way[-1])) != NOWHERE:
         way.append(before)

@@ -1,1 +1,1 @@
-"""Shapes files: rows of CSV to Workloads."""
+"""Shapes files: CSV rows to Workloads."""

@@ -1,28 +1,170 @@
-"""What readers of shapes files share: element types, accumulators and epilogues as their columns name them."""
+"""Columns that many rows of a shapes file share: strict access to cells, element types, layouts, epilogues.
+
+Numbers are ASCII digits only, without underscores or signs: int() would accept full-width digits and "1_000".
+
+Recordings add the columns of memory layout. `layout_a`, `layout_b`, `layout_c`: the axis of the operand that has
+stride 1, `s` for none, followed by `*` where complex elements are conjugated. `align_a`, `align_b`, `align_c`: bytes
+that divide the operand's address and every other stride. Empty cells follow from the rest of the row, as contiguous
+operands at 16-byte aligned addresses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.operators import shape_row
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import gated
+from gensor_kernels.operators.shape_row import ALIGNMENTS, split
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.types.epilogue import NORMS, PROLOGUES
-from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.epilogue import MAX_STEPS, NORMS, PROLOGUES
+from gensor_kernels.operators.types.workload import CONJUGATED, Workload
+from gensor_tuner.output import printable
 
-from . import layouts
-from .cells import Line
-from .dtype_names import ACCUMULATORS, DTYPES, FOREIGN, OUTPUTS
+LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 
-#: What is no operation of an epilogue in this version, but is known; matrix products read gates and norms themselves.
+
+class RowError(GensorError):
+    """A row that cannot be read; the message names file, line, column and reason."""
+
+
+class Line:
+    """One CSV line with strict accessors that know file and line."""
+
+    def __init__(self, path: Path, line: int, cells: dict[str, str]):
+        self.path, self.line, self.cells = path, line, cells
+
+    def fail(self, column: str, reason: str) -> RowError:
+        """Return the error for a cell, with its place in the file."""
+        return RowError(f"{self.path}:{self.line}: column '{printable(column)}': {printable(reason)}")
+
+    def text(self, column: str, default: str | None = None) -> str:
+        """Return a cell's text; an empty cell is an error without a default."""
+        value = self.cells.get(column, "").strip()
+        if value:
+            return value
+        if default is None:
+            raise self.fail(column, "is required here and is missing or empty")
+        return default
+
+    def integer(self, column: str, default: int | None = None, largest: int = LARGEST) -> int:
+        """Return a whole number from 0 to `largest`."""
+        value = self.text(column, None if default is None else str(default))
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise self.fail(column, f"'{value[:40]}' is not a whole number written in digits")
+        number = int(value)
+        if number > largest:
+            raise self.fail(column, f"{number} is larger than {largest}, the largest extent a kernel takes")
+        return number
+
+    def choice(
+        self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
+    ) -> str:
+        """Return one of `choices`, or of the `known` further values, which the error message does not list."""
+        value, wanted = self.text(column, default).lower(), list(choices)
+        if value not in wanted and value not in known:
+            raise self.fail(column, f"'{value[:40]}' is not one of {', '.join(wanted)}")
+        return value
+
+
+LAYOUTS = {"a": "mks", "b": "kns", "c": "ns"}
+LAYOUT_COLUMNS = (*(f"layout_{name}" for name in LAYOUTS), *(f"align_{name}" for name in LAYOUTS), "unsupported")
+
+
+def laid_out(line: Line, workload: Workload) -> Workload:
+    """Return `workload` with the layouts and alignments of the row; raise RowError for impossible ones."""
+    given = {column for column in LAYOUT_COLUMNS if line.text(column, "")}
+    if not given:
+        return workload
+    if line.text("order", "row").lower() == "col":
+        raise line.fail("order", f"'col' cannot stand beside '{min(given)}', which describes the row-major problem")
+    layouts, alignments = dict(workload.layout), dict(workload.alignment)
+    conjugable = [*"ab"] if facts(workload.accumulator).is_complex else []
+    for name in LAYOUTS:
+        choices = [axis + mark for mark in ("", CONJUGATED)[: 1 + (name in conjugable)] for axis in LAYOUTS[name]]
+        layouts[name] = line.choice(f"layout_{name}", choices, layouts[name])
+        alignments[name] = _alignment(line, workload, name, layouts[name].removesuffix(CONJUGATED))
+    return replace(workload, layout=tuple(layouts.items()), alignment=tuple(alignments.items()))
+
+
+def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
+    """Return an operand's alignment class in bytes: as given, else the largest its row length in bytes allows."""
+    size = facts(workload.dtype[name]).itemsize
+    row = 0 if layout == "s" else workload.size[layout] * size
+    widths = [width for width in (16, 8, 4) if layout != "s" and width > size and row % width == 0] + [size]
+    wanted = int(line.choice(f"align_{name}", ALIGNMENTS, str(widths[0])))
+    if wanted not in widths:
+        reason = (
+            "elements without unit stride are read one by one" if layout == "s" else f"axis {layout} has {row} bytes"
+        )
+        possible = ", ".join(map(str, widths))
+        raise line.fail(f"align_{name}", f"'{wanted}' is not one of {possible}: {reason}")
+    return wanted
+
+
+def operations(text: str) -> tuple[str, ...]:
+    """Return the operation names of an epilogue cell, joined by `_`, or by `;` where `_` would be ambiguous.
+
+    Raises UnsupportedError for an unknown word or too many operations.
+    """
+    names = split(text)
+    if len(names) > MAX_STEPS:
+        raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")
+    return names
+
+
+#: Name -> (operand dtype, math mode); the operand dtype decides the accumulator.
+DTYPES = {
+    "fp64": ("float64", "ieee"),
+    "fp64_ozaki": ("float64", "ozaki"),
+    "fp32": ("float32", "ieee"),
+    "tf32": ("float32", "tf32"),
+    "fp32_winograd": ("float32", "winograd"),
+    "fp16": ("float16", "ieee"),
+    "bf16": ("bfloat16", "ieee"),
+    "int8": ("int8", "ieee"),
+    "complex64": ("complex64", "ieee"),
+    "complex128": ("complex128", "ieee"),
+    "complex64_3m": ("complex64", "3m"),
+    "complex128_3m": ("complex128", "3m"),
+    "fp8_e4m3": ("float8_e4m3fn", "ieee"),
+    "fp8_e5m2": ("float8_e5m2", "ieee"),
+}
+#: Element types that no family serves.
+FOREIGN = frozenset({"fp4_e2m1", "int4"})
+#: Output types besides the operands' own type.
+OUTPUTS = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "int8": "int8",
+    "int32": "int32",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+#: The least accumulator type; for complex types, the type of the real and imaginary parts.
+ACCUMULATORS = {
+    "fp16": "float32",
+    "fp32": "float32",
+    "fp64": "float64",
+    "int32": "int32",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+
+
+#: Known words that are no epilogue operations here; readers of matrix products handle gates and norms themselves.
 FOREIGN_EPILOGUES = (*gated.GATES, *NORMS, "softmax")
 
 
 @dataclass(frozen=True)
 class Read:
-    """A row's workload, or why this version has none; and how often one call of the row runs it."""
+    """A row's workload, or the reason why this version has none; `repeats`: runs per call of the row."""
 
     workload: Workload | None = None
     unsupported: str | None = None
@@ -31,7 +173,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Element:
-    """What the columns dtype, acc and out say; `out` is None where the row leaves it to the operator."""
+    """The columns dtype, acc and out; `out` is None where the operator decides it."""
 
     name: str
     dtype: str
@@ -40,7 +182,7 @@ class Element:
     accumulator: str
 
     def accumulated(self, workload: Workload) -> Workload:
-        """The workload, where its accumulator is at least the one asked for."""
+        """Return the workload if its accumulator is at least the requested one."""
         found = facts(workload.accumulator).part or workload.accumulator
         if found != self.accumulator and self.accumulator != "float32":
             raise UnsupportedError(f"no kernel family of this version accumulates {self.name} in {self.accumulator}")
@@ -48,26 +190,26 @@ class Element:
 
 
 def element(line: Line) -> Element:
-    """The element types of a row; UnsupportedError for those that no family has."""
+    """Return the element types of a row; raise UnsupportedError for types that no family serves."""
     name = line.choice("dtype", DTYPES, "fp32", FOREIGN)
     if name in FOREIGN:
         raise UnsupportedError(f"no kernel family of this version serves {name} operands")
     dtype, math = DTYPES[name]
     outputs = OUTPUTS | {name: dtype}
     out = outputs[line.choice("out", outputs, None)] if line.text("out", "") else None
-    # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. Of a complex
-    # type, it is that of its parts.
+    # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. For complex
+    # types it is the accumulator of the real and imaginary parts.
     usual = {"float64": "fp64", "int8": "int32"}.get(dtype, dtype if facts(dtype).is_complex else "fp32")
     return Element(name, dtype, out, math, ACCUMULATORS[line.choice("acc", ACCUMULATORS, usual)])
 
 
 def second(line: Line, types: Element) -> str:
-    """The element type of b: that of a, or the column `dtype_b`."""
+    """Return the element type of b: the type of a, or the column `dtype_b`."""
     return DTYPES[line.choice("dtype_b", DTYPES, types.name)][0]
 
 
 def before(line: Line) -> tuple[str, ...]:
-    """Operation names of the `prologue` column, written as epilogues are; UnsupportedError for one beyond kernels."""
+    """Return the operation names of the `prologue` column; raise UnsupportedError for unsupported combinations."""
     try:
         names = shape_row.split(line.text("prologue", "none"))
     except UnsupportedError as error:
@@ -81,12 +223,12 @@ def before(line: Line) -> tuple[str, ...]:
 
 
 def steps(line: Line) -> tuple[str, ...]:
-    """Operation names of the `epilogue` column; UnsupportedError for a known one that this version lacks."""
+    """Return the operation names of the `epilogue` column; raise UnsupportedError for a known but missing one."""
     text = line.text("epilogue", "none")
     foreign = [word for word in FOREIGN_EPILOGUES if word in text.split("_")]
     if foreign:
         raise UnsupportedError(f"no operator of this version declares the epilogue '{foreign[0]}'")
     try:
-        return layouts.operations(text)
+        return operations(text)
     except UnsupportedError as error:
         raise line.fail("epilogue", error.reason) from None

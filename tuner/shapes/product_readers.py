@@ -1,4 +1,4 @@
-"""How rows of shapes files become matrix products: plain, gated, normed, ragged, quantised, of recurrent networks."""
+"""Readers for rows of matrix products: plain, gated, normalised, ragged, quantised, and of recurrent networks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import gated, matmul, matmul_prologue, normed, quantised, ragged
 from gensor_kernels.operators.types.workload import Workload
 
-from . import layouts
-from .cells import Line
-from .columns import Element, Read, before, element, second, steps
+from .columns import Element, Line, Read, before, element, laid_out, second, steps
 
 T = TypeVar("T")
-#: Gates of a recurrent cell: so many products share one input.
+#: Gates of a recurrent cell: the number of products that share one input.
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 
 
 def matrix(line: Line) -> Read:
-    """matmul, batched_matmul; gemv has m = 1 or n = 1; a grouped_matmul of equal groups is a batch. With a gate in the
-    epilogue (swiglu), n are the columns of both matrices, twice those of the result."""
+    """Read matmul, batched_matmul, gemv (m = 1 or n = 1) and grouped_matmul (a batch of equal groups).
+
+    With a gate in the epilogue (swiglu), n counts the columns of both weight matrices, twice those of the result.
+    """
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)
@@ -32,16 +32,16 @@ def matrix(line: Line) -> Read:
         return _gated(line, sizes, types, gate, behind)
     workload = _product(line, sizes, types, both if norm else steps(line))
     if _column_major(line) and norm:
-        raise line.fail("epilogue", f"'{norm}' is of the rows of a row-major product")
+        raise line.fail("epilogue", f"'{norm}' normalises the rows of a row-major product")
     if _column_major(line) and listed:
-        raise line.fail("prologue", "operations are applied to the first operand of a row-major product")
+        raise line.fail("prologue", "operations apply to the first operand of a row-major product")
     if listed:
         return Read(matmul_prologue.workload(listed, workload))
     return Read(normed.normed(norm, workload, place) if norm else workload)
 
 
 def _sizes(line: Line) -> dict[str, Any]:
-    """The sizes of a product, and which operands are stored transposed."""
+    """Return the sizes of a product, and which operands are stored transposed."""
     sizes = {axis: line.integer(axis) for axis in "mnk"} | {"batch": line.integer("batch", 1)}
     if line.text("op").lower() == "gemv" and 1 not in (sizes["m"], sizes["n"]):
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {sizes['m']}, n = {sizes['n']}")
@@ -66,16 +66,16 @@ def _gated(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind:
 
 def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[str, ...]) -> Workload:
     stored = sizes | {"dtype": types.dtype, "dtype_b": second(line, types)}
-    if _column_major(line):  # the row-major one transposed: C^T = op(B)^T op(A)^T
+    if _column_major(line):  # the transposed row-major product: C^T = op(B)^T op(A)^T
         mirrored = {"m": "n", "n": "m", "trans_a": "trans_b", "trans_b": "trans_a", "dtype": "dtype_b"}
         mirrored["dtype_b"] = "dtype"
         stored |= {name: stored[other] for name, other in mirrored.items()}
     workload = matmul.workload(**stored, out=types.out, math=types.math, epilogue=epilogue)
-    return types.accumulated(layouts.laid_out(line, workload))
+    return types.accumulated(laid_out(line, workload))
 
 
 def _fused(line: Line, parse: Callable[[str], T]) -> T:
-    """What an epilogue has of gates or norms."""
+    """Return the gate or norm in an epilogue, as `parse` finds it."""
     try:
         return parse(line.text("epilogue", "none"))
     except UnsupportedError as error:
@@ -83,7 +83,7 @@ def _fused(line: Line, parse: Callable[[str], T]) -> T:
 
 
 def groups(line: Line) -> Read:
-    """ragged_matmul: m rows in all, of `groups` that differ in theirs; `trans_b`: B is stored (groups, n, k)."""
+    """Read ragged_matmul: m rows in total over `groups` of different sizes; with `trans_b`, B is (groups, n, k)."""
     types = element(line)
     workload = ragged.workload(
         *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
@@ -97,7 +97,7 @@ def groups(line: Line) -> Read:
 
 
 def quantised_weights(line: Line, types: Element) -> Read:
-    """A product with weights (n, k) of dtype_b int8 or int4: scales per `group` of k (0: per row), perhaps `zeros`."""
+    """Read a product with int8 or int4 weights (n, k): scales per `group` of k (0: per row), optional `zeros`."""
     for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
         if line.text(column, only).lower() != only:
             raise line.fail(column, f"quantised weights need {only} here")
@@ -115,7 +115,7 @@ def quantised_weights(line: Line, types: Element) -> Read:
 
 
 def recurrent(line: Line) -> Read:
-    """The product of each time step: (batch, hidden) by the weights (gates x hidden, hidden), transposed."""
+    """Read the product of each time step: (batch, hidden) by the transposed weights (gates x hidden, hidden)."""
     hidden, batch, count = (line.integer(name) for name in ("hidden", "batch", "timesteps"))
     types, gates = element(line), GATES[line.text("op").lower()]
     workload = matmul.workload(

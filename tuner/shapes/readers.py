@@ -1,4 +1,4 @@
-"""How rows of shapes files become Workloads, one function per kind of operator; products: product_readers.py."""
+"""Readers for rows of convolutions, pooling, reductions, attention and declared operators; see product_readers.py."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue, pooling
 
-from .cells import Line
-from .columns import Element, Read, before, element, steps
+from .columns import Element, Line, Read, before, element, steps
 
-#: Element-wise operators: an epilogue over a plain copy.
+#: Element-wise operators: an epilogue over a copy.
 ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 ROWS = (
     *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_var", "l2_norm", "logsumexp"),
@@ -25,7 +24,7 @@ PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
 
 
 def convolution(line: Line) -> Read:
-    """conv2d, grouped_conv2d; a conv1d has h = r = 1; conv2d_transpose; one channel per group is depthwise."""
+    """Read conv2d, grouped_conv2d, depthwise_conv2d, conv2d_transpose, and conv1d as h = r = 1."""
     op, types = line.text("op").lower(), element(line)
     sizes = _sizes(line, "w c k_out s" if op == "conv1d" else "h w c k_out r s")
     layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
@@ -61,7 +60,7 @@ def _depthwise(line: Line, sizes: dict[str, int], layout: str, types: Element) -
 
 
 def pool(line: Line) -> Read:
-    """max_pool2d, avg_pool2d, global_avg_pool2d; an adaptive average of one output is a global one."""
+    """Read max_pool2d, avg_pool2d, global_avg_pool2d; an adaptive average of one output is a global one."""
     op, types = line.text("op").lower(), element(line)
     layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
     shape = {name: line.integer(name, 1 if name == "n" else None) for name in "nhwc"}
@@ -85,7 +84,7 @@ def pool(line: Line) -> Read:
 
 
 def reduction(line: Line) -> Read:
-    """Reductions, softmax and norms over `axes` of `shape`; element-wise operators have no axes."""
+    """Read reductions, softmax and norms over `axes` of `shape`; element-wise operators have no axes."""
     op, types = line.text("op").lower(), element(line)
     shape, more = _numbers(line, "shape", "x"), steps(line)
     try:
@@ -98,7 +97,7 @@ def reduction(line: Line) -> Read:
 
 
 def attend(line: Line) -> Read:
-    """attention without a mask: `queries` by `keys` (as many by default) of `heads` over `kv_heads`."""
+    """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`."""
     types, heads, queries = element(line), line.integer("heads", 1), line.integer("queries")
     try:
         workload = attention.workload(
@@ -119,7 +118,7 @@ def attend(line: Line) -> Read:
 
 
 def whole(line: Line) -> Read:
-    """A row that a recording wrote: sizes, layouts and alignments of the operator's own."""
+    """Read a row of a recording: the operator's own sizes, layouts and alignments."""
     try:
         return Read(shape_row.workload_of(line.text("op").lower(), line.cells))
     except shape_row.CellError as error:
@@ -127,10 +126,10 @@ def whole(line: Line) -> Read:
 
 
 def declared(line: Line) -> Read:
-    """An operator that is a sum of products and nothing more: its columns are the sizes it declares."""
+    """Read an operator that is a plain sum of products; its columns are its declared sizes."""
     given = operator(line.text("op").lower())
     if not isinstance(given, SumOfProducts):
-        raise UnsupportedError(f"no reader of shapes files is for {given.name}")
+        raise UnsupportedError(f"shapes files have no reader for {given.name}")
     types = element(line)
     sizes = {name: line.integer(name) for name in given.size_names}
     workload = given.workload(sizes, types.dtype, types.out, types.math).with_epilogue(steps(line))
@@ -138,7 +137,7 @@ def declared(line: Line) -> Read:
 
 
 def _sizes(line: Line, required: str) -> dict[str, int]:
-    """The columns of a window; those in `required` have no default."""
+    """Return the columns of a window; sizes in `required` have no default."""
     ones = ("n", "h", "r", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups")
     defaults = dict.fromkeys(PADS, 0) | dict.fromkeys(ones, 1)
     names = [*dict.fromkeys((*required.split(), *defaults))]

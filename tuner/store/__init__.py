@@ -1,1 +1,1 @@
-"""Rows of the database: written, checked, merged, upgraded and printed."""
+"""Commands on databases: check, export, import, merge, upgrade, maintain and print their rows."""

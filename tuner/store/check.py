@@ -1,4 +1,7 @@
-"""`gensor-tune verify`: every row of a database against its digest, what rows name, and every kernel derived again."""
+"""`gensor-tune verify`: check every row's digest and references, and derive every kernel again.
+
+A stored kernel is derived from its Program: constants and source, on request also the cubin and its execution.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,110 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gensor_database import Store, StoreWarning
+from gensor_database import StoreWarning
+from gensor_database.digest import canonical
 from gensor_database.errors import CorruptStoreError, translated
 from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Source, Timing, Verification
 from gensor_database.row import Row
 from gensor_database.rows import named
-from gensor_tuner.measure.requirements import check_compilers
-from gensor_tuner.output import say
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import compile_cubin, toolchain
+from gensor_kernels.build.source import digest as text_digest
+from gensor_kernels.build.source import flatten
+from gensor_kernels.dispatch.selection.load import class_workload
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.validation import MALFORMED
+from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.output import say, write_line
+from gensor_tuner.verify import verify as emulation
 
-from .rederive import BAD, Finding, check
+#: Statuses of rows that must not be trusted; other statuses are no fault of the file.
+BAD = ("damaged", "differs", "wrong")
 
-#: What each table names, by column.
+
+@dataclass(frozen=True)
+class Finding:
+    """The status of one row.
+
+    "ok", one of BAD, "outdated" (another ABI version), "incomplete" (no binary), or "orphan" (a reference to a missing
+    row, or a row without references to it).
+    """
+
+    table: str
+    digest: str
+    status: str
+    reason: str | None = None
+
+
+def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool = False) -> Finding:
+    """Derive a kernel's constants and source and compare; on request also compile and execute it again."""
+
+    def found(status: str, reason: str | None = None) -> Finding:
+        return Finding(kernel.TABLE, kernel.digest, status, reason)
+
+    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
+    if family is None or family.abi != kernel.abi:
+        return found("outdated", f"this version has no {kernel.family} with ABI {kernel.abi}")
+    if binary is None:
+        return found("incomplete", "its binary is damaged, or missing as after a merge without --binaries")
+    try:
+        derived, workload = derive(family, kernel, binary)
+        target = lookup(kernel.arch).target
+    except MALFORMED as error:
+        return found("differs", f"its Program does not exist in this version: {error}")
+    if derived.constants != binary.constants:
+        return found("differs", "its constants are not those of its Program")
+    if text_digest(flatten(family.source)) != binary.source_digest:
+        return found("differs", "its source differs from this version's")
+    if binary.target != target:
+        return found("differs", f"it was compiled for {binary.target}, not for {target}")
+    problem = rebuilt(binary, derived) if compiled else None
+    if problem is not None:
+        return found("differs", problem)
+    if executed:
+        verdict = emulation.verify(derived, workload, use_cache=False)
+        if verdict.outcome != "ok":
+            return found("wrong", f"{verdict.outcome}: {verdict.detail}")
+    return found("ok")
+
+
+def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, Workload]:
+    """Return the candidate of a kernel's Program, and a Workload of its class with the compiled-in epilogue."""
+    epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
+    workload = class_workload(kernel.class_key).with_epilogue(epilogue)
+    made = candidate(family, Program.from_json(kernel.program), workload)
+    return Candidate(made.program, family, canonical(json.loads(made.constants))), workload
+
+
+def rebuilt(binary: Binary, derived: Candidate) -> str | None:
+    """Return the difference to the cubin compiled here; None also where another compiler version made it."""
+    if binary.toolchain != toolchain():
+        return None
+    made = compile_cubin(derived.source(), binary.target)
+    return None if made.cubin == binary.cubin else made.error or "its cubin differs from the one compiled here"
+
+
+def _fixed_epilogue(codes: int) -> tuple[str, ...]:
+    """Return the operation names of a compile-time epilogue: five bits per operation, lowest first; 31 is none."""
+    names = {operation.code: name for name, operation in OPERATIONS.items()}
+    found = []
+    while codes > 0:  # shifting a negative number would never end
+        if codes & 31 in names:
+            found.append(names[codes & 31])
+        codes >>= 5
+    return tuple(found)
+
+
+#: Each table's column that references a row, and the table of that row.
 NAMES: dict[type[Row], tuple[str, type[Row]]] = {
     Binary: ("source_digest", Source),
     Kernel: ("binary_digest", Binary),
@@ -35,21 +127,19 @@ ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
 
 
 def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int, lines: TextIO | None) -> int:
-    """Check the database at `path`; 1 where a row is damaged, differs from what it is derived from, or is wrong."""
+    """Check the database at `path`; return 1 where a row is damaged, differs from its derivation, or is wrong."""
     if rebuild or execute:
-        check_compilers("emulator" if execute else "none")
+        emulation.check_compilers("emulator" if execute else "none")
     counts: Counter[str] = Counter()
     read: Counter[str] = Counter()
     kernels = 0
     with Store.open(path, readonly=True) as store, warnings.catch_warnings():
-        warnings.simplefilter("ignore", StoreWarning)  # each damaged row is named here
+        warnings.simplefilter("ignore", StoreWarning)  # each damaged row is reported here
         for finding in findings(store, arch, rebuild, execute, jobs, read):
             counts[finding.status] += 1
             kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
             say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
-            if lines is not None:
-                lines.write(json.dumps(asdict(finding), separators=(",", ":")) + "\n")
-                lines.flush()
+            write_line(lines, json.dumps(asdict(finding), separators=(",", ":")))
     bad = sum(counts[status] for status in BAD)
     told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
     rows = read.total()
@@ -62,9 +152,9 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
 def findings(
     store: Store, arch: str | None, rebuild: bool, execute: bool, jobs: int, read: Counter[str]
 ) -> Iterator[Finding]:
-    """Every row that something is to be said of, and every kernel (of `arch`); `read` counts the rows by table."""
+    """Yield a Finding for every suspicious row and for every kernel (of `arch`); `read` counts rows by table."""
     known: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
-    naming: list[tuple[type[Row], str, str]] = []  # (table, digest, what it names)
+    naming: list[tuple[type[Row], str, str]] = []  # (table, digest, referenced digest)
     kernels: list[Kernel] = []
     for kind in TABLES:
         try:
@@ -85,19 +175,19 @@ def findings(
     yield from _orphans(known, naming)
     kernels.sort(key=lambda kernel: kernel.digest)
     with ThreadPoolExecutor(jobs) as threads:
-        # Compilers run outside the interpreter's lock.
+        # Compilers release the interpreter lock.
         yield from threads.map(lambda kernel: check(store, kernel, rebuild, execute), kernels)
 
 
 def _rows(store: Store, kind: type[Row]) -> Iterator[tuple[str, Row | None]]:
-    """(digest, row or None where it does not match) of a table. Raises a StoreError where reading ends early."""
+    """Yield (digest, row, or None for a mismatch) of a table; raise a StoreError where reading ends early."""
     with translated(store.path):
         for stored, row in named(store.connection, kind, {}, ordered=False):
             yield str(stored[0]), row
 
 
 def _structure(store: Store) -> Iterator[Finding]:
-    """What SQLite says of pages and indexes: an index that is damaged hides rows that are sound."""
+    """Yield SQLite's findings about pages and indexes: a damaged index hides intact rows."""
     try:
         with translated(store.path):
             told = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
@@ -108,15 +198,15 @@ def _structure(store: Store) -> Iterator[Finding]:
 
 
 def _orphans(known: dict[type[Row], set[str]], naming: list[tuple[type[Row], str, str]]) -> Iterator[Finding]:
-    """Rows that name what is not here, and sources, binaries and kernels that nothing names.
+    """Yield rows with missing references, and sources, binaries and kernels without a reference to them.
 
-    Kernels without a binary are "incomplete", which `check` says. Verdicts and timings may be of other databases'
+    Kernels without a binary are "incomplete", reported by `check`. Verdicts and timings may belong to other databases'
     kernels.
     """
     used: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
     for kind, digest, name in naming:
         target = NAMES[kind][1]
-        if kind is not Verification:  # a verdict keeps no kernel in use
+        if kind is not Verification:  # a verdict does not keep a kernel in use
             used[target].add(name)
         if name not in known[target] and kind is not Kernel:
             reason = f"its {target.TABLE} {name[:12]} is not in this file"

@@ -20,14 +20,14 @@ from gensor_tuner.output import beside, output, say
 
 from .validation import CODE, row_of, to_json
 
-#: Bytes a line may have: those with code hold a cubin.
+#: The most bytes of a line without and with code: rows with code contain a cubin.
 LONGEST, LONGEST_CODE = 2**22, 2**24
-#: Bytes behind which nobody looks for the end of a line that is too long.
+#: Bytes after which the search for the end of an overlong line is given up.
 ENDLESS = 2**28
 
 
 def export_lines(store: Store, out: Path, arch: str | None, binaries: bool) -> int:
-    """Write rows as JSON lines to `out`, or to stdout for "-"; code and verdicts only where `binaries` says so."""
+    """Write rows as JSON lines to `out` (stdout for "-"); code and verdicts only with `binaries`."""
     counts: Counter[str] = Counter()
     with output(out) as file:
         for row in _rows(store, arch, binaries):
@@ -42,7 +42,7 @@ def _told(counts: Counter[str]) -> str:
 
 
 def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
-    """Rows in the order of their references; of one capability, with what these refer to."""
+    """Yield rows before the rows that refer to them; for one capability, its rows and the rows they refer to."""
     chosen: dict[type[Row], set[str]] = {}
     if arch is not None:
         kernels = list(store.rows(Kernel, arch=arch))
@@ -61,12 +61,12 @@ def _rows(store: Store, arch: str | None, binaries: bool) -> Iterator[Row]:
 
 
 def import_lines(source: Path, target: Path, binaries: bool) -> int:
-    """Add the rows of a file, or of stdin for "-"; 1 where a line was refused, which the others do not suffer from."""
+    """Add the rows of a file (stdin for "-"); return 1 where a line was refused, without effect on other lines."""
     seen: Counter[str] = Counter()
     with ExitStack() as stack:
         file = stack.enter_context(_read(source))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gensor-import-"))
-        # Rows go through a database of their own, so that they are added as those of any other database are.
+        # Rows pass through a scratch database, so that they are merged like any other database's.
         scratch = stack.enter_context(Store.open(Path(folder) / "rows.db", trusted=binaries))
         rows = _believed(file, source, binaries, seen)
         for batch in batches(rows):
@@ -79,7 +79,7 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
 
 
 def _believed(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) -> Iterator[Row]:
-    """Rows of well-formed lines. `seen` counts lines that were refused, and those left out because they are code."""
+    """Yield rows of well-formed lines; `seen` counts refused lines, and lines left out because they contain code."""
     for number, line in _lines(file, LONGEST_CODE if binaries else LONGEST):
         try:
             row = row_of(line)
@@ -103,9 +103,9 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
 
 
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank. Of one that is too long no more than its beginning is held, and given.
+    """Yield numbered lines that are not blank; of an overlong line only the beginning.
 
-    GensorError for a line without an end.
+    Raises GensorError for a line without an end.
     """
     number = 0
     while line := file.readline(longest):
@@ -116,7 +116,7 @@ def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
                 size += len(rest)
                 if size > ENDLESS:
                     raise GensorError(
-                        f"line {number} has more than {ENDLESS >> 20} MB: this is no file of export --json"
+                        f"line {number} has more than {ENDLESS >> 20} MB: this is not a file of export --json"
                     )
         if line.strip():
             yield number, line

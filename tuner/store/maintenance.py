@@ -1,4 +1,4 @@
-"""`gensor-tune where`, `prune` and `clean`: what lies where, and taking away what nothing needs."""
+"""`gensor-tune where`, `prune` and `clean`: databases in use, and removal of data that nothing needs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.programs.registry import FAMILIES
 
-#: Folders inside the cache folder that can be made again, and the files in them that are ours.
+#: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",)}
-#: Seconds after which an unfinished file of a build is one that nobody finishes.
+#: Seconds after which an unfinished file of a build counts as abandoned.
 ABANDONED = 3600.0
 
 
 @dataclass
 class Layer:
-    """A database the runtime looks into: `state` is used, ignored (for `reason`), absent or unset."""
+    """A database that the runtime reads. `state`: used, ignored (with `reason`), absent or unset."""
 
     layer: str
     path: str | None
@@ -41,7 +41,7 @@ class Layer:
     rows: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield lines for people."""
         yield f"{self.layer:<9} {self.path or '-'} ({self.named_by})"
         if self.state != "used":
             yield from [f"{'':<9} {self.state}: {self.reason}"] if self.reason else []
@@ -52,7 +52,7 @@ class Layer:
 
 
 def size_text(size: float) -> str:
-    """Bytes for people; a kB is 1000 of them."""
+    """Return a number of bytes for people; 1 kB is 1000 bytes."""
     if abs(size) < 1000:
         return f"{size:.0f} bytes"
     for unit in ("kB", "MB"):
@@ -63,7 +63,7 @@ def size_text(size: float) -> str:
 
 
 def layers(capability: str | None) -> Iterator[Layer]:
-    """The databases in the order in which they are asked, the packaged one of `capability` or all of these."""
+    """Yield the databases in the order of lookup; `capability` selects one packaged database, None all."""
     named = "GENSOR_DB" if os.environ.get("GENSOR_DB") else "kernels.db of the cache folder; GENSOR_DB is not set"
     try:
         path = config.user_database()
@@ -85,7 +85,7 @@ def layers(capability: str | None) -> Iterator[Layer]:
 def _looked_into(
     layer: Layer, path: Path, absent: str | None, *, immutable: bool = False, trusted: bool | None = None
 ) -> Layer:
-    """The layer with what its file says; `absent`: what it means that there is none, None where that is an error."""
+    """Fill in a layer from its file; `absent`: meaning of a missing file, None where that is an error."""
     if absent is not None and not path.exists():
         layer.state, layer.reason = "absent", absent
         return layer
@@ -102,7 +102,7 @@ def _looked_into(
 
 
 def where(capability: str | None, as_json: bool) -> int:
-    """Print every database that is read; 1 where one that is there, or was asked for, is ignored."""
+    """Print every database that is read; return 1 where an existing or requested database is ignored."""
     found = list(layers(capability))
     for layer in found:
         for line in [json.dumps(asdict(layer), separators=(",", ":"))] if as_json else layer.lines():
@@ -116,7 +116,7 @@ def where(capability: str | None, as_json: bool) -> int:
 
 
 def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
-    """Delete rows nothing refers to, and say how many."""
+    """Delete unreferenced rows and print how many."""
     abis = {name: family.abi for name, family in FAMILIES.items()} if other_abi else None
     with Store.open(path, readonly=dry_run) as store:
         pruned = prune_store(store, abis, dry_run)
@@ -132,7 +132,7 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
 
 
 def clean(dry_run: bool) -> int:
-    """Delete what was built into the cache folder; 1 where a file could not be deleted."""
+    """Delete build products in the cache folder; return 1 where a file could not be deleted."""
     folder, failed = config.cache_dir(), 0
     for name in BUILT:
         files = list(_built(folder / name))
@@ -154,7 +154,7 @@ def clean(dry_run: bool) -> int:
 
 
 def _built(folder: Path) -> Iterator[Path]:
-    """Files of ours in a folder of the cache; no links are followed."""
+    """Yield our files in a folder of the cache, without following links."""
     if not folder.is_dir() or folder.is_symlink():
         return
     endings = BUILT[folder.name]

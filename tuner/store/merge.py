@@ -1,4 +1,4 @@
-"""`gensor-tune merge`: databases into one, and what counts where they differ."""
+"""`gensor-tune merge`: several databases into one, with a report of conflicts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import say
-from gensor_tuner.result import sizes_text
+from gensor_tuner.output import say, sizes_text, write_line
 
-#: Seconds to wait for locks of a file that is read, again for each of its tables; commits take milliseconds.
+#: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0
 
 
 def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:
-    """Add the rows of `sources` to the database `into`, or with `new` make that of them where there is none yet.
+    """Add the rows of `sources` to the database `into`; with `new`, create it from them where it does not exist.
 
-    Cubins and verdicts only where `binaries` says so. Conflicts are told on stderr, and as JSON `lines`.
+    Cubins and verdicts are merged only with `binaries`. Conflicts go to stderr, and as JSON to `lines`.
     """
     with ExitStack() as stack:
         others = [stack.enter_context(_source(path)) for path in sources]
@@ -39,8 +38,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
     print(", ".join(f"{count} {table}" for table, count in sorted((+counts).items())) or "nothing new")
     for conflict in found:
         say(f"gensor-tune: {_told(conflict)}", sys.stderr)
-        if lines is not None:
-            lines.write(json.dumps(asdict(conflict), separators=(",", ":")) + "\n")
+        write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
     if counts["kernel"] and not binaries:
         print(
             f"gensor-tune: {counts['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
@@ -52,7 +50,7 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
 
 
 def _source(path: Path) -> Store:
-    """A database to read from; GensorError, because advice about `--db` would be about another file."""
+    """Open a source; raise GensorError, because a StoreError would add advice about `--db`, which is another file."""
     try:
         return Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
     except StoreError as error:
@@ -66,6 +64,6 @@ def _told(conflict: Conflict) -> str:
     try:
         workload = Workload.from_json(conflict.subject)
         subject = f"{workload.operator} {sizes_text(workload)} {workload.kind}"
-    except MALFORMED:  # of a newer version: its rows are merged all the same
+    except MALFORMED:  # from a newer version; its rows are merged all the same
         subject = ascii(conflict.subject[:60])
     return f"conflict: {subject} on {conflict.part}: {said}; {conflict.winner[:12]} counts: {conflict.reason}"

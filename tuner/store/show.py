@@ -1,6 +1,6 @@
 """Records and kernels as text: `gensor-tune show` and `gensor-tune export`.
 
-sqlite-utils wraps the store's own hardened connection; nothing is written through it.
+sqlite-utils wraps the store's own hardened connection and only reads.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.output import output
-from gensor_tuner.result import sizes_text
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import output, printable, sizes_text
 
 WORKLOAD = ("operator", "sizes", "dtype", "epilogue", "arch", "part", "outcome")
-#: What a formula of a spreadsheet begins with, the wide forms of the East included.
+#: First characters of a spreadsheet formula, including full-width forms.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
-    """Every record whose row is intact, as a flat dictionary; `key`, `walk` and `provenance` keep their JSON.
+    """Yield every intact record as a flat dictionary; `key`, `walk` and `provenance` stay JSON text.
 
-    `measured_us` is the median time of its kernel on its part, `vendor_us` that of the array library's call.
+    `measured_us` is the median time of the record's kernel on its part, `vendor_us` that of the array library's call.
     """
     where = {"arch": arch} if arch else {}
     timed = timings(store, arch)
@@ -59,7 +57,7 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
 
 
 def timings(store: Store, arch: str | None) -> dict[tuple[str, str], list[Timing]]:
-    """Every timing by the Workload's key and the part."""
+    """Return every timing by the Workload's key and the part."""
     found: dict[tuple[str, str], list[Timing]] = {}
     for row in store.rows(Timing, **({"arch": arch} if arch else {})):
         found.setdefault((row.key, row.part), []).append(row)
@@ -67,15 +65,17 @@ def timings(store: Store, arch: str | None) -> dict[tuple[str, str], list[Timing
 
 
 def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, Winner | None]:
-    """Of one Workload's timings, those of the record's own kernel and of the array library's call."""
+    """Return the best times of the record's own kernel and of the array library's call."""
     rows = list(rows)
     mine = (row for row in rows if row.kernel_digest is not None and row.kernel_digest == record.kernel_digest)
     return winner(mine), winner(row for row in rows if row.vendor is not None)
 
 
 def told_us(key: str, part: str, predicted_us: float | None) -> float | None:
-    """A record's predicted time as people read it: not below the part's sustained rate, as far as this version knows
-    the Workload and the part."""
+    """Return a record's predicted time as displayed: not below the part's sustained rate.
+
+    The stored prediction is returned where this version does not know the Workload or the part.
+    """
     try:
         return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
     except (*MALFORMED, GensorError):
@@ -83,7 +83,7 @@ def told_us(key: str, part: str, predicted_us: float | None) -> float | None:
 
 
 def described(key: str) -> dict[str, str]:
-    """The columns that are about the Workload; a key that this version does not know has none."""
+    """Return the columns that describe a Workload; "unknown" for a key that this version cannot read."""
     try:
         workload = Workload.from_json(key)
         return {
@@ -97,7 +97,7 @@ def described(key: str) -> dict[str, str]:
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
-    """Records as JSON lines, or as a table with the row counts of the database under it."""
+    """Yield records as JSON lines, or as a table followed by the row counts of the database."""
     if as_json:
         yield from (json.dumps(record, separators=(",", ":")) for record in records(store, arch))
         return
@@ -119,14 +119,14 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
-    """Everything about the kernels whose digest begins with `prefix`."""
+    """Yield all details of the kernels whose digest begins with `prefix`."""
     for kernel in store.rows(Kernel):
         if not kernel.digest.startswith(prefix):
             continue
         yield f"kernel    {kernel.digest}"
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
         yield f"class     {kernel.class_key}"
-        # As it is stored: one of another ABI has other coordinates.
+        # As stored: another ABI has other coordinates.
         yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
@@ -156,7 +156,7 @@ def _coordinates(program: str) -> str:
 
 
 def spreadsheet(value: Any) -> Any:
-    """A cell of a CSV file: text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    """Return a CSV cell; text that a spreadsheet would read as a formula gets a leading apostrophe."""
     if not isinstance(value, str):
         return value
     text = printable(value, None)
@@ -164,7 +164,7 @@ def spreadsheet(value: Any) -> Any:
 
 
 def write_records(store: Store, out: Path, arch: str | None) -> int:
-    """Write records to a .csv or JSON-lines file; how many."""
+    """Write records to a .csv or JSON-lines file; return how many."""
     found = list(records(store, arch))
     with output(out) as file:
         if out.suffix == ".csv":

@@ -1,12 +1,14 @@
-"""`gensor-tune refresh`: after an upgrade, recorded kernels built and verified again from their Programs.
+"""`gensor-tune refresh`: after an upgrade, rebuild and verify recorded kernels from their Programs.
 
-Rows never change: a kernel built anew gets rows of its own and newer records that name it. What it took the place of
-stays with all its timings, and kernels of the same ABI version go on serving by them.
+Rows never change: a rebuilt kernel gets new rows, and newer records refer to it. The replaced kernel stays with all its
+timings, and goes on serving if its ABI version is current. A Program that another version stored is adapted to this
+version where its family allows it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -17,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+
 from gensor_database import Kernel, Portfolio, Record, Store, canonical
 from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
@@ -24,27 +28,29 @@ from gensor_database.record import now
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.dispatch.selection.predict import few_seconds
+from gensor_kernels.errors import GensorError
+from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED
-from gensor_tuner.build.pool import Candidate
-from gensor_tuner.measure.requirements import check_compilers
-from gensor_tuner.output import say
+from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.validation import MALFORMED, class_of, workload_of
+from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.output import say, write_line
 from gensor_tuner.search.trace import start_of
-from gensor_tuner.verify.verify import Verdict, verify
+from gensor_tuner.verify.verify import Verdict, check_compilers, verify
 
-from .persist import kernel_rows, verification_row
-from .upgrade_program import Adapted, adapt
-from .validation import class_of, workload_of
+from .kernel_rows import kernel_rows, verification_row
 
-BATCH = 32  # kernels compiled together: what a budget or Ctrl-C may lose
+BATCH = 32  # kernels compiled together: at most these are lost by a budget's end or Ctrl-C
 
 
 @dataclass
 class Winner:
-    """A kernel that records or portfolios of today name."""
+    """A kernel that current records or portfolios refer to."""
 
     kernel: Kernel
     records: list[Record] = field(default_factory=list)
@@ -53,7 +59,7 @@ class Winner:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What became of one kernel: "current", "rebuilt" as the kernel `now`, "left" as it is, or "failed"; why."""
+    """The outcome for one kernel: "current", "rebuilt" as the kernel `now`, "left" as it is, or "failed"."""
 
     kernel: str
     status: str
@@ -63,7 +69,7 @@ class Refreshed:
 
 
 def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines: TextIO | None) -> int:
-    """Refresh the database at `path`; 1 where a kernel built again is not right, or the budget was spent before."""
+    """Refresh the database at `path`; return 1 where a rebuilt kernel failed or the budget ended early."""
     check_compilers("emulator")
     began, counts = time.monotonic(), Counter[str]()
     with Store.open(path) as store:
@@ -71,9 +77,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
             counts[found.status] += 1
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {found.records:>4} records"
             say(f"{text} {found.reason or ''}".rstrip(), flush=True)
-            if lines is not None:
-                lines.write(json.dumps(asdict(found), separators=(",", ":")) + "\n")
-                lines.flush()
+            write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
         kept = store.counts()["timing"]
     told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
     print(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
@@ -81,7 +85,7 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
 
 
 def winners(store: Store, arch: str | None) -> list[Winner]:
-    """The kernels that count for some Workload, or cover some class, in the order of their digests."""
+    """Return the kernels of all newest records and portfolios, in the order of their digests."""
     where = {"arch": arch} if arch else {}
     kernels = {row.digest: row for row in store.rows(Kernel, **where)}
     found: dict[str, Winner] = {}
@@ -120,7 +124,7 @@ def _refreshed(store: Store, arch: str | None, jobs: int, spent: Callable[[], bo
 
 
 def _why_not_current(store: Store, kernel: Kernel) -> str | None:
-    """Why this version would not make the kernel as it is; None where it would."""
+    """Return the reason why this version would build the kernel differently; None where it would not."""
     family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
     if family is None or family.abi != kernel.abi:
         return f"it has ABI {kernel.abi} of {kernel.family}"
@@ -133,7 +137,7 @@ def _why_not_current(store: Store, kernel: Kernel) -> str | None:
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel to be built again, for a Workload it served, and the records whose Workloads it is still legal for."""
+    """A kernel to rebuild, a Workload that it served, and the records whose Workloads it is still legal for."""
 
     winner: Winner
     workload: Workload
@@ -143,7 +147,7 @@ class Work:
 
 
 def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshed]:
-    """Adds to `todo`; yields what is left, a kernel or one of its records, and why."""
+    """Add the kernel's work to `todo`; yield the kernel or records that are left as they are, with the reason."""
     kernel, arch = winner.kernel, lookup(winner.kernel.arch)
     legal: dict[Candidate, list[tuple[Record, Workload, Adapted]]] = {}
     for record in winner.records:
@@ -154,7 +158,7 @@ def _planned(winner: Winner, reason: str, todo: list[Work]) -> Iterator[Refreshe
             yield Refreshed(kernel.digest, "left", records=1, reason=f"{error} ({record.key[:200]})")
         else:
             legal.setdefault(adapted.candidate, []).append((record, workload, adapted))
-    # What is compiled in for one epilogue is another kernel for another.
+    # A compile-time epilogue makes a kernel of its own.
     todo += [Work(winner, found[0][1], found[0][2], tuple(found), reason) for found in legal.values()]
     if not winner.records:
         try:
@@ -194,10 +198,10 @@ def _executed(work: Work) -> Verdict:
 
 
 def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, kernel: Kernel) -> Record:
-    """The record that names the kernel built again; newer than the one it follows, whatever the clock says."""
+    """Return the record that refers to the rebuilt kernel, with a later time than its predecessor's."""
     try:
         kept = json.loads(record.provenance)
-    except (ValueError, RecursionError):  # of a file of somebody else's
+    except (ValueError, RecursionError):  # malformed JSON in a foreign file
         kept = None
     versions = {"gensor_kernels": metadata.version("gensor-kernels"), "refreshed_from": old.digest}
     same = old.abi == kernel.abi and old.program == kernel.program
@@ -214,9 +218,62 @@ def _record(old: Kernel, record: Record, workload: Workload, adapted: Adapted, k
 
 
 def _replace(store: Store, portfolio: Iterable[Portfolio], kernel: str) -> None:
-    """Puts a kernel in the place of the one that these rows name, in each of their portfolios."""
+    """Replace the kernel that these rows refer to by another, in each of their portfolios."""
     for row in portfolio:
         group = {"arch": row.arch, "part": row.part, "class_key": row.class_key}
         present = [each for each in store.rows(Portfolio, **group) if each.kernel_digest != row.kernel_digest]
         joined = best_ranks([*present, replace(row, kernel_digest=kernel)])
         store.replace_portfolio(row.arch, row.part, row.class_key, joined.values())
+
+
+class NotLegal(GensorError):
+    """A stored Program that is not legal in this version; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The candidate for a Workload, and its predicted seconds."""
+
+    candidate: Candidate
+    seconds: float
+
+
+def adapt(text: str, workload: Workload, arch: Arch) -> Adapted:
+    """Return the candidate of the Program `text` for `workload`.
+
+    Coordinates that the family has gained take their defaults; the result is verified before use. Raises NotLegal where
+    the family has lost a coordinate, the Program is not legal, or the family does not serve the Workload.
+    """
+    try:
+        body = json.loads(text)
+        family = FAMILIES.get(body.pop("family"))
+        if family is None or not all(type(value) is int for value in body.values()):
+            raise NotLegal("its family is not in this version")
+        reason = family.serves(workload, arch)
+        if reason is not None:
+            raise NotLegal(f"{family.name} does not serve it: {reason}")
+        program = _completed(family, body, workload, arch)
+    except NotLegal:
+        raise
+    except MALFORMED as error:
+        raise NotLegal(f"its Program cannot be read: {error}") from None
+    (seconds,) = few_seconds(family, [program], workload, arch)
+    if not math.isfinite(seconds):
+        raise NotLegal("its Program is not legal in this version")
+    return Adapted(candidate(family, program, workload), seconds)
+
+
+def _completed(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
+    """Return the Program with these values, and defaults for the other coordinates."""
+    lost = sorted(set(values) - set(family.names))
+    if lost:
+        raise NotLegal(f"{family.name} has no {', '.join(lost)} any more")
+    if set(values) == set(family.names):
+        return Program(family.name, tuple((name, values[name]) for name in family.names))
+    space = FamilySpace(family, workload, arch)
+    tiles = [
+        coordinate.values.index(values.get(coordinate.name, coordinate.values[0])) if coordinate.level == 0 else 0
+        for coordinate in space.coordinates
+    ]
+    usual = space.program(np.array([0, *tiles[1:]]))  # "level" is first: only the block's tile is reached
+    return Program(family.name, tuple((name, values.get(name, value)) for name, value in usual.values))

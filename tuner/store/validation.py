@@ -1,7 +1,7 @@
-"""What a row from somebody else's file may be: a closed grammar, checked before anything is stored.
+"""Validation of foreign rows: a closed grammar, checked before anything is stored.
 
 A line is one JSON object: `table`, the row's columns, and the `digest` over them, which must match. Keys, classes and
-Programs must be ones that this version writes itself, byte for byte; numbers are finite and in range.
+Programs must be exactly as this version writes them, byte for byte; numbers are finite and in range.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gensor_database.row import Row
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine import residual
 from gensor_kernels.programs.validation import class_of, program_of, workload_of
-from gensor_tuner.shapes.cells import printable
+from gensor_tuner.output import printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
-#: Rows that hold code, vouch for it, or say of all of it how fast it is.
+#: Rows that contain code, vouch for it, or influence the prediction of all kernels.
 CODE = (Source, Binary, Verification, Residual)
 DIGEST, ARCH, PART = re.compile(r"[0-9a-f]{64}"), re.compile(r"sm_[1-9][0-9]{1,2}a?"), re.compile(r"[!-~]{1,100}")
 LONGEST_TEXT = 2**20  # characters; a walk has thousands
@@ -31,7 +31,7 @@ LONGEST_INTEGER = 20  # characters
 
 
 def to_json(row: Row) -> str:
-    """One line of a file that `row_of` reads."""
+    """Return a row as one line of a file, readable by `row_of`."""
     values = {name: getattr(row, name) for name in row.columns()}
     for name, value in values.items():
         if isinstance(value, bytes):
@@ -44,7 +44,7 @@ def to_json(row: Row) -> str:
 
 
 def row_of(line: bytes) -> Row:
-    """The row that a line is; ValueError says what is wrong with it."""
+    """Return the row of a line; raise ValueError with the reason where it is malformed."""
     body = _parsed(line)
     kind = BY_TABLE.get(body.pop("table", None)) if isinstance(body.get("table"), str) else None
     if kind is None:
@@ -58,37 +58,37 @@ def row_of(line: bytes) -> Row:
             raise ValueError("the row does not match its digest")
         CHECKS[kind](row)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
-        raise ValueError(f"is no {kind.TABLE}: {printable(str(error))}") from None
+        raise ValueError(f"is not a valid {kind.TABLE}: {printable(str(error))}") from None
     return row
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
     def refuse(text: str) -> None:
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
 
     def whole(text: str) -> int:
-        if len(text) > LONGEST_INTEGER:  # of which int() would take the square of its length to read
+        if len(text) > LONGEST_INTEGER:  # int() takes quadratic time
             raise ValueError(f"a number has {len(text)} digits")
         return int(text)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return dict(pairs)
 
     try:
         body = json.loads(line.decode("utf-8"), parse_constant=refuse, parse_int=whole, object_pairs_hook=unique)
     except (UnicodeDecodeError, RecursionError):
-        raise ValueError("is no JSON object in UTF-8") from None
+        raise ValueError("is not a JSON object in UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg}") from None
     if not isinstance(body, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return body
 
 
 def _value(kind: type[Row], name: str, value: Any) -> Any:
-    """A column's value, of the right kind and size; the row's own class checks the exact type."""
+    """Return a column's value after checks of kind and size; the row's own class checks the exact type."""
     if isinstance(value, str) and (kind, name) in ((Source, "text"), (Residual, "model")):
         return value.encode("utf-8")
     if isinstance(value, str) and kind is Binary and name == "cubin":
@@ -96,7 +96,7 @@ def _value(kind: type[Row], name: str, value: Any) -> Any:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT or "\0" in value:
             raise ValueError(f"'{name}' is too long, or holds a zero byte")
-        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a character
+        value.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     elif isinstance(value, bool) or not (value is None or isinstance(value, (int, float))):
         raise ValueError(f"'{name}' is neither text nor a number")
     elif value is not None and not (math.isfinite(value) and 0 <= value <= LARGEST_INTEGER):
@@ -116,7 +116,7 @@ def _program(row: Kernel) -> None:
 def _json_text(row: Row, *names: str) -> None:
     for name in names:
         if not isinstance(_nested(getattr(row, name)), (dict, list)):
-            raise ValueError(f"'{name}' is no JSON object")
+            raise ValueError(f"'{name}' is not a JSON object")
 
 
 def _nested(text: str) -> object:

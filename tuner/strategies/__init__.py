@@ -1,7 +1,7 @@
-"""Search strategies behind one interface: a function from a Search to the Walk it took, one file each.
+"""Search strategies behind one interface: a function from a Search to a Walk, one file each.
 
-A strategy sees a space (its families' lattices, what is legal there, and the potential of many points at once) and how
-many evaluations it may spend; nothing of operators. The same strategies search predicted and measured times.
+A strategy sees a space (the families' lattices, legality, and a vectorised potential) and a number of evaluations to
+spend, but nothing of operators. The same strategies search predicted and measured times.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["STRATEGIES", "Search", "Strategy", "Walk", "strategy"]
 
 Strategy = Callable[[Search], Walk]
 
-#: Names `--strategy` takes, each a module here with a function `search`; the first is the default.
+#: Names for `--strategy`, each a module here with a function `search`; the first is the default.
 STRATEGIES = ("walk", "paper", "evolution", "annealing", "random", "exhaustive")
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of this name. Raises ValueError where there is none."""
+    """Return the strategy of this name; raise ValueError where there is none."""
     if name not in STRATEGIES:
         raise ValueError(f"a strategy is one of {', '.join(STRATEGIES)}, not {name!r}")
     found: Strategy = import_module(f".{name}", __name__).search

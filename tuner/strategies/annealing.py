@@ -1,9 +1,9 @@
 """AutoTVM's search: parallel simulated annealing over a learned cost model.
 
 T. Chen and others, Learning to Optimize Tensor Programs, NeurIPS 2018, with the settings of the paper and of TVM's
-`XGBTuner`: batches of 64, 128 chains of 500 steps that go on where the last batch left them, a temperature that falls
-linearly from 1 to 0, an end after 50 steps without a better candidate, a share of 0.05 drawn at random. A step redraws
-one coordinate. The trees are LightGBM's in place of XGBoost's, at their settings.
+`XGBTuner`: batches of 64; 128 chains of 500 steps that continue from the previous batch; a temperature that falls
+linearly from 1 to 0; an end after 50 steps without a better candidate; a random share of 0.05. A step redraws one
+coordinate. LightGBM replaces XGBoost, with its settings.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from .learned import USUAL, CostModel, rounds
 CHAINS, STEPS, PATIENCE, HOT = 128, 500, 50, 1.0
 #: XGBTuner: depth 3, eta 0.3, lambda 1, gamma 1e-4.
 TREES = {
-    "objective": "regression",
     "max_depth": 3,
     "num_leaves": 8,
     "learning_rate": 0.3,
     "lambda_l2": 1.0,
     "min_gain_to_split": 1e-4,
-    "min_data_in_leaf": 1,
-    "min_sum_hessian_in_leaf": 1e-3,
-    "rounds": 100,
 }
 
 
@@ -38,7 +34,7 @@ class Annealer:
         self.at = landscape.random(CHAINS, rng)
 
     def propose(self, model: CostModel, count: int) -> Codes:
-        """The `count` points of highest predicted throughput that the chains passed and nobody evaluated."""
+        """Return the `count` visited, unevaluated points of highest predicted throughput."""
         landscape, rng = self.landscape, self.rng
         scores = model(self.at)
         best = dict(zip(self.at.tolist(), scores.tolist(), strict=True))
@@ -64,7 +60,7 @@ class Annealer:
 
 
 def search(asked: Search) -> Walk:
-    """Spend the evaluations. Raises ToolMissingError without LightGBM."""
+    """Anneal until the evaluations are spent; raise ToolMissingError without LightGBM."""
     rng = np.random.Generator(np.random.PCG64(asked.seed))
     landscape = Landscape(asked, USUAL)
     rounds(landscape, TREES, Annealer(landscape, rng).propose, rng)

@@ -1,11 +1,11 @@
 """Ansor's search: evolution of randomly annotated sketches under a learned cost model.
 
 L. Zheng and others, Ansor: Generating High-Performance Tensor Programs for Deep Learning, OSDI 2020, with the settings
-of TVM's `SketchPolicy`: batches of 64, a population of 2048 of which up to a fifth are the best evaluated points, 4
-generations, parents drawn in proportion to predicted throughput, mutation with probability 0.85, else crossover, a
-share of 0.05 drawn at random. A sketch is a family with its structural coordinates, what Ansor's rules decide:
-inlining, cache stages, the reduction's split, the instruction and the way out; the other coordinates are its
-annotation. The trees are LightGBM's in place of XGBoost's, at their settings.
+of TVM's `SketchPolicy`: batches of 64; a population of 2048, of which up to a fifth are the best evaluated points; 4
+generations; parents drawn in proportion to predicted throughput; mutation with probability 0.85, else crossover; a
+random share of 0.05. A sketch is a family with its structural coordinates, which Ansor's rules decide: inlining, cache
+stages, reduction split, instruction and epilogue route. The other coordinates are its annotation. LightGBM replaces
+XGBoost, with its settings.
 """
 
 from __future__ import annotations
@@ -22,14 +22,10 @@ POPULATION, GENERATIONS, MUTATION, MEASURED_SHARE = 2048, 4, 0.85, 0.2
 STRUCTURE = frozenset({"inline", "split", "stages", "layout", "instruction", "epilogue"})
 #: SketchPolicy's XGBModel: depth 10, eta 0.2, gamma 1e-3, squared error weighted by throughput.
 TREES = {
-    "objective": "regression",
     "max_depth": 10,
     "num_leaves": 63,
     "learning_rate": 0.2,
     "min_gain_to_split": 1e-3,
-    "min_data_in_leaf": 1,
-    "min_sum_hessian_in_leaf": 1e-3,
-    "rounds": 100,
 }
 
 
@@ -40,7 +36,7 @@ class Evolution:
         self.landscape, self.rng = landscape, rng
 
     def annotated(self, count: int) -> Codes:
-        """`count` points at random: a sketch drawn evenly of those there are, then one of its annotations."""
+        """Draw `count` random points: first a sketch, uniformly, then one of its annotations."""
         landscape = self.landscape
         pool = np.unique(np.concatenate([landscape.random(4 * count, self.rng), landscape.starts()]))
         _, sketch, sizes = np.unique(self._sketches(pool), return_inverse=True, return_counts=True)
@@ -48,7 +44,7 @@ class Evolution:
         return np.asarray(self.rng.choice(pool, count, p=weight / weight.sum()), np.int64)
 
     def _sketches(self, codes: Codes) -> Codes:
-        """A number per point, equal for points of one sketch."""
+        """Return a number per point that is equal for points of one sketch."""
         landscape = self.landscape
         numbers = landscape.family_of(codes)
         result = np.empty(codes.size, np.int64)
@@ -60,7 +56,7 @@ class Evolution:
         return result
 
     def propose(self, model: CostModel, count: int) -> Codes:
-        """The `count` points of highest predicted throughput among all generations."""
+        """Return the `count` points of highest predicted throughput over all generations."""
         known, seconds = self.landscape.known()
         elite = known[np.argsort(seconds, kind="stable")][: int(MEASURED_SHARE * POPULATION)]
         population = np.concatenate([elite, self.annotated(POPULATION - elite.size)])
@@ -74,7 +70,7 @@ class Evolution:
         return np.array(sorted(best, key=lambda code: (-best[code], code))[:count], np.int64)
 
     def _next(self, population: Codes, scores: np.ndarray) -> Codes:
-        """The next generation."""
+        """Return the next generation."""
         fitness = np.maximum(scores, 1e-9)
         mothers, fathers = self.rng.choice(population, (2, population.size), p=fitness / fitness.sum())
         mutated = self.rng.random(population.size) < MUTATION
@@ -84,7 +80,7 @@ class Evolution:
 
 
 def search(asked: Search) -> Walk:
-    """Spend the evaluations. Raises ToolMissingError without LightGBM."""
+    """Evolve until the evaluations are spent; raise ToolMissingError without LightGBM."""
     rng = np.random.Generator(np.random.PCG64(asked.seed))
     landscape = Landscape(asked, USUAL)
     rounds(landscape, TREES, Evolution(landscape, rng).propose, rng)

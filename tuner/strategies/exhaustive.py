@@ -1,22 +1,21 @@
-"""Every legal point: the true optimum, where a lattice is small enough to enumerate."""
+"""Evaluation of every legal point: the true optimum, for lattices small enough to enumerate."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_tuner.search.graph import SearchSpace
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Landscape, Search
 
-#: Lattice points, legal or not, that are looked at: seconds.
+#: The most lattice points, legal or not, to enumerate: a matter of seconds.
 MOST = 1 << 23
 
 
-def admit(space: Any) -> int:
-    """How many lattice points a search of `space` looks at. Raises UnsupportedError where these are too many."""
+def admit(space: SearchSpace) -> int:
+    """Return the number of lattice points to enumerate; raise UnsupportedError where there are too many."""
     looked = sum(int(np.prod(family.extents[1:].astype(object))) for family in space.families)
     if looked > MOST:
         raise UnsupportedError(f"its lattices have {looked:.0e} points, and an exhaustive search looks at {MOST:.0e}")
@@ -24,7 +23,7 @@ def admit(space: Any) -> int:
 
 
 def search(asked: Search) -> Walk:
-    """Evaluate every legal complete point, in the order of codes, as far as the evaluations go (None: all).
+    """Evaluate every legal complete point in the order of codes, up to the number of evaluations (None: all).
 
     Raises UnsupportedError where the lattices have more than MOST complete points.
     """

@@ -1,52 +1,69 @@
-"""What a strategy searches: the points of all families as one set of numbers, and evaluations that are counted."""
+"""The search landscape of a strategy: the points of all families as one set of codes, with counted evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gensor_database.lazy import cached_property
+from gensor_kernels.programs.core.program import Program
 from gensor_tuner.search.actions import plainness
-from gensor_tuner.search.graph import Graph, Numbers, Points
+from gensor_tuner.search.graph import Graph, Numbers, Points, SearchSpace
 from gensor_tuner.search.region import TIE
 from gensor_tuner.search.trace import start_of
-from gensor_tuner.search.walk import SIFTED, Walk
+from gensor_tuner.search.walk import SIFTED, Walk, walk
 
-#: Draws for one redrawn or crossed point before its parent stands for it.
+#: Draws for a redrawn or crossed point before its parent is kept.
 TRIES = 4
 Codes = Numbers
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a strategy is asked.
+    """The task of a strategy.
 
-    `space`: has `families`, lattices with a `potential` in seconds; where these are measured times, each family also
-    has `prior(points)`, the seconds predicted, and `features(points)`, float32 (features, n), both free of charge.
-    `evaluations`: distinct complete points whose potential may be computed; None is the strategy's own number.
-    `start`, `keep`, `traced`, `alike`: as `walk` has them. The walk alone heeds `chains` and `steps`.
+    `space` has `families`, lattices with a `potential` in seconds. If the potential is measured time, each family also
+    has `prior(points)`, predicted seconds, and `features(points)`, float32 (features, n), both free of charge.
+    `evaluations`: the most distinct complete points to evaluate; None is the strategy's own number.
+    `start`, `keep`, `traced`, `alike`: as for `walk`. Only the walk uses `chains` and `steps`.
     """
 
-    space: Any
+    space: SearchSpace
     seed: int = 0
     evaluations: int | None = None
-    start: Sequence[Any] | str | None = None
+    start: Sequence[Program] | Literal["random"] | None = None
     chains: int = 64
     steps: int = 250
     keep: int = 256
     traced: int = 1
-    alike: Callable[[Any], Hashable] | None = None
+    alike: Callable[[Program], Hashable] | None = None
+
+
+def walked(search: Search, graph: str = "full") -> Walk:
+    """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
+    return walk(
+        search.space,
+        seed=search.seed,
+        chains=search.chains,
+        steps=search.steps,
+        graph=graph,
+        start=search.start if graph == "full" else None,
+        budget=search.evaluations,
+        keep=search.keep,
+        traced=search.traced,
+        alike=search.alike,
+    )
 
 
 class Landscape:
-    """Complete points of all families of a space, each a code: int64, unique over the families."""
+    """Complete points of all families of a space, each with a code: int64, unique over the families."""
 
     def __init__(self, search: Search, usual: int):
-        """`usual`: evaluations where the search names no number.
+        """Number the points; `usual`: evaluations if the search names no number.
 
         Raises ValueError where the lattices have 2^62 points or more together.
         """
@@ -62,20 +79,20 @@ class Landscape:
     # ---- codes and points
 
     def family_of(self, codes: Codes) -> Numbers:
-        """Numbers of the families these codes belong to (n,)."""
+        """Return the number of each code's family (n,)."""
         return np.searchsorted(self._first, codes, side="right") - 1
 
     def points(self, number: int, codes: Codes) -> Points:
-        """Lattice points (n, d) of codes of one family."""
+        """Return the lattice points (n, d) of codes of one family."""
         points: Points = self.families[number].decode(codes - self._first[number])
         return points
 
     def codes(self, number: int, points: Points) -> Codes:
-        """Codes of points (n, d) of one family."""
+        """Return the codes of points (n, d) of one family."""
         return np.asarray(self.families[number].encode(points) + self._first[number], np.int64)
 
     def _by_family(self, codes: Codes) -> list[tuple[int, Numbers]]:
-        """(number of a family, where its codes are), for the families that occur."""
+        """Return (number of a family, positions of its codes) for the families that occur."""
         numbers = self.family_of(codes)
         return [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
 
@@ -84,12 +101,12 @@ class Landscape:
         """The construction graph of each family."""
         return [Graph(family) for family in self.families]
 
-    # ---- where to go
+    # ---- candidates
 
     def starts(self) -> Codes:
-        """Where a search is told to begin: the Programs of `search.start`, or the families' own starters."""
+        """Return the starts of a search: the Programs of `search.start`, or the families' own starters."""
         wanted = self.search.start
-        if wanted == "random":
+        if isinstance(wanted, str):
             return np.empty(0, np.int64)
         found = []
         for number, family in enumerate(self.families):
@@ -97,20 +114,20 @@ class Landscape:
             for program in programs:
                 try:
                     point = np.asarray(family.point(program))[None]
-                except (KeyError, ValueError):  # another family's, or a value this lattice lacks
+                except (KeyError, ValueError):  # of another family, or with a value that this lattice lacks
                     continue
                 if family.legal(point)[0]:
                     found.append(self.codes(number, point))
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def random(self, count: int, rng: np.random.Generator) -> Codes:
-        """About `count` random legal points, in equal shares of the families, shuffled; fewer where few are legal."""
+        """Return about `count` random legal points, shuffled, in equal shares per family; fewer where few are legal."""
         share = -(-count // len(self.families))
         found = [self.codes(i, graph.scatter(share, rng)) for i, graph in enumerate(self.graphs)]
         return rng.permutation(np.concatenate(found))[:count]
 
     def redrawn(self, codes: Codes, rng: np.random.Generator) -> Codes:
-        """Each point with one coordinate at another value, drawn evenly; itself where TRIES such draws are illegal."""
+        """Redraw one coordinate of each point uniformly; a point stays where TRIES draws are illegal."""
 
         def draw(number: int, points: Points, where: Numbers) -> Points:
             extents = self.families[number].extents
@@ -124,7 +141,7 @@ class Landscape:
         return self._changed(codes, draw)
 
     def crossed(self, codes: Codes, others: Codes, rng: np.random.Generator) -> Codes:
-        """Each point with every coordinate from itself or its partner, which may be another family's: then itself."""
+        """Draw every coordinate from the point or its partner; a point with a partner of another family stays."""
         partners = np.where(self.family_of(codes) == self.family_of(others), others, codes)
 
         def draw(number: int, points: Points, where: Numbers) -> Points:
@@ -133,16 +150,16 @@ class Landscape:
         return self._changed(codes, draw)
 
     def _changed(self, codes: Codes, draw: Callable[[int, Points, Numbers], Points]) -> Codes:
-        """The first legal one of TRIES points drawn from each of these, the point itself where none is."""
+        """Return the first legal of TRIES points drawn per point; a point without any stays."""
         result = codes.copy()
         for number, where in self._by_family(codes):
             repeated = np.tile(where, TRIES)
             drawn = draw(number, self.points(number, codes[repeated]), repeated)
             legal = np.flatnonzero(self.families[number].legal(drawn))[::-1]
-            result[repeated[legal]] = self.codes(number, drawn[legal])  # the first of each is written last
+            result[repeated[legal]] = self.codes(number, drawn[legal])  # the first legal draw is written last
         return result
 
-    # ---- what is known
+    # ---- evaluations
 
     @property
     def left(self) -> int:
@@ -150,7 +167,7 @@ class Landscape:
         return max(self.budget - len(self.seconds), 0)
 
     def evaluate(self, codes: Codes) -> None:
-        """Compute the potential of those not known yet, in their order, as far as the budget goes."""
+        """Compute the potential of unknown points in their order, as far as the budget goes."""
         fresh = list(dict.fromkeys(code for code in codes.tolist() if code not in self.seconds))[: self.left]
         new = np.array(fresh, np.int64)
         for number, where in self._by_family(new):
@@ -158,11 +175,11 @@ class Landscape:
             self.seconds.update(zip(new[where].tolist(), seconds.tolist(), strict=True))
 
     def known(self) -> tuple[Codes, NDArray[np.float64]]:
-        """Codes evaluated so far and their seconds, in the order of evaluation but for families in one batch."""
+        """Return evaluated codes and their seconds, in the order of evaluation (grouped by family in each batch)."""
         return np.fromiter(self.seconds, np.int64, len(self.seconds)), np.array(list(self.seconds.values()))
 
     def fresh(self, codes: Codes) -> Codes:
-        """Those never evaluated, each once, in their order."""
+        """Return the codes that were never evaluated, each once, in order."""
         return np.array(list(dict.fromkeys(c for c in codes.tolist() if c not in self.seconds)), np.int64)
 
     @cached_property
@@ -171,8 +188,11 @@ class Landscape:
         return list(dict.fromkeys(axis.name for family in self.families for axis in family.coordinates[1:]))
 
     def features(self, codes: Codes) -> NDArray[np.float32]:
-        """What a learned model is told of points, float32 (n, features): the family and every coordinate's value, -1
-        for coordinates of other families; and what the family itself tells."""
+        """Return the features of points for a learned model, float32 (n, features).
+
+        The family's number, every coordinate's value (-1 for coordinates of other families), and the family's own
+        features.
+        """
         rows: list[tuple[Numbers, NDArray[np.float32]]] = []
         for number, where in self._by_family(codes):
             family, points = self.families[number], self.points(number, codes[where])
@@ -188,7 +208,7 @@ class Landscape:
         return result
 
     def found(self) -> Walk:
-        """What was found: the best Programs, as a walk returns them; no actions led to them."""
+        """Return the best Programs as a Walk without actions."""
         codes, seconds = self.known()
         if not codes.size:
             raise ValueError("no legal Program was found: no family serves this workload, or the budget is zero")
@@ -198,7 +218,7 @@ class Landscape:
         for number, where in self._by_family(codes):
             tie[where] = -TIE * (self.points(number, codes[where]) @ plainness(self.families[number].coordinates))
         order = np.lexsort((codes, tie, numbers, seconds))
-        ranked: dict[Hashable, tuple[Any, float]] = {}
+        ranked: dict[Hashable, tuple[Program, float]] = {}
         for i in order[: search.keep if search.alike is None else SIFTED * search.keep].tolist():
             number = int(numbers[i])
             program = self.families[number].program(self.points(number, codes[i : i + 1])[0])

@@ -1,4 +1,4 @@
-"""The cost model of the strategies that learn one from nothing but what they evaluated, and their common loop."""
+"""The learned cost model and the common loop of strategies that learn from their own evaluations only."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from gensor_tuner.learn.fit import INSTALL
 
 from .landscape import Codes, Landscape
 
-#: Evaluations without a budget: both publications measure about a thousand points of an operator.
+#: Evaluations without a budget: both publications measure about a thousand points per operator.
 USUAL = 1024
-#: Evaluations between two fits, and the share of each batch that is drawn at random: both publications' settings.
+#: Evaluations between two fits, and the random share of each batch: both publications' settings.
 BATCH, EPSILON = 64, 0.05
+#: Trees of a model: both publications' settings.
+TREES_PER_MODEL = 100
 
 
 class CostModel:
-    """Boosted trees that predict throughput, the best known seconds over a point's: 1 is the best, 0 is hopeless."""
+    """Boosted trees that predict throughput relative to the best known point: 1 is the best, 0 is hopeless."""
 
     def __init__(self, landscape: Landscape, settings: Mapping[str, Any], seed: int):
-        """Fits to everything evaluated so far. Raises ToolMissingError without LightGBM."""
+        """Fit to all evaluations so far; raise ToolMissingError without LightGBM."""
         try:
             import lightgbm
         except ImportError as error:
@@ -31,15 +33,15 @@ class CostModel:
         codes, seconds = landscape.known()
         self._landscape = landscape
         quiet = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1, "seed": seed}
-        settings = {**quiet, **settings}
-        rounds = settings.pop("rounds")
+        leaves = {"min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 1e-3}
+        settings = {"objective": "regression", **quiet, **leaves, **settings}
         throughput = seconds.min() / seconds
         data = lightgbm.Dataset(landscape.features(codes), throughput, params=settings, weight=throughput)
-        self._model = lightgbm.train(settings, data, num_boost_round=rounds)
-        self._scores: dict[int, float] = {}  # searches come by the same points again and again
+        self._model = lightgbm.train(settings, data, num_boost_round=TREES_PER_MODEL)
+        self._scores: dict[int, float] = {}  # searches visit the same points repeatedly
 
     def __call__(self, codes: Codes) -> NDArray[np.float64]:
-        """Predicted throughput of points (n,)."""
+        """Return the predicted throughput of points (n,)."""
         new = np.array([code for code in dict.fromkeys(codes.tolist()) if code not in self._scores], np.int64)
         if new.size:
             predicted = self._model.predict(self._landscape.features(new), num_threads=1)
@@ -53,8 +55,11 @@ def rounds(
     propose: Callable[[CostModel, int], Codes],
     rng: np.random.Generator,
 ) -> None:
-    """Spend a landscape's evaluations in batches: the first one random, each further one what `propose` makes of the
-    model of those before, best first, with a share of random points in its place at the end."""
+    """Spend a landscape's evaluations in batches.
+
+    The first batch is random. Each further batch is the proposal of `propose` for the model of all previous batches,
+    best first, with a random share at the end.
+    """
     landscape.evaluate(np.concatenate([landscape.starts(), landscape.random(BATCH, rng)])[:BATCH])
     stuck = 0
     while landscape.left and landscape.seconds and stuck < 3:
@@ -62,6 +67,6 @@ def rounds(
         model = CostModel(landscape, settings, int(rng.integers(1 << 31)))
         chosen = landscape.fresh(propose(model, BATCH))[: BATCH - round(EPSILON * BATCH)]
         landscape.evaluate(chosen)
-        # Random points also fill a batch for which too little was proposed.
+        # Random points also fill a batch whose proposal is too small.
         landscape.evaluate(landscape.fresh(landscape.random(BATCH, rng))[: BATCH - chosen.size])
         stuck = stuck + 1 if len(landscape.seconds) == before else 0

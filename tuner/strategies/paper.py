@@ -1,22 +1,12 @@
-"""The paper's graph: Tile, Untile, Cache and VThread by reconstructed local benefits (`gensor_tuner.search.paper`)."""
+"""The paper's graph: Tile, Untile, Cache and VThread with reconstructed benefits (`gensor_tuner.search.paper`)."""
 
 from __future__ import annotations
 
-from gensor_tuner.search import walk as construction
+from gensor_tuner.search.walk import Walk
 
-from .landscape import Search
+from .landscape import Search, walked
 
 
-def search(asked: Search) -> construction.Walk:
-    """Walk the paper's graph from the minimal Programs; the potential chooses among what was visited, at the end."""
-    return construction.walk(
-        asked.space,
-        seed=asked.seed,
-        chains=asked.chains,
-        steps=asked.steps,
-        graph="paper",
-        budget=asked.evaluations,
-        keep=asked.keep,
-        traced=asked.traced,
-        alike=asked.alike,
-    )
+def search(asked: Search) -> Walk:
+    """Walk the paper's graph from the minimal Programs; in the end the potential chooses among visited Programs."""
+    return walked(asked, "paper")

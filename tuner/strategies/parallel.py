@@ -1,4 +1,4 @@
-"""Walks for many workloads, in this process or in several; the result does not depend on which."""
+"""Walks for many workloads, in this process or several; the result does not depend on the number."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ from gensor_tuner.search.trace import Trail
 
 from . import Search, strategy
 
-KEEP = 12  # Programs a walk hands on; the cover of a run chooses among them
+KEEP = 12  # Programs returned per walk, as candidates for the cover of a run
 CHAINS, STEPS = 48, 200  # of the first walk
-AGAIN_CHAINS = 32  # of the walk after the compiler's feedback: 16,000 steps in all
-PARALLEL_FROM = 6  # below this many walks, starting processes costs more than it saves
+AGAIN_CHAINS = 32  # of the walk with compiler feedback
+PARALLEL_FROM = 6  # with fewer walks, starting processes costs more than it saves
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the compiler said of one Program: registers per thread, spilled bytes, and the instructions of one
-    iteration of the main loop by opcode (empty where it was not disassembled)."""
+    """The compiler's report on one Program.
+
+    Registers per thread, spilled bytes, and the instructions of one iteration of the main loop by opcode (empty without
+    a disassembler).
+    """
 
     program: Program
     registers: int
@@ -46,7 +49,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Request:
-    """One walk to take; `start` and `feedback` are empty for the first one. `learnt`: what timings said before."""
+    """One walk to take; `start` and `feedback` are empty for the first walk. `learnt`: residuals from timings."""
 
     workload: Workload
     arch: Arch
@@ -61,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Found:
-    """What a walk brought home: Programs with different main loops, best first, each with its trail."""
+    """The result of a walk: Programs with different main loops, best first, each with its trail."""
 
     best: tuple[tuple[Program, float], ...]
     trails: tuple[Trail, ...]
@@ -70,14 +73,14 @@ class Found:
 
 
 def walk_seed(seed: int, workload: Workload) -> int:
-    """A seed of its own for each workload, the same whatever else a run tunes and in whatever order."""
+    """Return a seed for a workload that does not depend on a run's other workloads or their order."""
     digest = hashlib.sha256(f"{seed}:{workload.key()}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
 
 def learn(space: Space, facts: Facts) -> None:
-    """Fold what the compiler said of a Program into the potential of a space."""
-    # A compile-time epilogue's binary is none of a workload without one: not on its lattice.
+    """Add the compiler's report on a Program to the potential of a space."""
+    # A binary with a compile-time epilogue is not on the lattice of a workload without it.
     with suppress(KeyError, ValueError):
         space.family(facts.program.family).add_feedback(
             facts.program, facts.registers, facts.spill_bytes, dict(facts.hot_loop)
@@ -85,7 +88,7 @@ def learn(space: Space, facts: Facts) -> None:
 
 
 def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), learnt: Learnt | None = None) -> Space:
-    """The space of a workload with the compiler's facts, and what timings taught, folded in."""
+    """Return the space of a workload, with compiler feedback and learnt residuals in its potential."""
     space = Space(workload, arch, learnt=learnt)
     for facts in feedback:
         learn(space, facts)
@@ -93,7 +96,7 @@ def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = (), le
 
 
 def search(request: Request) -> Found:
-    """Take one walk, or whatever the request's strategy does in its place."""
+    """Run the request's strategy, by default a walk, in this process."""
     began = time.perf_counter()
     space = space_for(request.workload, request.arch, request.feedback, request.learnt)
     asked = Search(
@@ -113,7 +116,7 @@ def search(request: Request) -> Found:
 
 
 class Searcher:
-    """Runs walks, in order of the requests; a context manager that owns the worker processes."""
+    """Runs walks in the order of requests; a context manager that owns the worker processes."""
 
     def __init__(self, jobs: int):
         self.jobs = jobs
@@ -124,20 +127,20 @@ class Searcher:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        if reason[0] is not None:  # nobody wants what they would still find
+        if reason[0] is not None:  # their results are not needed
             for process in self._processes:
                 process.kill()
         if self._pool is not None:
-            self._pool.shutdown()  # cancels nothing: Python 3.11 cannot end a pool that was killed then
+            self._pool.shutdown()  # without cancel_futures: Python 3.11 hangs if a worker was killed then
 
     def run(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """One Found per Request."""
+        """Yield one Found per Request."""
         if self.jobs == 1 or len(requests) < PARALLEL_FROM:
             return map(search, requests)
         return self._parallel(requests)
 
     def _parallel(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """In processes; what they do not bring home, this one finds: where none can be started, or one was killed."""
+        """Run in processes; if they cannot be started or one is killed, this process runs the remaining walks."""
         count = 0
         try:
             for future in self._submitted(requests):
@@ -150,11 +153,11 @@ class Searcher:
 
     def _submitted(self, requests: Sequence[Request]) -> list[Future[Found]]:
         if self._pool is None:
-            # spawn: forking a process that runs NVRTC's threads is undefined.
+            # spawn: forking a process with NVRTC's threads is undefined.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.jobs, context, follow, (os.getpid(),))
         before = multiprocessing.active_children()
-        with _without_interrupts():  # which processes started now inherit: Ctrl-C is for this one
+        with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
             futures = [self._pool.submit(search, request) for request in requests]
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
@@ -162,12 +165,12 @@ class Searcher:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Within it, SIGINT waits, in processes that are started too; where the system has no masks, nothing changes."""
+    """Defer SIGINT within the block, also in processes started there; without signal masks, do nothing."""
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[Any] = []
-    # The mask is what children inherit; other threads of this process have their own, so a handler waits as well.
+    # Children inherit the mask. Other threads of this process have their own masks, so a handler defers as well.
     handler = signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

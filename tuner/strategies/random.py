@@ -8,12 +8,12 @@ from gensor_tuner.search.walk import Walk
 
 from .landscape import Landscape, Search
 
-#: Evaluations without a budget: what a walk of 48 x 200 steps makes.
+#: Evaluations without a budget: as many as a walk of 48 x 200 steps makes.
 USUAL = 20_000
 
 
 def search(asked: Search) -> Walk:
-    """Evaluate random legal points until the evaluations are spent, or draws bring nothing new."""
+    """Evaluate random legal points until the evaluations are spent, or draws find no new point."""
     rng = np.random.Generator(np.random.PCG64(asked.seed))
     landscape = Landscape(asked, USUAL)
     landscape.evaluate(landscape.starts())

@@ -1,15 +1,15 @@
-"""The walk (`gensor_tuner.search.walk`): over the potential where that is what counts, over a learned one where it is
-free.
+"""The walk (`gensor_tuner.search.walk`), over the potential or, if evaluations are measurements, over a learned model.
 
-Where a space's evaluations are measured times, the walk follows the predicted ones, which cost nothing: it walks,
-evaluates the best predicted points, fits a residual to what they took (`gensor_tuner.learn.fit`), and walks again by
-prediction minus doubt.
+If evaluations of a space are measured times, predictions cost nothing in comparison: the strategy walks over
+predictions, evaluates the best predicted points, fits a residual to their times (`gensor_tuner.learn.fit`), and walks
+again over prediction minus doubt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from gensor_kernels.machine.residual import Residual
 from gensor_tuner.learn.fit import Measured, fit
 from gensor_tuner.search import walk as construction
-from gensor_tuner.search.graph import Points
+from gensor_tuner.search.graph import Points, SearchSpace
 
-from .landscape import Codes, Landscape, Search
+from .landscape import Codes, Landscape, Search, walked
 
-#: Evaluations between two fits: the first batches are small, since the potential ranks and every fit may change that.
+#: Evaluations between two fits: the first batches are small, since every fit may change the potential's ranking.
 FIRST, BATCH = 16, 64
-#: Doubts that are taken off a prediction: what is not known well is worth an evaluation.
+#: Multiple of the doubt that is subtracted from a prediction: uncertain points are worth an evaluation.
 BOLD = 1.0
 #: Evaluations without a budget.
 USUAL = 256
@@ -32,24 +32,14 @@ CHAINS, STEPS = 32, 100
 
 
 def search(asked: Search) -> construction.Walk:
-    """Walk, and where evaluations are measured learn from them. Raises ToolMissingError then without LightGBM."""
+    """Walk; if evaluations are measured, learn from them (raises ToolMissingError without LightGBM)."""
     if any(hasattr(family, "prior") for family in asked.space.families):
         return _learning(asked)
-    return construction.walk(
-        asked.space,
-        seed=asked.seed,
-        chains=asked.chains,
-        steps=asked.steps,
-        start=asked.start,
-        budget=asked.evaluations,
-        keep=asked.keep,
-        traced=asked.traced,
-        alike=asked.alike,
-    )
+    return walked(asked)
 
 
 class Predicted:
-    """A family whose potential is what is predicted of it, less the doubt about that."""
+    """A family whose potential is the prediction minus its doubt."""
 
     def __init__(self, family: Any, model: Residual | None):
         self._family, self._model = family, model
@@ -58,7 +48,7 @@ class Predicted:
         return getattr(self._family, name)
 
     def potential(self, points: Points) -> NDArray[np.float64]:
-        """Seconds."""
+        """Return seconds (n,)."""
         prior: NDArray[np.float64] = self._family.prior(points)
         if self._model is None:
             return prior
@@ -69,7 +59,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A space of such families."""
+    """A space of `Predicted` families."""
 
     families: tuple[Predicted, ...]
 
@@ -81,10 +71,12 @@ def _learning(asked: Search) -> construction.Walk:
         before = len(landscape.seconds)
         model = _residual(landscape, asked.seed) if before else None
         predictions = Predictions(tuple(Predicted(family, model) for family in landscape.families))
-        # So many that enough of them are new.
+        # Keep enough Programs that a batch of them is new.
         known = before + min(batch, landscape.left)
-        walked = construction.walk(predictions, seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known)
-        landscape.evaluate(landscape.fresh(_codes(landscape, walked))[:batch])
+        found = construction.walk(
+            cast(SearchSpace, predictions), seed=asked.seed + number, chains=CHAINS, steps=STEPS, keep=known
+        )
+        landscape.evaluate(landscape.fresh(_codes(landscape, found))[:batch])
         if len(landscape.seconds) == before:
             break
         batch, number = min(2 * batch, BATCH), number + 1
@@ -92,11 +84,11 @@ def _learning(asked: Search) -> construction.Walk:
 
 
 def _residual(landscape: Landscape, seed: int) -> Residual:
-    """Fitted to everything evaluated."""
+    """Fit a residual to all evaluations."""
     codes, seconds = landscape.known()
     numbers = landscape.family_of(codes)
     samples = []
-    for number, family in enumerate(landscape.families):
+    for number, family in enumerate(cast(Sequence[Any], landscape.families)):  # with `prior` and `features`, see Search
         where = numbers == number
         points = landscape.points(number, codes[where])
         ratio = np.log(seconds[where] / family.prior(points))
@@ -105,11 +97,11 @@ def _residual(landscape: Landscape, seed: int) -> Residual:
     return fit(samples, [str(i) for i in range(len(samples[0].x))], seed)
 
 
-def _codes(landscape: Landscape, walked: construction.Walk) -> Codes:
-    """Codes of what a walk found, best first."""
+def _codes(landscape: Landscape, found: construction.Walk) -> Codes:
+    """Return the codes of a walk's best Programs, best first."""
     number = {family.family.name: i for i, family in enumerate(landscape.families)}
     codes = []
-    for program, _ in walked.best:
+    for program, _ in found.best:
         at = number[program.family]
         codes.append(landscape.codes(at, landscape.families[at].point(program)[None])[0])
     return np.array(codes, np.int64)

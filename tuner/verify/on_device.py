@@ -1,9 +1,9 @@
-"""A kernel executed on a device at the verifier's own cases, and compared with float64.
+"""Verification of a kernel on a device, with the same cases as on the emulator, against float64.
 
-The host makes the operands and the reference, as for the emulator (`problem`). Their buffers are copied to the
-device, at the same offset to 64 bytes, with guard zones around them; after the launch they come back. Beside wrong
-numbers that shows writes next to the elements of C, behind any buffer, or into an operand. Branches are not counted:
-the emulator has done that, here counts what the hardware's own instructions compute.
+The host makes operands and reference (`problem`). Buffers are copied to the device at the same offset modulo 64 bytes,
+between guard zones, and copied back after the launch. Besides wrong numbers this detects writes between the elements
+of C, behind any buffer, or into an operand. Branches are not counted: the emulator has done that, and the purpose here
+is to check the results of the hardware's own instructions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,24 @@ POISON = 0xFF  # a NaN in every floating-point type
 
 
 def verify_on(device: Device, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
-    """Execute `candidate`, whose code is `code`, on `device` and say what came of it.
+    """Execute a kernel on `device` and return the verdict.
 
-    "not_compiled" where the device refuses to load it, "failed" where it faults: that context is lost then. Any other
-    error of the device or the host, memory that does not suffice, say, is raised.
+    Parameters
+    ----------
+    device : Device
+        An open device; its context is lost after the outcome "failed".
+    candidate : Candidate
+        The Program and its constants.
+    code : Code
+        The compiled candidate.
+    workload : Workload
+        Gives class and epilogue; the sizes are those of the verification cases.
+
+    Returns
+    -------
+    Verdict
+        "not_compiled" where the device refuses to load the code, "failed" where it faults. Other errors of device or
+        host, such as too little memory, are raised.
     """
     worst, sizes = 0.0, []
     part = device.arch.part if device.arch is not None else ""
@@ -48,10 +62,10 @@ def verify_on(device: Device, candidate: Candidate, code: Code, workload: Worklo
 
 
 class DeviceProblem(Problem):
-    """A verification case whose buffers are copied to a device."""
+    """A verification case with buffers on a device."""
 
     def check_on(self, device: Device, candidate: Candidate, code: Code) -> float:
-        """Run once on fresh poisoned memory; the largest error over its tolerance. Raises Failure, BuildError."""
+        """Run once on poisoned memory; return the largest error over its tolerance. Raises Failure, BuildError."""
         out = self.out
         out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else POISON
         placed = {id(each): Placed(device, each) for each in (*self.reads, out)}
@@ -60,7 +74,7 @@ class DeviceProblem(Problem):
         arguments = device.local.arguments
         arguments[0][:] = self.params(candidate, workspace.address, lambda each: placed[id(each)].address)
         touched = (placed[id(out)].body, *(placed[id(each)].body for each in self.reads))
-        device.synchronize()  # what fails here is not the kernel's doing
+        device.synchronize()  # raises errors of earlier work before the kernel could be blamed
         try:
             launch(arguments, touched, (), workspace.body)
             device.synchronize()
@@ -78,7 +92,7 @@ class DeviceProblem(Problem):
 
 
 class Placed:
-    """A copy of an operand's buffer on the device, at the same offset to 64 bytes, between guard zones."""
+    """A copy of an operand's buffer on the device, at the same offset modulo 64 bytes, between guard zones."""
 
     def __init__(self, device: Device, operand: Operand):
         self.device, xp = device, device.xp
@@ -92,14 +106,14 @@ class Placed:
         self.address = device.pointer(self.memory) + begin
         last = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
         length = 0 if 0 in operand.shape else (last + 1) * operand.buffer.itemsize
-        self.body = self.memory[begin : begin + length]  # what a kernel may touch
+        self.body = self.memory[begin : begin + length]  # the bytes that a kernel may touch
 
     def host(self) -> np.ndarray:
-        """The buffer's bytes as they are now."""
+        """Return the buffer's current bytes."""
         return self.device.host(self.memory[self.start : self.start + self.size])
 
     def intact(self) -> bool:
-        """Whether the guard zones hold what they were filled with."""
+        """Whether the guard zones still hold the poison."""
         return _poisoned(self.memory[: self.start]) and _poisoned(self.memory[self.start + self.size :])
 
     def unchanged(self, operand: Operand) -> bool:
@@ -108,7 +122,7 @@ class Placed:
 
 
 class Workspace:
-    """A kernel's temporary memory between guard zones, zero or poisoned; `body` is None where it needs none."""
+    """A kernel's temporary memory between guard zones, zeroed or poisoned; `body` is None where it needs none."""
 
     def __init__(self, device: Device, size: int, zero: bool):
         self.memory: Any = device.xp.full(size + 2 * GUARD, POISON, np.uint8)
@@ -119,7 +133,7 @@ class Workspace:
             self.body[...] = 0
 
     def intact(self) -> bool:
-        """Whether the guard zones hold what they were filled with."""
+        """Whether the guard zones still hold the poison."""
         return _poisoned(self.memory[:GUARD]) and _poisoned(self.memory[GUARD + self.size :])
 
 

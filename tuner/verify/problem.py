@@ -1,4 +1,4 @@
-"""One verification problem: its arrays inside poisoned buffers, a run of a kernel over them, and the comparison."""
+"""One verification problem: arrays inside poisoned buffers, runs of a kernel over them, and the comparison."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.operators.types.dtypes import encode, facts, joined, round_to
-from gensor_kernels.programs.core import params
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
 
 INTEGER_OPERATIONS = frozenset({"bias", "add", "mul", "relu"})
-PADDING = 3  # vectors added behind each row, so that a row's end is not the next row's start
+PADDING = 3  # vectors added behind each row, so that the end of a row is not the start of the next row
 
 
 class Failure(Exception):
-    """A run that did not end with the right numbers: its outcome, why, and the error over the tolerance."""
+    """A run that failed or computed wrong numbers: the outcome, the reason, and the error over the tolerance."""
 
     def __init__(self, outcome: str, detail: str, worst: float = 0.0):
         super().__init__(detail)
@@ -33,7 +33,7 @@ class Failure(Exception):
 
 @dataclass
 class Placed:
-    """An array inside a larger poisoned buffer: `base` and `strides` (by declared axis) in elements."""
+    """An array inside a larger poisoned buffer; `base` and `strides` (by declared axis) count elements."""
 
     name: str
     buffer: np.ndarray
@@ -49,7 +49,7 @@ class Placed:
         return self.buffer.ctypes.data + self.base * self.buffer.itemsize
 
     def view(self) -> np.ndarray:
-        """The array as the kernel sees it, in storage type."""
+        """Return the array as the kernel sees it, in storage type."""
         size = self.buffer.itemsize
         return np.lib.stride_tricks.as_strided(
             self.buffer[self.base :], self.shape, tuple(stride * size for stride in self.strides)
@@ -57,7 +57,7 @@ class Placed:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(address, bytes) from the first to the last element: an access beyond either end is out of bounds."""
+        """(address, bytes) from the first to the last element; accesses beyond either end are out of bounds."""
         if 0 in self.shape:
             return self.address, 0
         last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
@@ -65,13 +65,12 @@ class Placed:
 
 
 def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, dense: bool = False) -> Placed:
-    """`values` in a buffer with padded rows (`dense`: without), laid out as `operand` says.
+    """Place `values` in a poisoned buffer with the layout of `operand`, with padded rows unless `dense`.
 
-    The pitch is the smallest that the alignment class allows beyond the row, so it is not a multiple of a larger
-    vector. Everything around the elements is NaN (or 0x55), and the first element is aligned to `alignment` bytes and
-    no more.
+    The pitch is the smallest beyond the row that the alignment class allows, so it is not a multiple of a larger
+    vector. Everything around the elements is NaN (or 0x55). The first element is aligned to exactly `alignment` bytes.
     """
-    kind = encode(dtype, np.zeros(1)).dtype  # bfloat16 is held as its 16 bits
+    kind = encode(dtype, np.zeros(1)).dtype  # bfloat16 is stored as its 16 bits
     size = kind.itemsize
     vector = max(1, alignment // size)
     strides = operand.strides(vector, 0 if dense else PADDING if vector * size < 16 else 1)
@@ -85,8 +84,10 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, d
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Random values of dtype `name` in float64 or complex128: standard normal (both parts), or integers over the whole
-    of int8."""
+    """Draw random values of dtype `name` as float64 or complex128.
+
+    Floating-point values are standard normal (both parts of complex values); int8 values cover the whole range.
+    """
     if facts(name).is_integer:
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
@@ -95,8 +96,23 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndar
     return round_to(name, rng.standard_normal(shape))
 
 
+def exact_steps(workload: Workload, out: str) -> int:
+    """Return the number of leading epilogue steps that an integer accumulator computes exactly.
+
+    `out`: dtype of the output and of epilogue operands.
+    """
+    if workload.accumulator != "int32":
+        return 0
+    whole = facts(out).is_integer
+    exact = [
+        name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
+        for name in workload.epilogue
+    ]
+    return exact.index(False) if False in exact else len(exact)
+
+
 class Problem:
-    """The arrays of one case, and the runs over them."""
+    """The arrays of one verification case, and the runs over them."""
 
     def __init__(self, case: Case, seed: int):
         self.case, self.workload = case, case.workload
@@ -113,7 +129,7 @@ class Problem:
         self.output = output
         self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
-        self.integer_steps = self._integer_steps()
+        self.integer_steps = exact_steps(self.workload, self.out.dtype)
         self._expected: tolerance_base.Expected | None = None
 
     def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
@@ -137,40 +153,22 @@ class Problem:
             shape = self.operator.vector_shape(shape)
         dtype = "int8" if name == "mask" else self.out.dtype
         values = rng.integers(0, 2, shape).astype(np.float64) if name == "mask" else draw(rng, shape, dtype)
-        operand = replace(self.output, name=name, shape=shape, step=1)  # in the order in which the output lies
+        operand = replace(self.output, name=name, shape=shape, step=1)  # in the memory order of the output
         return epilogue.Step(name, values, scalar), place(values, dtype, operand, 16)
-
-    def _integer_steps(self) -> int:
-        """How many leading steps are exact: those of integer sums whose operands, of the type of C, are integers."""
-        if self.workload.accumulator != "int32":
-            return 0
-        whole = facts(self.out.dtype).is_integer
-        exact = [
-            name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
-            for name in self.workload.epilogue
-        ]
-        return exact.index(False) if False in exact else len(exact)
 
     @property
     def reads(self) -> list[Placed]:
-        """Every array a kernel reads."""
+        """Every array that a kernel reads."""
         return [*self.inputs.values(), *(placed for _, placed in self.steps if placed)]
 
     def params(
         self, candidate: Candidate, workspace: int, address: Callable[[Placed], int] = lambda each: each.address
     ) -> bytes:
-        """The packed Params of a launch; `address` tells where a copy of an operand lies."""
+        """Return the packed Params of a launch; `address` returns the address of an operand's copy."""
         strides = {each.name: each.strides for each in (*self.inputs.values(), self.out)}
-        geometry = self.operator.geometry(self.workload, strides)
-        return params.pack(
-            geometry,
-            candidate.family.tiling(candidate.program, geometry),
-            steps=[self._packed(step, placed, address) for step, placed in self.steps],
-            integer_steps=self.integer_steps,
-            pointers=params.pointers(
-                geometry, [address(each) for each in self.inputs.values()], address(self.out), workspace
-            ),
-        )
+        addresses = [address(each) for each in (*self.inputs.values(), self.out)]
+        steps = [self._packed(step, placed, address) for step, placed in self.steps]
+        return candidate.params(self.workload, strides, addresses, workspace, steps, self.integer_steps)
 
     def _packed(self, step: epilogue.Step, placed: Placed | None, address: Callable[[Placed], int]) -> Step:
         code = epilogue.OPERATIONS[step.name].code
@@ -181,7 +179,7 @@ class Problem:
         return Step(code, step.scalar, str(placed.dtype), where, address(placed))
 
     def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
-        """One run with a poisoned output; the emulator's counters. Raises on any fault."""
+        """Run once with a poisoned output and return the emulator's counters; raise Failure on any fault."""
         family, program = candidate.family, candidate.program
         out = self.out
         out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
@@ -205,7 +203,7 @@ class Problem:
             raise Failure("timeout" if fault.kind == "timeout" else "failed", str(fault)) from None
 
     def check(self) -> float:
-        """Largest error over its tolerance; raises where it is above 1 or an element around C was touched."""
+        """Return the largest error over its tolerance; raise Failure above 1, or if memory around C was written."""
         out = self.out
         if self._expected is None:
             arrays = {name: each.view() for name, each in self.inputs.items()}

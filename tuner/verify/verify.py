@@ -1,8 +1,8 @@
-"""Verified means executed: a Program, its integers unreduced, runs on the emulator and is compared with float64.
+"""Verification on the emulator: a Program, its integers unreduced, is executed and compared with float64.
 
-Each case of `cases` runs with asynchronous copies delivered late and early, warps in both orders and in seeded
-random ones, shared memory poisoned, a race detector on, and every global access checked against the operands'
-extents. A branch that the Program has and no case took is a failure as much as a wrong number.
+Each case runs with asynchronous copies delivered late and early, warps in both orders and in seeded random orders,
+poisoned shared memory, a race detector, and every global access checked against the operands' extents. A branch of the
+Program that no case takes is a failure, like a wrong number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gensor_kernels.build import nvrtc
 from gensor_kernels.config import cache_dir
-from gensor_kernels.devices.emulator.build import build, library_digest
+from gensor_kernels.devices.emulator.build import build, compiler, library_digest
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.epilogue import join
@@ -27,9 +28,20 @@ from .problem import Failure, Problem
 VERSION = 6  # of cases and schedules: part of every verdict's identity
 
 
+def check_compilers(verify: str) -> None:
+    """Raise ToolMissingError with installation advice where a compiler for this method of verification is missing.
+
+    Raises ConfigError where the cache folder cannot be used.
+    """
+    nvrtc.toolchain()
+    if verify != "none":
+        compiler()
+        cache_dir()
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What executing a Program showed. `worst` is the largest error over its tolerance: above 1 is wrong."""
+    """The result of executing a Program. `worst` is the largest error over its tolerance: above 1 is wrong."""
 
     outcome: str  # ok | not_compiled | wrong | failed | timeout
     detail: str = ""
@@ -43,22 +55,35 @@ class Verdict:
     part: str = ""  # of the device
 
     def to_json(self) -> str:
-        """Canonical JSON without the time it took."""
+        """Return canonical JSON without the elapsed time."""
         kept = {name: value for name, value in asdict(self).items() if name != "seconds"}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
-    """Execute `candidate` as the kernel of `workload`'s class (and epilogue) and say what came of it.
+    """Execute a candidate on the emulator and return the verdict.
 
-    Verdicts are cached by the host source, the emulator and the Program, so archs whose sources agree share them.
+    Parameters
+    ----------
+    candidate : Candidate
+        The Program and its constants.
+    workload : Workload
+        Gives class and epilogue; the sizes are those of the verification cases.
+    use_cache : bool
+        Reuse and store verdicts in the cache folder. Their key is the host source, the emulator and the Program, so
+        archs with equal sources share them.
+
+    Returns
+    -------
+    Verdict
+        ``outcome`` is "ok", "not_compiled", "wrong", "failed" or "timeout".
     """
     began = time.perf_counter()
     path = _verdict_path(candidate, workload)
     if use_cache and path.is_file():
         try:
             return Verdict(**json.loads(path.read_text()))
-        except (ValueError, TypeError):  # half a file, or one of another version
+        except (ValueError, TypeError):  # a truncated file, or a file of another version
             path.unlink(missing_ok=True)
     try:
         library = build(candidate.source())
@@ -115,17 +140,17 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
 
 
 def _expected(case: Case, found: Counters) -> None:
-    """Failure where a run went a way that it had no cause for."""
+    """Raise Failure if a run took a branch that the case gives no cause for."""
     taken = sorted(name for name in case.needless if found.branches.get(name))
     if taken:
         raise Failure("failed", f"branches taken without cause: {', '.join(taken)}")
 
 
 def told(case: Case) -> dict[str, int | str]:
-    """A case as a verdict records it."""
+    """Return a case as a verdict records it."""
     return {"name": case.name, **case.workload.size, "epilogue": join(case.workload.epilogue)}
 
 
 def verified_epilogue(candidate: Candidate, workload: Workload) -> tuple[str, ...]:
-    """The epilogue compiled into the binary, or the generic one where it comes as data."""
+    """Return the epilogue compiled into the binary, or the generic epilogue where it is data."""
     return workload.epilogue if candidate.fixes_epilogue else generic_epilogue(workload)

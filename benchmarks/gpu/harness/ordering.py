@@ -15,7 +15,7 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.result import class_text
+from gensor_tuner.output import class_text
 
 from .session import Session
 from .stored_kernels import load

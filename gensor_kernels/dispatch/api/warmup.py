@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gensor_kernels.programs.core.family import Launch
 
 
-READER = (sys.executable, "-m", "gensor_tuner.shapes.shapes")
+READER = (sys.executable, "-m", "gensor_tuner.shapes.reader")
 
 
 def warmup(source: str | os.PathLike[str] | None = None) -> int:

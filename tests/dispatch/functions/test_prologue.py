@@ -26,7 +26,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.actions import moves
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
 from tests.doubles.numpy_device import NumpyDevice
 

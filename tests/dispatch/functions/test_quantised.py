@@ -17,7 +17,7 @@ from gensor_kernels.operators.products import matmul, quantised
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
 from tests.doubles.numpy_device import NumpyDevice
 

@@ -19,7 +19,7 @@ from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
 from tests.project.test_packaging import ROOT
 

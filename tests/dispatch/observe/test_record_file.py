@@ -15,7 +15,7 @@ from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.operators.products.matmul import workload_from_operands
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import View
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 
 from .test_record import counts, product, runtime
 

@@ -22,7 +22,7 @@ from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.windows import conv, depthwise, pooling
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.numpy_device import NumpyDevice
 from tests.project.test_packaging import ROOT
 
@@ -242,6 +242,6 @@ def test_bad_cells_are_reported_with_their_column(tmp_path, column, value, reaso
 
 
 def test_names_are_those_of_hand_written_rows():
-    from gensor_tuner.shapes.dtype_names import DTYPES
+    from gensor_tuner.shapes.columns import DTYPES
 
     assert DTYPES.items() <= shape_row.DTYPES.items()

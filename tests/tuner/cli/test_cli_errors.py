@@ -30,7 +30,7 @@ conv2d,1,1,1,fp16
 
 
 @pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
+def gensor_tune(gensor_tune, tmp_path):
     """gensor_tune("show", "--db", "x.db") -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
     (tmp_path / "bad.csv").write_text(HEADER + BAD)
     (tmp_path / "quote.csv").write_text('op,"m,n,k\n')
@@ -39,13 +39,7 @@ def gensor_tune(monkeypatch, capsys, tmp_path):
     (tmp_path / "text.db").write_text("this is text, and more of it than a database has in its header\n" * 9)
     Store.open(tmp_path / "ours.db").close()
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+    return gensor_tune
 
 
 TUNE = ("--arch", "sm_87", "--shapes")

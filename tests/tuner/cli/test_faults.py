@@ -79,7 +79,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
 
 COMPILING = """
 import sys
-from gensor_tuner import start
+from gensor_tuner.cli import start
 start.keep_interrupts()
 from gensor_kernels.build import nvrtc
 source = "".join("struct S%d { int a; };" % number for number in range(100_000))  # seconds in the front end alone
@@ -170,7 +170,7 @@ def test_a_killed_compiler_says_nothing_about_a_kernel(end, monkeypatch, tmp_pat
 @pytest.mark.parametrize("running", [False, True])
 def test_an_error_nobody_foresaw_blames_only_a_kernel_that_runs(running, tmp_path):
     code = f"""
-from gensor_tuner import worker
+from gensor_tuner.run import worker
 def answer(request, say):
     say({{"trying": {"'" + "d" * 64 + "'" if running else None}}})
     raise RuntimeError("an illegal memory access")

@@ -7,7 +7,6 @@ import csv
 import dataclasses
 import json
 import sqlite3
-import sys
 import zlib
 
 import pytest
@@ -22,19 +21,6 @@ cli = pytest.importorskip("gensor_tuner.cli.app")
 #: Clears the screen, sets the window's title, turns text around, hides, ends a line.
 EVIL = "\x1b[2J\x1b]0;t\x07\u202e\u2066\u200b\x9b31m\r\n\x85\u2028"
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1+1")
-
-
-@pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
-    """gensor_tune("show") -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gensor_tuner.search.code_table import CodeTable
 from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.markov import Chains, Schedule, choose, probabilities, transition_matrix
-from gensor_tuner.search.region import NOWHERE, TIE, Region
+from gensor_tuner.search.region import NOWHERE, TIE, CodeTable, Region
 
 from .synthetic import ToySpace
 

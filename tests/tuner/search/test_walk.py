@@ -117,7 +117,7 @@ def test_a_route_changes_one_coordinate_after_the_other(real):
 def test_same_arguments_same_walk_in_any_process(real):
     script = (
         "from gensor_kernels.machine.arch import lookup\n"
-        "from gensor_kernels.operators import matmul\n"
+        "from gensor_kernels.operators.products import matmul\n"
         "from gensor_kernels.programs.space import Space\n"
         "from gensor_tuner.search.walk import walk\n"
         "w = matmul.workload(500, 700, 900, dtype='float16', trans_b=True, epilogue='bias')\n"

@@ -22,19 +22,6 @@ pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason="the sm_87 databas
 DATA = (Kernel, Portfolio, Record)  # tables without code
 
 
-@pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
-    """gensor_tune("import", "{}/x", ...) -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def shipped():
     """Rows of the shipped database, by table, and a timing, of which it has none."""
@@ -117,8 +104,8 @@ def hostile(shipped):
         altered(kernel, family="contraction_other", program=kernel.program.replace(kernel.family, "x")),
         "another family",
     )
-    yield altered(kernel, class_key="{}"), "is no kernel"
-    yield altered(kernel, class_key="[" * 100_000), "is no kernel"
+    yield altered(kernel, class_key="{}"), "is not a valid kernel"
+    yield altered(kernel, class_key="[" * 100_000), "is not a valid kernel"
     yield altered(kernel, arch="sm_87; rm -rf"), "'arch' is malformed"
     yield altered(kernel, arch="sm_99"), "known: "
     yield altered(kernel, binary_digest="../../etc/passwd"), "'binary_digest' is malformed"
@@ -140,14 +127,14 @@ def hostile(shipped):
     yield body(record, predicted_us=1.5), "does not match its digest"
     yield body(timing, vendor="cublas"), "never of both"
     yield body(kernel, abi=True), "neither text nor a number"
-    yield body(kernel, abi="1"), "is no kernel"
+    yield body(kernel, abi="1"), "is not a valid kernel"
     yield body(kernel, table="sqlite_master"), "'table' is not one of"
     yield body(kernel, table=["kernel"]), "'table' is not one of"
     yield body(kernel, note="more"), "has the columns"
     yield body(record, error="\ud800"), "surrogates"
-    yield grammar.to_json(timing).replace("12.5", "NaN").encode(), "NaN is no number"
+    yield grammar.to_json(timing).replace("12.5", "NaN").encode(), "NaN is not a number"
     yield grammar.to_json(timing).replace("12.5", "1e999").encode(), "out of range"
-    yield grammar.to_json(timing).replace('"created":7', '"created":7,"created":7').encode(), "stands twice"
+    yield grammar.to_json(timing).replace('"created":7', '"created":7,"created":7').encode(), "occurs twice"
     yield b"[" * 100_000, "no JSON object"
     yield b'"text"', "no JSON object"
     yield b"\xff\xfe", "UTF-8"

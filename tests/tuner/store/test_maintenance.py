@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import sqlite3
-import sys
 import time
 
 import pytest
@@ -17,19 +16,6 @@ from tests.doubles.store_rows import ABI, ARCH, PART, kernel_rows, key, portfoli
 
 cli = pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {"contraction_mma": ABI}
-
-
-@pytest.fixture
-def gensor_tune(monkeypatch, capsys, tmp_path):
-    """gensor_tune("where", "--json") -> (exit code, stdout, stderr); {} in an argument is a fresh folder."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", *(each.replace("{}", str(tmp_path)) for each in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

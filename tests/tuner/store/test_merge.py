@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 
 import pytest
 
@@ -18,15 +17,12 @@ cli = pytest.importorskip("gensor_tuner.cli.app")
 
 
 @pytest.fixture
-def merge(monkeypatch, capsys, tmp_path):
+def merge(gensor_tune, tmp_path):
     """merge("a.db", "-o", "c.db") -> (exit code, stdout, stderr), files in the test's folder."""
 
     def run(*arguments):
         named = [str(tmp_path / each) if each.endswith((".db", ".jsonl")) else each for each in arguments]
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", "merge", *named])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
+        return gensor_tune("merge", *named)
 
     return run
 

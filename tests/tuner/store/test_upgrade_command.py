@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -25,16 +24,13 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulato
 
 
 @pytest.fixture
-def refresh(monkeypatch, capsys, tmp_path):
+def refresh(gensor_tune, tmp_path):
     """refresh("--budget", "5") -> (exit code, results, stderr) of k.db."""
 
     def run(*arguments):
         found = tmp_path / "found.jsonl"
-        line = ["gensor-tune", "refresh", "--db", str(tmp_path / "k.db"), "--json", str(found), *arguments]
-        monkeypatch.setattr(sys, "argv", line)
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, lines(found), capsys.readouterr().err
+        code, _, err = gensor_tune("refresh", "--db", tmp_path / "k.db", "--json", found, *arguments)
+        return code, lines(found), err
 
     return run
 

@@ -9,8 +9,8 @@ from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.selection.library import code, constants
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.on_device import verify_on
-from gensor_tuner.verify.verifier import DeviceVerifier
 from gensor_tuner.verify.verify import verified_epilogue
 from tests.doubles import device_double
 

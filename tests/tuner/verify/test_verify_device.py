@@ -10,11 +10,10 @@ from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.measure import requirements
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import Row
-from gensor_tuner.verify.verifier import DeviceVerifier
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.verify.device_process import DeviceVerifier
 from tests.doubles import device_double
 
 ARCH = lookup("sm_87")
@@ -101,12 +100,12 @@ def test_the_options_need_a_verifier(tmp_path):
 
 @pytest.fixture
 def command(monkeypatch, capfd, tmp_path):
-    from gensor_tuner.cli import app
+    from gensor_tuner.cli import app, commands
 
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\nmatmul,40,48,64,fp32\n")
 
     def run(opener):
-        monkeypatch.setattr(requirements, "open_gpu", opener)
+        monkeypatch.setattr(commands, "open_gpu", opener)
         paths = ("--shapes", tmp_path / "shapes.csv", "--db", tmp_path / "k.db")
         options = ("--arch", "sm_87", "--top", 1, "--jobs", 1, "--measure", "never", "--verify", "device")
         monkeypatch.setattr(sys, "argv", ["gensor-tune", *map(str, (*paths, *options))])

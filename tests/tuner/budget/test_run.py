@@ -1,0 +1,160 @@
+"""--budget is kept: what a run does under a clock that every slice and every kernel moves on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.scheduling import Memory
+from gensor_database.record import Kernel, Verification
+from gensor_database.store import Store
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.build.resources import EntryResources
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.budget.run import BudgetedRun
+from gensor_tuner.budget.task_scheduler import SLICE
+from gensor_tuner.build import binaries
+from gensor_tuner.run import class_run as judge
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.shapes.reader import Row
+from gensor_tuner.strategies.parallel import Searcher
+from gensor_tuner.verify.verify import Verdict
+
+ARCH = lookup("sm_87")
+#: Seconds that a slice of search takes, and a kernel: half to compile it, half to verify it.
+WALK, KERNEL = 0.2, 4.0
+#: The class that takes most is the last one.
+SHAPES = [("float32", 64, 1), ("float32", 512, 1), ("float16", 256, 2), ("float16", 640, 2), ("int8", 4096, 50)]
+
+
+#: Walks that other tests asked for, too.
+WALKED = Memory()
+
+
+class Machine:
+    """A clock, and what moves it: no kernel is really compiled or executed."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.asked, self.compiled, self.wrong = 100.0, [], [], set()
+
+        def walks(searcher, requests):
+            self.now += WALK * len(requests)
+            self.asked += requests
+            return map(WALKED, requests)
+
+        monkeypatch.setattr(Searcher, "run", walks)
+        monkeypatch.setattr(binaries, "compile_many", self.compile)
+        monkeypatch.setattr(judge, "verify", self.verify)
+        monkeypatch.setattr("gensor_tuner.budget.run.prepare", lambda: None)
+
+    def compile(self, requests, jobs, done):
+        self.now += KERNEL / 2 * len(requests)
+        self.compiled += requests
+        names = ("contraction_mma", "contraction_simt", "contraction_sliced", "gemv", "reduce_split")
+        entries = {name: EntryResources(registers=96) for name in names}
+        return [Binary("sm_87", f"{hash(source)}".encode(), entries, toolchain="none") for source, _ in requests]
+
+    def verify(self, candidate, workload):
+        self.now += KERNEL / 2
+        outcome = "wrong" if workload.kind in self.wrong else "ok"
+        return Verdict(outcome, "" if outcome == "ok" else "as the test wants it")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "k.db") as opened:
+        yield opened
+
+
+def rows():
+    made = [matmul.workload(m, 256, 256, dtype=dtype) for dtype, m, _ in SHAPES]
+    return [Row(2 + i, f"{w.kind}-{w.size['m']}", SHAPES[i][2], w) for i, w in enumerate(made)]
+
+
+def run(machine, store, budget):
+    """(results by row, what was told, seconds taken)."""
+    told: list[str] = []
+    made = BudgetedRun(ARCH, store, Options(), budget=budget, tell=told.append, clock=lambda: machine.now)
+    began = machine.now
+    results = {row.name: result for row, result in made.rows(rows())}
+    return results, told, machine.now - began
+
+
+@pytest.mark.parametrize("budget", (7, 20, 1000))
+def test_a_budget_is_kept(machine, store, budget):
+    results, _, seconds = run(machine, store, budget)
+    assert seconds <= budget + KERNEL
+    assert {result.status for result in results.values()} <= {"ok", "failed"} and len(results) == len(SHAPES)
+    assert [name for name, each in results.items() if each.status == "ok"] or budget < KERNEL
+
+
+def test_the_estimate_falls_as_search_and_then_kernels_go_on(machine, store):
+    results, told, _ = run(machine, store, 1000)
+    for stage in ("slices", "kernels"):
+        falling = [float(ms) for line in told for ms in re.findall(rf"end to end ([\d.]+) ms .*{stage}", line)]
+        assert falling and falling == sorted(set(falling), reverse=True)
+    assert {result.status for result in results.values()} == {"ok"}
+    # Whatever time there is, walks behind the compiler's feedback are as long as slices.
+    assert any(each.feedback for each in machine.asked) and {each.evaluations for each in machine.asked} == {SLICE}
+
+
+def test_a_budget_too_small_says_so_and_serves_what_takes_most(machine, store):
+    results, told, _ = run(machine, store, 7)
+    assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]
+    assert results["float32-64"].error == "the budget of 7 s was spent before this row had a kernel; run again to go on"
+    assert "a budget of 7 s is too small for a kernel of every class: 2 of 3 have none (matmul float" in told[-1]
+
+
+def test_runs_go_on_where_the_last_one_ended(machine, store):
+    served = []
+    for _ in range(8):
+        results, _, _ = run(machine, store, 9)
+        served.append(sum(result.status == "ok" for result in results.values()))
+    assert served == sorted(served) and served[-1] == len(SHAPES)
+    run(machine, store, 1000)
+    before = len(machine.compiled)
+    results, told, seconds = run(machine, store, 9)
+    assert all(result.stored for result in results.values())
+    assert seconds == 0 and told == [] and len(machine.compiled) == before
+
+
+def test_one_kernel_serves_a_class_until_others_are_worth_it(machine, store):
+    few, _, _ = run(machine, store, 20)
+    assert {result.status for result in few.values()} == {"ok"}
+    assert len({result.kernel for result in few.values()}) < len(SHAPES)
+    many, _, _ = run(machine, store, 1000)
+    assert all(many[name].predicted_us <= few[name].predicted_us for name in few)
+    assert sum(each.predicted_us for each in many.values()) < sum(each.predicted_us for each in few.values())
+
+
+def test_kernels_that_are_wrong_are_stored_as_such_and_cost_their_class_alone(machine, store):
+    machine.wrong = {"int8"}
+    results, _, seconds = run(machine, store, 40)
+    assert seconds <= 40 + KERNEL
+    assert results["int8-4096"].status == "failed"
+    refused = {row.kernel_digest for row in store.rows(Verification, outcome="wrong")}
+    assert refused and refused <= {row.digest for row in store.rows(Kernel)}
+
+
+def test_what_is_verified_is_stored_whatever_stops_the_run(machine, store, monkeypatch):
+    real, calls = machine.verify, []
+
+    def verify(candidate, workload):
+        calls.append(candidate)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return real(candidate, workload)
+
+    monkeypatch.setattr(judge, "verify", verify)
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, store, 40)
+    monkeypatch.setattr(judge, "verify", real)
+    results, _, _ = run(machine, store, 0)
+    assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]

@@ -1,0 +1,271 @@
+"""gensor-tune check: files in, verdicts, exit codes and JUnit out; the figures are in tests/campaigns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from functools import partial
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from gensor_tuner.regression.runs import read
+from gensor_tuner.regression.statistics import LEVEL, change, critical, is_faster, is_slower, noise, score
+from gensor_tuner.regression.verdicts import compare
+from tests.doubles.simulated_benchmarks import trace
+
+GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
+
+
+@pytest.fixture
+def check(gensor_tune):
+    """check("--baseline", DIR) -> (exit code, stdout, stderr)."""
+    return partial(gensor_tune, "check")
+
+
+def pytest_run(path, number, times, gpu=GPU, **more):
+    """What pytest-benchmark writes, as far as it is read: `times` are name -> (seconds, extra_info)."""
+    entries = [
+        {"name": name, "fullname": f"bench.py::{name}", "stats": {"median": seconds}, "extra_info": info}
+        for name, (seconds, info) in times.items()
+    ]
+    when = datetime.fromtimestamp(1_700_000_000 + number, timezone.utc).isoformat()
+    info = {"python_version": "3.12.1", "cpu": {"brand_raw": "EPYC", "count": 4}, **({"gpu": gpu} if gpu else {})}
+    path.mkdir(parents=True, exist_ok=True)
+    data = {"machine_info": info, "datetime": when, "benchmarks": entries, **more}
+    (path / f"{number:04}.json").write_text(json.dumps(data))
+
+
+def kernel_runs(path, count, first=0, slower=0.0, clock=1.0, gpu=GPU, seed=0):
+    """Runs of a kernel that brings its vendor's time, of one whose control is another benchmark, and of host code."""
+    rng = np.random.default_rng(seed + first)
+
+    def seconds(us, factor=1.0):
+        return us * 1e-6 * clock * factor * float(np.exp(rng.normal(0, 0.004)))
+
+    for number in range(first, first + count):
+        times = {
+            "test_matmul": (seconds(100, 1 + slower), {"vendor_us": {"cupy": seconds(120) * 1e6}}),
+            "test_softmax": (seconds(50, 1 + slower), {"control": "test_cupy_softmax"}),
+            "test_cupy_softmax": (seconds(60), {}),
+            "test_machine": (seconds(1000), {"is_control": True}),
+            "test_host": (seconds(500, 1 + slower), {}),
+        }
+        pytest_run(path, number, times, gpu)
+
+
+def verdicts(out):
+    """Benchmark -> verdict, as the table says."""
+    rows = [line for line in out.splitlines() if "::" in line]
+    return {line.split("::")[1].split(":")[0]: line[:15].strip() for line in rows}
+
+
+def test_a_slowdown_of_ours_fails(check, tmp_path):
+    kernel_runs(tmp_path / "old", 12)
+    kernel_runs(tmp_path / "new", 5, first=20, slower=0.05)
+    junit = tmp_path / "junit.xml"
+    code, out, _ = check("--baseline", tmp_path / "old", "--results", tmp_path / "new", "--junit", junit)
+    assert code == 1
+    assert verdicts(out) == {
+        "test_matmul": "slower",
+        "test_softmax": "slower",
+        "test_host": "slower",
+        "test_cupy_softmax": "unchanged",
+    }
+    assert out.splitlines()[-1] == "3 slower, 1 unchanged" and "+5." in out
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    assert suite.get("failures") == "3" and suite.get("tests") == "4" and "bench.py::test_matmul" in failed
+    assert {case.get("classname") for case in suite.iter("testcase")} == {"NVIDIA H200"}
+
+
+def test_a_slower_clock_does_not(check, tmp_path):
+    kernel_runs(tmp_path / "old", 12)
+    kernel_runs(tmp_path / "new", 5, first=20, clock=1.12, gpu={**GPU, "clocks.sm": "1340"})
+    code, out, said = check("--baseline", tmp_path / "old", "--results", tmp_path / "new")
+    assert code == 0 and "SM clock, MHz was 1500, is 1340" in said
+    assert {verdicts(out)[name] for name in ("test_matmul", "test_softmax", "test_host")} == {"machine slower"}
+
+
+def test_a_faster_vendor_does_not_where_its_software_changed(check, tmp_path):
+    """With the same software a vendor's call does not become faster by itself: then it was the machine, and we lost."""
+    for driver, wanted in (("560.35", 0), ("550.54", 1)):
+        folder = tmp_path / driver
+        rng = np.random.default_rng(3)
+        for number in range(17):
+            new = number >= 12
+            ours, theirs = np.exp(rng.normal(0, 0.004, 2)) * (100, 110 if new else 120)
+            entry = {"test_matmul": (ours * 1e-6, {"vendor_us": {"cupy": theirs}})}
+            gpu = {**GPU, "driver_version": driver} if new else GPU
+            pytest_run(folder / ("new" if new else "old"), number, entry, gpu)
+        code, out, _ = check("--baseline", folder / "old", "--results", folder / "new")
+        assert code == wanted and verdicts(out)["test_matmul"] == ("slower" if wanted else "vendor faster")
+
+
+def test_without_a_control_a_changed_machine_leaves_it_open(check, tmp_path):
+    rng = np.random.default_rng(4)
+    for number in range(17):
+        us = 100 * float(np.exp(rng.normal(0, 0.004))) * (1.08 if number >= 12 else 1.0)
+        for name, gpu in (("same", GPU), ("other", {**GPU, "driver_version": "560.35"})):
+            pytest_run(tmp_path / name, number, {"test_matmul": (us * 1e-6, {})}, gpu if number >= 12 else GPU)
+    for name, wanted in (("same", 1), ("other", 0)):
+        new = [part for number in range(12, 17) for part in ("--results", tmp_path / name / f"{number:04}.json")]
+        code, out, _ = check("--baseline", tmp_path / name, *new)
+        assert code == wanted and verdicts(out)["test_matmul"] == ("slower" if wanted else "unclear")
+
+
+def test_other_machines_are_not_compared(check, tmp_path):
+    kernel_runs(tmp_path / "old", 12, gpu={**GPU, "name": "NVIDIA A100"})
+    kernel_runs(tmp_path / "new", 5, first=20, slower=0.3)
+    code, out, said = check("--baseline", tmp_path / "old", "--results", tmp_path / "new")
+    assert code == 2 and set(verdicts(out).values()) == {"too few runs"} and "0 runs before and 5 now" in out
+    assert "no benchmark has 5 runs" in said
+
+
+def test_the_newest_runs_of_the_baseline_are_the_default(check, tmp_path):
+    kernel_runs(tmp_path, 12)
+    kernel_runs(tmp_path, 3, first=20, slower=0.1)
+    code, out, _ = check("--baseline", tmp_path)
+    assert code == 1 and "12/3" in out
+
+
+def device_run(folder, at, best, vendor, emulated=False):
+    """A folder of benchmarks.device, with a line that a power failure cut short."""
+    folder.mkdir(parents=True)
+    facts = {"gpu": "NVIDIA H200", "part": "h200", "cuda_driver": 12040, "smi": {"clocks.sm": "1500"}, "power_mode": ""}
+    events = [
+        {"event": "end", "step": "facts", "item": "environment", "outcome": "ok", "at": at, **facts},
+        {"event": "begin", "step": "timing", "item": "1024x1024x1024", "at": at},
+        {
+            "event": "end",
+            "step": "timing",
+            "item": "1024x1024x1024",
+            "outcome": "ok",
+            "at": at + 1,
+            "best_us": best,
+            "vendors_us": {"torch": vendor * 1.1, "cupy": vendor},
+            "emulated": emulated,
+        },
+    ]
+    text = "\n".join(map(json.dumps, events)) + '\n{"event": "end", "st'
+    (folder / "results.jsonl").write_text(text)
+    (folder / "summary.json").write_text("{}")
+
+
+def test_device_results(check, tmp_path):
+    rng = np.random.default_rng(5)
+    for number in range(13):
+        new = number >= 8
+        times = np.exp(rng.normal(0, 0.004, 2)) * (100 * (1.06 if new else 1), 90)
+        device_run(tmp_path / ("new" if new else "old") / str(number), 1000.0 * number, *times)
+    code, out, _ = check("--baseline", tmp_path / "old", "--results", tmp_path / "new")
+    assert code == 1 and "timing: 1024x1024x1024" in out and re.search(r"\+[56]\.\d% +8/5", out)
+    (run, *_) = read(tmp_path / "old")
+    assert run.machine == "NVIDIA H200 (h200)" and run.conditions == {"CUDA driver": "12040", "SM clock, MHz": "1500"}
+    device_run(tmp_path / "rehearsal", 0.0, 1.0, 1.0, emulated=True)
+    assert check("--baseline", tmp_path / "rehearsal")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not a run of benchmarks"),
+        ("[]", "is not a run of benchmarks"),
+        ('{"benchmarks": [{"fullname": 1}], "machine_info": {}}', "is not a run of benchmarks"),
+        ('{"benchmarks": [], "machine_info": {}, "datetime": "2026-01-01"}', "holds no times"),
+        ("[" * 100_000, "is not a run of benchmarks"),
+    ],
+)
+def test_unusable_files_are_named(check, tmp_path, text, said):
+    (tmp_path / "bad.json").write_text(text)
+    kernel_runs(tmp_path / "old", 6)
+    code, _, err = check("--baseline", tmp_path / "old", "--results", tmp_path / "bad.json")
+    assert code == 2 and said in err and "bad.json" in err and "Traceback" not in err
+
+
+def test_nothing_to_read(check, tmp_path):
+    code, _, err = check("--baseline", tmp_path / "nowhere")
+    assert code == 2 and "does not exist" in err
+    code, _, err = check("--baseline", tmp_path)
+    assert code == 2 and "neither a JSON file of pytest-benchmark nor" in err
+    kernel_runs(tmp_path / "old", 12)
+    code, _, err = check("--baseline", tmp_path / "old", "--junit", tmp_path / "no" / "junit.xml")
+    assert code == 2 and "--junit" in err and "cannot be written" in err
+
+
+def test_times_that_cannot_be_are_left_out(tmp_path):
+    entries = {
+        "test_nan": (float("nan"), {}),
+        "test_zero": (0.0, {}),
+        "test_good": (1e-6, {"vendor_us": {"cupy": -1.0}}),
+    }
+    pytest_run(tmp_path, 1, entries)
+    (run,) = read(tmp_path)
+    assert set(run.samples) == {"bench.py::test_good"} and not run.samples["bench.py::test_good"].controls
+
+
+def test_names_reach_terminal_and_junit_harmless(check, tmp_path):
+    name = "test_<b>&\x1b[31m\x00]]>"
+    for number in range(15):
+        pytest_run(tmp_path, number, {name: (1e-6 * (2 if number > 11 else 1), {})})
+    code, out, _ = check("--baseline", tmp_path, "--junit", tmp_path / "junit.xml")
+    assert code == 1 and "\x1b" not in out and "\\x1b[31m" in out
+    assert "<b>&" in next(ElementTree.parse(tmp_path / "junit.xml").iter("testcase")).get("name")
+
+
+def test_what_pytest_benchmark_writes_is_read(tmp_path):
+    """The real thing, in a process of its own."""
+    (tmp_path / "bench_it.py").write_text(
+        "def test_ours(benchmark):\n    benchmark.extra_info['vendor_us'] = {'numpy': 3.5}\n    benchmark(sum, [1])\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin"]
+    command += ["bench_it.py", "--benchmark-json=run.json", "--benchmark-max-time=0.01", "--benchmark-min-rounds=3"]
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # no worker of xdist
+    alone["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env=alone)
+    (run,) = read(tmp_path / "run.json")
+    assert set(run.samples) == {"bench_it.py::test_ours"} and run.when > 1_700_000_000
+    assert run.samples["bench_it.py::test_ours"].controls == {"numpy": 3.5}
+    assert 0 < run.samples["bench_it.py::test_ours"].ours_us < 1000 and "Python" in run.conditions
+
+
+# ---- the statistic
+
+
+def test_the_estimates_are_medians_of_pairs():
+    sides = ([0.0, 0.1, 0.2], [1.0, 1.1, 9.0])
+    assert change(sides) == pytest.approx(1.0)
+    assert noise(([0.0, 0.2], [0.0, 0.2])) == pytest.approx(0.2 * 1.0483)
+    assert noise(([1.0] * 5, [1.0] * 3)) == pytest.approx(0.001)
+
+
+def test_the_critical_value_is_kept_by_normal_noise():
+    """Noise that has nothing to do with what the value was made from exceeds it as often as it says."""
+    rng, limit = np.random.default_rng(11), critical(5, 3, level=0.1)
+    beyond = sum(score((rng.standard_normal(5), rng.standard_normal(3))) > limit for _ in range(600))
+    assert beyond / 600 == pytest.approx(0.1, abs=0.04)
+    assert LEVEL < 0.01 and critical(5, 3) > limit > critical(20, 10, level=0.1)
+
+
+def test_outliers_move_nothing():
+    rng = np.random.default_rng(12)
+    old, new = rng.normal(0, 0.005, 10), rng.normal(0, 0.005, 5)
+    old[:2] += 0.4
+    new[0] += 0.4
+    assert not is_slower((old, new)) and not is_faster((old, new))
+    assert is_slower((old, new + 0.05)) and is_faster((old + 0.05, new))
+
+
+def test_several_verdicts_of_one_comparison():
+    old, new = trace(np.random.default_rng(13), ours=0.2, noise=0.003)
+    (verdict,) = compare(old, new)
+    assert (
+        verdict.verdict == "slower" and verdict.net == pytest.approx(0.2, abs=0.02) and verdict.control_name == "cupy"
+    )

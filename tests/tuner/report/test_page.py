@@ -1,0 +1,202 @@
+"""gensor-tune report: what the page says, and that nothing in a database can become part of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from gensor_database import PRETUNED, Record, Store
+from gensor_kernels.machine import roofline
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.programs.space import FamilySpace
+from gensor_tuner.cli import app
+from gensor_tuner.report.contents import Part, parts
+from gensor_tuner.report.drawing import LogScale, duration, si
+from gensor_tuner.report.markup import Markup, tag
+from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
+from gensor_tuner.report.walked import followed
+from tests.doubles.reported import HOSTILE, SHIPPED, hostile, timed
+from tests.doubles.store_rows import rows
+
+VOID = {"meta", "input", "br"}
+ARCH = lookup("orin-nano-8gb")
+
+
+class Reader(HTMLParser):
+    """Elements with their attributes, and proof that every one of them is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def count(self, name, css=None):
+        return sum(tag == name and (css is None or css in (a.get("class") or "").split()) for tag, a in self.found)
+
+
+def write(monkeypatch, capsys, *arguments) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["gensor-tune", "report", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    return ended.value.code, *capsys.readouterr()
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Part:
+    with Store.open(SHIPPED, readonly=True, immutable=True) as store:
+        (part,) = parts(store, None)
+    return part
+
+
+def test_the_shipped_database(monkeypatch, capsys, tmp_path, shipped):
+    out = tmp_path / "report.html"
+    code, said, _ = write(monkeypatch, capsys, "--db", PRETUNED / "sm_87.db", "--arch", "sm_87", "-o", out)
+    text = out.read_text(encoding="utf-8")
+    assert code == 0 and f"{len(shipped.lines)} workloads of orin-nano-8gb" in said
+    assert len(text) < 1_000_000
+    page, dots = Reader(text), len(shipped.served)
+    assert page.count("circle", "hollow") == dots == len(shipped.lines)
+    assert page.count("line", "grid") >= 12 and "&lt;" not in text
+    assert page.count("tr") >= dots and page.count("svg", "chart") == 3 and page.count("svg", "smallbar") > 20
+    assert "all times here are predictions" in text and "has been timed: everything" in text
+    assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)
+
+
+def test_timings_are_drawn(monkeypatch, capsys, tmp_path, shipped):
+    out = tmp_path / "report.html"
+    assert write(monkeypatch, capsys, "--db", timed(tmp_path / "timed.db", every=2), "-o", out)[0] == 0
+    page, text = Reader(out.read_text(encoding="utf-8")), out.read_text(encoding="utf-8")
+    every, timings = len(shipped.lines), len(shipped.lines[::2])
+    assert (
+        f"{timings} of {every} workloads were timed on a GPU" in text and "Measured over predicted: median 1." in text
+    )
+    assert (
+        page.count("circle", "hollow") == every - timings
+        and page.count("rect", "cell") >= 20
+        and page.count("svg", "chart") == 5
+    )
+    assert "The time of cupy.matmul over ours" in text
+
+
+def test_texts_of_a_database_stay_texts(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "report.html"
+    assert write(monkeypatch, capsys, "--db", hostile(tmp_path / "hostile.db"), "-o", out)[0] == 0
+    page = Reader(out.read_text(encoding="utf-8"))
+    assert page.count("script") == page.count("style") == page.count("title", None) - page.count("circle") == 1
+    assert not page.count("img") + page.count("iframe")
+    assert not [name for _, attributes in page.found for name in attributes if name.startswith("on")]
+    links = {attributes.get("href") for tag, attributes in page.found if tag == "a"}
+    assert all(link.startswith("#") for link in links)
+    shown = out.read_text(encoding="utf-8")
+    assert "&lt;script&gt;window.harmed=1&lt;/script&gt;" in shown and "\\x00" in shown and "\x00" not in shown
+    assert not [text for text in HOSTILE[:4] if text in shown]
+
+
+def test_nothing_to_show_is_a_sentence(monkeypatch, capsys, tmp_path):
+    Store.open(tmp_path / "empty.db").close()
+    code, _, said = write(monkeypatch, capsys, "--db", tmp_path / "empty.db", "-o", tmp_path / "report.html")
+    assert code == 2 and "has no records: tune into it first" in said
+    with Store.open(tmp_path / "one.db") as store:
+        store.add(*rows(1))
+    code, _, said = write(monkeypatch, capsys, "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
+    assert code == 2 and "cannot be written: No such file" in said
+
+
+def test_markup_escapes_everything_else():
+    assert tag("p", "<b>&\"'") == "<p>&lt;b&gt;&amp;&quot;&#x27;</p>"
+    assert tag("a", Markup("<b></b>"), data_x='"><i>', hidden=True, id=None) == (
+        '<a data-x="&quot;&gt;&lt;i&gt;" hidden><b></b></a>'
+    )
+    assert isinstance(tag("p") + "<", str) and tag("p", str(tag("p")) + "<") == "<p>&lt;p&gt;&lt;/p&gt;&lt;</p>"
+
+
+def test_numbers_as_a_person_reads_them():
+    assert (si(1.84e12, "FLOP/s"), si(999e3), si(0.05, "s"), si(0.0)) == ("1.84 TFLOP/s", "999 k", "50 ms", "0")
+    assert (duration(1840.2), duration(3.5), duration(None)) == ("1.84 ms", "3.5 µs", "")
+    scale = LogScale.around([1.0, 1000.0], 0.0, 300.0, 1.0)
+    assert scale(10.0) == pytest.approx(100.0) and scale.ticks() == pytest.approx([1, 10, 100, 1000])
+    assert LogScale.around([5.0], 0, 1).high / LogScale.around([5.0], 0, 1).low == pytest.approx(10)
+
+
+def terms_of(record):
+    """Terms of the Program a record's walk leads to."""
+    with Store.open(SHIPPED, readonly=True, immutable=True) as store:
+        kernel = store.kernel(record.kernel_digest).kernel
+    workload = Workload.from_json(record.key)
+    space = FamilySpace(FAMILIES[kernel.family], workload, ARCH)
+    return space.terms(space.point(Program.from_json(kernel.program))[None])
+
+
+def peak(workload):
+    return ARCH.fastest(operator(workload.operator).multiplied(workload), workload.math)
+
+
+def test_shares_sum_to_one_and_name_what_bounds(shipped):
+    for line in shipped.lines:
+        assert set(line.split) == {*RESOURCES, LAUNCH} and min(line.split.values()) >= 0
+        assert sum(line.split.values()) == pytest.approx(1)
+        from_dram = line.moved / (ARCH.dram_gb_s * 1e3) / line.record.predicted_us
+        multiplying = line.flops / peak(line.workload) * 1e6 / line.record.predicted_us
+        ceilings = (from_dram, "DRAM"), (multiplying, "math"), (ARCH.launch_us / line.record.predicted_us, LAUNCH)
+        # A kernel near one ceiling may be as near another: what is named is one of them.
+        near = [line.split[name] for share, name in ceilings if share >= 0.8]
+        assert not near or max(near) > max(line.split.values()) - 0.04, (line.name, ceilings, line.split)
+    assert {"DRAM", "math", LAUNCH} <= {line.limit for line in shipped.lines}
+
+
+def test_a_share_is_what_a_resource_adds(shipped):
+    """Of a kernel that has only one resource, all that is not the launch; of equal ones, equal shares."""
+    terms = terms_of(max(shipped.lines, key=lambda line: line.flops).record)
+    nothing = {each.name: np.zeros(1, np.float32) for each in fields(terms) if each.name != "in_flight"}
+    kept = {
+        name: getattr(terms, name)
+        for name in ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes")
+    }
+    still = replace(ARCH, l2_latency=0.0, dram_latency=0.0)
+    only = replace(terms, **{**nothing, **kept, "math": terms.math})
+    found = shares(only, still)
+    whole = float(roofline.seconds(replace(only, l2_bytes=np.float32([1e-20])), still)[0])
+    launch = float(
+        roofline.seconds(replace(only, math=np.zeros(1, np.float32), l2_bytes=np.float32([1e-20])), still)[0]
+    )
+    assert found["math"] == pytest.approx(1 - launch / whole, abs=1e-6)
+    assert found["math"] + found[LAUNCH] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_walk_is_followed_to_its_record(shipped):
+    line = next(line for line in shipped.lines if '"legs":[{"path"' in line.record.walk)
+    steps = followed(line.record.walk, line.workload, ARCH)
+    assert steps[0].action == "start" and steps[0].benefit == 0 and "block_" in steps[0].change
+    gained = sum(step.benefit for step in steps)
+    assert np.log(steps[0].predicted_us / steps[-1].predicted_us) == pytest.approx(gained)
+    assert steps[-1].predicted_us == pytest.approx(line.record.predicted_us, rel=0.1)
+
+
+def test_the_newest_record_of_a_workload_counts(tmp_path):
+    with Store.open(tmp_path / "kernels.db") as store:
+        old = next(row for row in rows(1) if isinstance(row, Record))
+        store.add(*rows(1), replace(old, predicted_us=99.0, created=old.created + 1))
+        (part,) = parts(store, None)
+    assert [line.record.predicted_us for line in part.lines] == [99.0]
+    assert part.lines[0].measured_us == 21.0 and part.lines[0].vendor_us == 26.0 and part.lines[0].vendor == "cublas"

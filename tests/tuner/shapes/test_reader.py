@@ -1,0 +1,163 @@
+"""shapes.csv: strict, located errors, and every public matmul row readable."""
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gensor_tuner.shapes.reader import ShapesError, read_shapes
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "workloads"
+
+
+def read(tmp_path, text):
+    path = tmp_path / "shapes.csv"
+    path.write_text(text)
+    return read_shapes(path)
+
+
+def test_op_and_sizes_are_enough(tmp_path):
+    (row,) = read(tmp_path, "op,m,n,k\nmatmul,64,128,256\n")
+    assert row.error is None and row.unsupported is None
+    assert dict(row.workload.size) == {"batch": 1, "m": 64, "n": 128, "k": 256}
+    assert row.workload.dtype["a"] == "float32"
+
+
+def test_a_column_major_problem_is_the_transposed_row_major_one(tmp_path):
+    (row,) = read(tmp_path, "op,m,n,k,trans_a,trans_b,order\nmatmul,64,128,256,1,0,col\n")
+    assert (row.workload.size["m"], row.workload.size["n"]) == (128, 64)
+    assert row.workload.layouts["a"] == "k" and row.workload.layouts["b"] == "k"
+
+
+def test_unknown_columns_become_notes_and_count_is_kept(tmp_path):
+    (row,) = read(tmp_path, "name,op,m,n,k,count,source\nqkv,matmul,1,2,3,12,somewhere\n")
+    assert (row.name, row.count, row.notes["source"]) == ("qkv", 12, "somewhere")
+
+
+@pytest.mark.parametrize(
+    ("cells", "column", "reason"),
+    [
+        ("matmul,x,2,3,fp16", "m", "whole number"),
+        ("matmul,1_0,2,3,fp16", "m", "whole number"),
+        ("matmul,\uff11,2,3,fp16", "m", "whole number"),
+        ("matmul,-1,2,3,fp16", "m", "whole number"),
+        ("matmul,,2,3,fp16", "m", "missing"),
+        ("matmul,4294967296,2,3,fp16", "m", "larger"),
+        ("matmul,1,2,3,fp61", "dtype", "not one of"),
+        ("matmull,1,2,3,fp16", "op", "not one of"),
+        ("gemv,2,2,3,fp16", "op", "m = 1 or n = 1"),
+    ],
+)
+def test_a_bad_cell_names_file_line_column_and_reason(tmp_path, cells, column, reason):
+    rows = read(tmp_path, f"op,m,n,k,dtype\nmatmul,1,1,1,fp16\n{cells}\nmatmul,2,2,2,fp16\n")
+    assert [row.error is None for row in rows] == [True, False, True]
+    assert f"shapes.csv:3: column '{column}'" in rows[1].error and reason in rows[1].error
+
+
+def test_a_misspelt_epilogue_is_an_error_and_a_foreign_one_unsupported(tmp_path):
+    rows = read(tmp_path, "op,m,n,k,epilogue\nmatmul,1,2,3,bais\nmatmul,1,2,3,softmax\n")
+    assert "column 'epilogue'" in rows[0].error
+    assert rows[1].error is None and "softmax" in rows[1].unsupported
+
+
+def test_a_gate_halves_the_columns_and_may_have_operations_behind_it(tmp_path):
+    rows = read(tmp_path, "op,m,n,k,trans_b,epilogue\nmatmul,8,64,32,1,bias_swiglu_add\nmatmul,8,63,32,1,swiglu\n")
+    workload = rows[0].workload
+    assert (workload.operator, workload.size["n"], workload.epilogue) == ("bias_swiglu", 32, ("add",))
+    assert workload.layouts["b"] == "k" and "even number of columns" in rows[1].error
+
+
+def test_what_no_family_serves_is_unsupported_not_an_error(tmp_path):
+    rows = read(tmp_path, "op,m,n,k,dtype,acc\nmatmul,1,2,3,fp4_e2m1,fp32\nmatmul,1,2,3,fp16,fp64\n")
+    assert all(row.error is None and row.unsupported for row in rows)
+
+
+def test_an_unclosed_quote_spoils_one_row_only(tmp_path):
+    rows = read(tmp_path, 'op,m,n,k,note\nmatmul,1,2,3,"open\nmatmul,1,2,3,x\n')
+    assert [row.error is None for row in rows] == [False, True]
+
+
+@pytest.mark.parametrize("text", ["", "m,n,k\n1,2,3\n", "op,m,m\nmatmul,1,1\n"])
+def test_a_file_without_a_usable_header_is_refused(tmp_path, text):
+    with pytest.raises(ShapesError, match=r"shapes\.csv"):
+        read(tmp_path, text)
+
+
+def test_a_missing_or_binary_file_is_refused_with_its_name(tmp_path):
+    with pytest.raises(ShapesError, match="cannot be read"):
+        read_shapes(tmp_path / "absent.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00op")
+    with pytest.raises(ShapesError, match="not UTF-8"):
+        read_shapes(tmp_path / "binary.csv")
+
+
+@given(st.text(max_size=200))
+def test_no_text_escapes_as_another_exception(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("shapes") / "fuzz.csv"
+    path.write_text("op,m,n,k\n" + text, encoding="utf-8", errors="replace")
+    for row in read_shapes(path):
+        assert (row.workload is None) != (row.error is None and row.unsupported is None)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public shape files are not beside this checkout")
+def test_every_public_matmul_row_is_read():
+    files = sorted(SHARED.glob("matmul_*.csv")) + sorted(SHARED.glob("e2e_matmul_*.csv"))
+    rows = [row for path in files for row in read_shapes(path)]
+    assert len(rows) > 1000
+    assert [row.error for row in rows if row.error] == []
+
+
+OTHERS = """op,dtype,n,h,w,c,k_out,r,s,pad_top,layout,groups,shape,axes,hidden,batch,timesteps,queries,heads,head,causal,note
+conv2d,fp16,8,56,56,64,128,3,3,1,NHWC,,,,,,,,,,,seen
+conv2d,fp32,8,56,56,64,128,1,1,,NCHW,,,,,,,,,,,
+depthwise_conv2d,fp16,1,14,14,32,32,3,3,1,NHWC,,,,,,,,,,,
+conv1d,fp32,1,,256,64,128,,3,,,,,,,,,,,,,
+max_pool2d,fp16,8,112,112,64,,3,3,1,NHWC,,,,,,,,,,,
+softmax,fp16,,,,,,,,,,,1x12x128x128,3,,,,,,,,
+reduce_sum,fp32,,,,,,,,,,,128x4032x11x11,2;3,,,,,,,,
+relu,fp32,,,,,,,,,,,4x5,,,,,,,,,
+rnn_lstm,fp16,,,,,,,,,,,,,512,16,25,,,,,
+attention,fp16,,,,,,,,,,,,,,2,,100,12,64,lower_right,
+conv2d,fp16,8,2,2,64,128,5,5,,NHWC,,,,,,,,,,,
+conv2d,fp16,8,9,9,64,128,3,3,,NHWC,3,,,,,,,,,,
+softmax,fp16,,,,,,,,,,,4x5,2,,,,,,,,
+reduce_sum,fp32,,,,,,,,,,,4*5,,,,,,,,,
+"""  # noqa: E501
+
+
+def test_every_op_has_its_own_columns(tmp_path):
+    path = tmp_path / "others.csv"
+    path.write_text(OTHERS)
+    rows = read_shapes(path)
+    operators = ["conv2d", "matmul", "depthwise_conv2d", "conv2d", "max_pool2d", "softmax", "reduce_sum", "elementwise"]
+    assert [row.workload.operator for row in rows[:10]] == [*operators, "matmul", "attention"]
+    assert dict(rows[0].workload.layout) == {"x": "nhwc", "w": "krsc", "y": "nhwk"} and rows[0].notes == {
+        "note": "seen"
+    }
+    assert rows[1].workload.size["batch"] == 8 and rows[3].workload.size["h"] == 1
+    assert rows[7].workload.epilogue == ("relu",)
+    lstm = rows[8]
+    assert (lstm.workload.size["n"], lstm.workload.size["m"], lstm.count) == (4 * 512, 16, 25)
+    assert rows[9].workload.size["causal"] == 1
+    words = ("does not fit the padded image", "no multiple of groups = 3", "axes (2,)", "not a list of whole numbers")
+    for row, text in zip(rows[10:], words, strict=True):
+        assert text in row.error, row
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
+def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
+    """As in `gensor-tune --shapes <(...)` and `... | gensor-tune --shapes -`."""
+    text = b"op,m,n,k\nmatmul,1,2,3\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(text,))
+    writer.start()
+    found = [read_shapes(path) for path in (tmp_path / "pipe", "-")]
+    writer.join()
+    assert [[row.workload.size["k"] for row in rows] for rows in found] == [[3], [3]]
+    assert not any(each.name == "-" for each in tmp_path.iterdir())

@@ -1,0 +1,160 @@
+"""Search strategies: each keeps its budget, is deterministic, and searches as its publication says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gensor_tuner.strategies as package
+from benchmarks.spaces.measured_space import Space as MeasuredSpace
+from benchmarks.spaces.replayed import Replayed, Timed
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.programs.space import Space
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.persist import provenance
+from gensor_tuner.strategies import STRATEGIES, Search, strategy
+from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
+from gensor_tuner.strategies.landscape import Landscape
+from gensor_tuner.strategies.parallel import Request, search
+from tests.benchmarks.clblast_space import configurations
+from tests.tuner.search.synthetic import Spaces, ToySpace
+
+LEARNING = ("evolution", "annealing")
+
+
+def toys():
+    """Two families, one of them much better."""
+    return Spaces((ToySpace(name="near"), ToySpace(scale=3.0, name="far")))
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A replayed space: the roofline's times, but what it likes best is half as slow again."""
+    columns = configurations()
+    bare = MeasuredSpace(columns, np.ones(len(columns["MWG"])), lookup("rtx-3090"))
+    rng = np.random.default_rng(3)
+    top = int(bare.analytic_ms.argmin())
+    liked = (columns["VWM"] == columns["VWM"][top]) & (columns["MWG"] == columns["MWG"][top])
+    bent = np.where(liked, 1.5, 1.0) * np.exp(0.02 * rng.standard_normal(len(columns["MWG"])))
+    return MeasuredSpace(columns, bare.analytic_ms * bent, bare.arch)
+
+
+def test_every_name_is_one_file():
+    files = {path.stem for path in Path(package.__file__).parent.glob("*.py")}
+    assert set(STRATEGIES) == files - {"__init__", "landscape", "learned", "parallel"}
+    with pytest.raises(ValueError, match="not 'bayes'"):
+        strategy("bayes")
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "paper"])
+def test_a_strategy_spends_its_evaluations_and_no_more(name):
+    if name in LEARNING:
+        pytest.importorskip("lightgbm")
+    space = toys()
+    found = strategy(name)(Search(space, seed=4, evaluations=150, keep=20))
+    codes = [np.concatenate([np.empty(0, int), *family.evaluated]) for family in space.families]
+    assert sum(map(len, codes)) == sum(np.unique(each).size for each in codes) == found.evaluations == 150
+    again = strategy(name)(Search(toys(), seed=4, evaluations=150, keep=20))
+    assert again.best == found.best
+    programs, seconds = zip(*found.best, strict=True)
+    assert len(set(programs)) == len(programs) and list(seconds) == sorted(seconds)
+    for program, cost in found.best[:3]:
+        (family,) = (each for each in space.families if each.family.name == program.family)
+        assert family.potential(family.point(program)[None])[0] == cost
+
+
+def test_exhaustive_finds_the_optimum_and_random_comes_nearer_with_more():
+    found = strategy("exhaustive")(Search(toys()))
+    assert found.best[0][1] == ToySpace().best()
+    assert found.evaluations == 2 * sum(len(points) for points in ToySpace().enumerate())
+    regrets = [
+        np.median([strategy("random")(Search(toys(), seed=s, evaluations=n)).best[0][1] for s in range(9)])
+        for n in (16, 64, 256)
+    ]
+    assert regrets == sorted(regrets, reverse=True) and regrets[0] > regrets[2]
+
+
+def test_exhaustive_refuses_what_would_take_days():
+    space = Space(matmul.workload(512, 512, 512), lookup("sm_87"))
+    with pytest.raises(UnsupportedError, match="an exhaustive search looks at"):
+        strategy("exhaustive")(Search(space))
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_learning_finds_more_than_chance(name):
+    pytest.importorskip("lightgbm")
+    seconds = {
+        each: np.median([strategy(each)(Search(toys(), seed=s, evaluations=128)).best[0][1] for s in range(3)])
+        for each in (name, "random")
+    }
+    assert seconds[name] < seconds["random"]
+
+
+def test_mutation_redraws_one_coordinate_and_crossover_takes_from_both_parents():
+    landscape, rng = Landscape(Search(toys()), 100), np.random.default_rng(0)
+    parents = landscape.random(200, rng)
+    changed = landscape.redrawn(parents, rng)
+    mates = rng.permutation(parents)
+    crossed = landscape.crossed(parents, mates, rng)
+    kept = moved = 0
+    for code, mutant, mate, child in np.stack([parents, changed, mates, crossed], axis=1):
+        (number,) = landscape.family_of(np.array([code]))
+        assert landscape.family_of(np.array([mutant, child])).tolist() == [number, number]
+        a, b, d = landscape.points(number, np.array([code, mutant, child]))
+        assert landscape.families[number].legal(np.array([b, d])).all()
+        assert (a != b).sum() <= 1
+        moved += (a != b).any()
+        if landscape.family_of(np.array([mate]))[0] == number:
+            c = landscape.points(number, np.array([mate]))[0]
+            assert ((d == a) | (d == c)).all()
+            kept += (d != a).any()
+        else:
+            assert child == code
+    assert moved > 150 and kept > 30
+
+
+def test_sketches_are_drawn_evenly():
+    landscape = Landscape(Search(Spaces((ToySpace(),))), 100)
+    population = Evolution(landscape, np.random.default_rng(0)).annotated(2000)
+    points = landscape.points(0, population)
+    structural = [i for i, axis in enumerate(landscape.families[0].coordinates) if axis.kind in STRUCTURE]
+    _, counts = np.unique(points[:, structural], axis=0, return_counts=True)
+    assert len(counts) == 15 and counts.min() > 0.6 * counts.max()
+
+
+def test_a_replayed_space_returns_its_times(measured):
+    space = Replayed(measured)
+    points = np.concatenate(list(space.enumerate()))
+    assert len(points) == len(measured.time_ms) and space.legal(points).all()
+    columns = space.columns(points)
+    rows = {key: i for i, key in enumerate(zip(*(measured.columns[n].tolist() for n in space.names[1:]), strict=True))}
+    order = [rows[key] for key in zip(*(columns[n].tolist() for n in space.names[1:]), strict=True)]
+    assert np.array_equal(space.potential(points), measured.time_ms[order] / 1e3)
+    assert np.array_equal(space.prior(points), measured.analytic_ms[order] / 1e3)
+    assert np.array_equal(space.features(points), measured.features[:, order])
+
+
+def test_the_walk_learns_from_what_it_measures(measured):
+    pytest.importorskip("lightgbm")
+    best = measured.time_ms.min() / 1e3
+    found = strategy("walk")(Search(Replayed(measured), evaluations=96))
+    told = strategy("walk")(Search(Replayed(measured), evaluations=1))
+    assert found.best[0][1] == best and found.evaluations == 96
+    assert told.best[0][1] > 1.05 * best  # what the roofline alone would choose
+    blind = strategy("random")(Search(Timed(measured), evaluations=96))
+    assert found.best[0][1] <= blind.best[0][1]
+
+
+def test_a_request_names_its_strategy_and_so_does_the_record(monkeypatch):
+    monkeypatch.setattr("gensor_tuner.strategies.random.USUAL", 200)
+    workload, arch = matmul.workload(64, 64, 64), lookup("sm_87")
+    found = search(Request(workload, arch, 0, "full", strategy="random"))
+    assert len(found.best) == len(found.trails) == 12 and all(not trail.legs for trail in found.trails)
+    assert found.best != search(Request(workload, arch, 0, "full")).best
+    assert json.loads(provenance(Options(strategy="random")))["strategy"] == "random"
+    assert provenance(Options(strategy="walk")) == provenance(Options()) and "strategy" not in provenance(Options())

@@ -1,0 +1,12 @@
+"""Examples in docstrings of the tuner run as they stand."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["build.cover", "search.walk", "shapes.reader"])
+def test_examples_run(module):
+    found = doctest.testmod(import_module(f"gensor_tuner.{module}"))
+    assert found.attempted and not found.failed

@@ -1,0 +1,267 @@
+"""Files that commands write: replaced whole, through no link of somebody else's, and never in place of a device."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gensor_database import Store, StoreError, union, writing
+from gensor_database.exchange import compact
+from gensor_kernels import record
+from gensor_kernels.dispatch.observe import record_file
+from tests.doubles.placeholder_kernels import stock
+
+cli = pytest.importorskip("gensor_tuner.cli.app")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes of files are POSIX")
+
+#: Commands that write a file of text, whole; FILE is its name.
+WHOLE = {
+    "json rows": ("export", "FILE", "--json", "--db", "{}/k.db"),
+    "records": ("export", "FILE", "--db", "{}/k.db"),
+    "report": ("report", "-o", "FILE", "--db", "{}/k.db"),
+    "junit": ("check", "--baseline", "{}/runs", "--junit", "FILE"),
+}
+#: And those that write a line as soon as it is known.
+LINES = {
+    "verify": ("verify", "--json", "FILE", "--db", "{}/k.db"),
+    "merge": ("merge", "{}/k.db", "--json", "FILE", "--db", "{}/k.db"),
+}
+#: What writes a database as a whole.
+DATABASES = {
+    "export": ("export", "{}/x.db", "--arch", "sm_87", "--db", "{}/k.db"),
+    "pretune": ("pretune", "--arch", "sm_87", "--shapes", "{}/none.csv", "--out", "{}/x.db"),
+    "merge": ("merge", "{}/k.db", "-o", "{}/x.db"),
+}
+
+
+@pytest.fixture
+def gensor_tune(gensor_tune, tmp_path):
+    """gensor_tune("show", "--db", "{}/x.db") -> (exit code, stdout, stderr); {} is a fresh folder with k.db."""
+    stock(tmp_path / "k.db", ((64, 64, 64),), kernels=1)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for number in range(9):
+        body = {
+            "machine_info": {"node": "here"},
+            "commit_info": {},
+            "datetime": f"2026-01-0{number + 1}T00:00:00",
+            "benchmarks": [{"name": "test_a", "fullname": "test_a", "stats": {"median": 1.0, "iqr": 0.1}}],
+        }
+        (runs / f"{number}.json").write_text(json.dumps(body))
+
+    return gensor_tune
+
+
+class Pipe:
+    """A named pipe that is open for reading; `text` is what was written to it."""
+
+    def __init__(self, path: Path):
+        os.mkfifo(path)
+        self.path, self.descriptor = path, os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def text(self) -> str:
+        found = b""
+        while piece := os.read(self.descriptor, 2**16):
+            found += piece
+        os.close(self.descriptor)
+        return found.decode()
+
+
+def named(arguments, file):
+    return [str(file) if each == "FILE" else each for each in arguments]
+
+
+@pytest.fixture
+def wide_pipes(monkeypatch):
+    """Pipes that hold what a command writes, so that nobody has to read meanwhile."""
+    fcntl = pytest.importorskip("fcntl")
+    if not hasattr(fcntl, "F_SETPIPE_SZ"):
+        pytest.skip("the size of pipes cannot be set")
+
+    def made(path):
+        pipe = Pipe(path)
+        fcntl.fcntl(pipe.descriptor, fcntl.F_SETPIPE_SZ, 2**20)
+        return pipe
+
+    return made
+
+
+@pytest.mark.parametrize("arguments", [*WHOLE.values(), *LINES.values()], ids=[*WHOLE, *LINES])
+@pytest.mark.parametrize("linked", [False, True], ids=["itself", "behind a link"])
+def test_a_pipe_is_written_through_and_stays_one(gensor_tune, tmp_path, wide_pipes, arguments, linked):
+    plain = tmp_path / "plain"
+    code, _, err = gensor_tune(*named(arguments, plain))
+    assert code == 0 and "Traceback" not in err
+    pipe = wide_pipes(tmp_path / "pipe")
+    name = tmp_path / "stdout" if linked else pipe.path
+    if linked:
+        name.symlink_to(pipe.path)
+    code, _, err = gensor_tune(*named(arguments, name))
+    assert code == 0 and stat.S_ISFIFO(pipe.path.stat().st_mode) and name.is_symlink() == linked
+    assert pipe.text() == plain.read_text()
+
+
+@pytest.mark.parametrize("arguments", [*WHOLE.values(), *LINES.values()], ids=[*WHOLE, *LINES])
+def test_a_minus_is_stdout_with_nothing_else_on_it(gensor_tune, tmp_path, monkeypatch, arguments):
+    gensor_tune(*named(arguments, tmp_path / "plain"))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = gensor_tune(*named(arguments, "-"))
+    assert code == 0 and out == (tmp_path / "plain").read_text() and err
+    assert not (tmp_path / "-").exists()
+
+
+def null_device(path):
+    """A double of /dev/null: only root may make one, and not everywhere."""
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_text("nothing")
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    return path
+
+
+@pytest.mark.parametrize("arguments", [*WHOLE.values(), *LINES.values()], ids=[*WHOLE, *LINES])
+def test_a_device_stays_a_device(gensor_tune, tmp_path, arguments):
+    device = null_device(tmp_path / "null")
+    code, _, err = gensor_tune(*named(arguments, device))
+    assert code == 0 and "Traceback" not in err and stat.S_ISCHR(os.lstat(device).st_mode)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "link to nothing"])
+@pytest.mark.parametrize("arguments", DATABASES.values(), ids=DATABASES)
+def test_a_database_is_not_written_to_what_is_no_regular_file(gensor_tune, tmp_path, arguments, kind):
+    target = tmp_path / "x.db"
+    if kind == "pipe":
+        os.mkfifo(target)
+    elif kind == "link to a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        target.symlink_to(tmp_path / "pipe")
+    else:
+        target.symlink_to(tmp_path / "nothing")
+    before = os.lstat(target)
+    code, out, err = gensor_tune(*arguments)
+    assert code == 2 and not out and "Traceback" not in err and "x.db" in err
+    assert "regular file" in err or "not a database file" in err
+    assert os.path.samestat(before, os.lstat(target)) and not (tmp_path / "nothing").exists()
+
+
+def test_recording_to_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.warns(RuntimeWarning, match="no regular file"), record(tmp_path / "pipe"):
+        pass
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+# ---- what lies beside a file while it is written
+
+
+def plant(monkeypatch, folder, victim):
+    """Puts links to `victim` wherever the file of a name that could be guessed would be made."""
+    for name in ("rows.jsonl", "shapes.csv", "small.db", "records.csv"):
+        (folder / f".{name}.{os.getpid()}.partial").symlink_to(victim)
+
+
+WRITERS = {
+    "export --json": lambda folder: ("export", str(folder / "rows.jsonl"), "--json", "--db", "{}/k.db"),
+    "export .csv": lambda folder: ("export", str(folder / "records.csv"), "--db", "{}/k.db"),
+    "export .db": lambda folder: ("export", str(folder / "small.db"), "--arch", "sm_87", "--db", "{}/k.db"),
+}
+
+
+@pytest.mark.parametrize("arguments", WRITERS.values(), ids=WRITERS)
+def test_no_planted_link_is_followed(gensor_tune, tmp_path, monkeypatch, arguments):
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    victim.write_text("mine")
+    plant(monkeypatch, shared, victim)
+    planted = {each.name for each in shared.iterdir()}
+    code, _, err = gensor_tune(*arguments(shared))
+    assert code == 0, err
+    assert victim.read_text() == "mine"
+    (made,) = {each.name for each in shared.iterdir()} - planted
+    assert not (shared / made).is_symlink() and (shared / made).stat().st_size
+
+
+def test_no_planted_link_is_followed_by_a_recording(tmp_path, monkeypatch):
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    victim.write_text("mine")
+    plant(monkeypatch, shared, victim)
+    record_file.update(shared / "shapes.csv", {(("op", "matmul"),): 2})
+    assert victim.read_text() == "mine" and (shared / "shapes.csv").read_text().startswith("op,")
+
+
+def test_a_name_that_is_taken_is_not_written_to(tmp_path, monkeypatch):
+    """Were the name guessed after all: the link there is not followed."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    monkeypatch.setattr(writing.secrets, "token_hex", lambda size: "00")
+    (tmp_path / ".gensor-00.partial").symlink_to(victim)
+    with pytest.raises(FileExistsError), writing.written(tmp_path / "x.json"):
+        pass
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_mode_is_that_of_the_umask_or_of_the_file_that_was_there(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        (tmp_path / "old").touch()
+        (tmp_path / "old").chmod(0o640)
+        for name in ("old", "new"):
+            with writing.written(tmp_path / name) as file:
+                file.write("text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_after_a_failure_everything_is_as_it_was(tmp_path, monkeypatch):
+    (tmp_path / "x.json").write_text("old")
+    with Store.open(tmp_path / "x.db") as store:
+        before = store.path.read_bytes()
+    names = {each.name for each in tmp_path.iterdir()}
+    with pytest.raises(ZeroDivisionError), writing.written(tmp_path / "x.json") as file:
+        file.write("new")
+        file.flush()
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), compact(tmp_path / "x.db"):
+        raise ZeroDivisionError
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(OSError, match="No space"), writing.written(tmp_path / "x.json") as file:
+                file.write("new")
+            with pytest.raises(StoreError, match="No space"):
+                union([], tmp_path / "x.db")
+    assert (tmp_path / "x.json").read_text() == "old" and (tmp_path / "x.db").read_bytes() == before
+    assert {each.name for each in tmp_path.iterdir()} == names
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path, monkeypatch):
+    """One that is a mount, and one in a folder that belongs to somebody else."""
+
+    def refuse(number):
+        def refused(*_):
+            raise OSError(number, os.strerror(number))
+
+        return refused
+
+    (tmp_path / "x.json").write_text("a longer text than the new one")
+    inode = (tmp_path / "x.json").stat().st_ino
+    for name, number in (("replace", 16), ("open", 13), ("open", 30)):
+        with monkeypatch.context() as patch:
+            patch.setattr(writing.os, name, refuse(number))
+            with writing.written(tmp_path / "x.json") as file:
+                file.write(f"{name} {number}")
+        assert (tmp_path / "x.json").read_text() == f"{name} {number}"
+        assert (tmp_path / "x.json").stat().st_ino == inode and len(list(tmp_path.iterdir())) == 1

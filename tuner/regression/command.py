@@ -1,0 +1,122 @@
+"""The command `gensor-tune check`: reads runs, prints verdicts as a table, and writes JUnit XML for build servers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as xml
+
+from gensor_tuner.output import beside, output, printable, say
+
+from .runs import Run, UnusableError, read
+from .statistics import FEWEST_AFTER, FEWEST_BEFORE
+from .verdicts import SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict, changed_conditions, compare
+
+
+def check(baseline: Path, results: Sequence[Path], junit: Path | None, tolerance: float) -> int:
+    """Compare results with a baseline; return 1 where a benchmark of ours is slower, else 0.
+
+    Parameters
+    ----------
+    baseline : Path
+        A file or folder of earlier runs.
+    results : sequence of Path
+        New runs; empty: the newest runs of the baseline, compared with its older runs.
+    junit : Path or None
+        The JUnit XML file to write.
+    tolerance : float
+        Relative slowdown that is accepted.
+
+    Raises
+    ------
+    UnusableError
+        Where the runs cannot be read or are too few.
+    ConfigError
+        Where `junit` cannot be written.
+    """
+    old, new = _sides(baseline, results)
+    verdicts = compare(old, new, tolerance)
+    moved = _moved(old, new)
+    if junit is not None:
+        write_junit(junit, verdicts, moved)
+    print("\n".join(lines(verdicts)), file=beside(junit))
+    for machine, changes in sorted(moved.items()):
+        for name, (before, after) in changes.items():
+            say(f"gensor-tune: {machine}: {name} was {before}, is {after}", sys.stderr)
+    if all(each.verdict == TOO_FEW for each in verdicts):
+        raise UnusableError(
+            f"no benchmark has {FEWEST_BEFORE} runs in {baseline} and {FEWEST_AFTER} new ones on the same machine: "
+            "with fewer, one bad run would decide"
+        )
+    return 1 if any(each.verdict == SLOWER for each in verdicts) else 0
+
+
+def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run]]:
+    """Return old and new runs; a run on both sides counts as new."""
+    old = read(baseline)
+    if not results:
+        return old[:-FEWEST_AFTER], old[-FEWEST_AFTER:]
+    found = {run.path.resolve(): run for path in results for run in read(path)}
+    return [run for run in old if run.path.resolve() not in found], list(found.values())
+
+
+def _moved(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return the changed conditions of each machine that has runs on both sides."""
+    both = {run.machine for run in old} & {run.machine for run in new}
+    return {
+        machine: changed_conditions(*([run for run in side if run.machine == machine] for side in (old, new)))
+        for machine in both
+    }
+
+
+#: Verdicts that need a person's attention come first.
+ORDER = (SLOWER, UNCLEAR, "machine slower", "vendor faster", "vendor slower", TOO_FEW, "faster", UNCHANGED)
+HEADER = f"{'verdict':<15} {'ours':>8} {'control':>8} {'net':>8} {'runs':>7}  benchmark"
+
+
+def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield the table, one benchmark per line, then the number of benchmarks by verdict."""
+    yield HEADER
+    for each in sorted(verdicts, key=lambda each: (ORDER.index(each.verdict), each.machine, each.name)):
+        figures = " ".join(f"{_percent(value):>8}" for value in (each.ours, each.control, each.net))
+        why = f": {each.why}" if each.verdict != UNCHANGED else ""
+        runs = f"{each.before}/{each.after}"
+        yield f"{each.verdict:<15} {figures} {runs:>7}  {printable(each.name)}{printable(why)}"
+    counts = Counter(each.verdict for each in verdicts)
+    yield ", ".join(f"{counts[name]} {name}" for name in ORDER if counts[name])
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1%}"
+
+
+def write_junit(path: Path, verdicts: Sequence[Verdict], moved: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
+    """Write JUnit XML: one test case per benchmark, failed where it is slower, skipped where the data cannot tell.
+
+    `moved` (machine -> condition -> before, after) becomes properties. Raises ConfigError where the file cannot be
+    written.
+    """
+    failed = sum(each.verdict == SLOWER for each in verdicts)
+    skipped = sum(each.verdict in (TOO_FEW, UNCLEAR) for each in verdicts)
+    counts = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
+    suites = xml.Element("testsuites", counts)
+    suite = xml.SubElement(suites, "testsuite", {"name": "gensor-tune check", **counts})
+    properties = xml.SubElement(suite, "properties")
+    for machine, changes in sorted(moved.items()):
+        for name, (old, new) in changes.items():
+            said = {"name": printable(f"{machine}: {name}"), "value": printable(f"{old} -> {new}")}
+            xml.SubElement(properties, "property", said)
+    for each in verdicts:
+        case = xml.SubElement(suite, "testcase", {"classname": printable(each.machine), "name": printable(each.name)})
+        told = f"ours {_percent(each.ours)}, control {_percent(each.control)}, net {_percent(each.net)}: {each.why}"
+        if each.verdict == SLOWER:
+            xml.SubElement(case, "failure", {"type": SLOWER, "message": printable(told)})
+        elif each.verdict in (TOO_FEW, UNCLEAR):
+            xml.SubElement(case, "skipped", {"message": printable(each.why)})
+        else:
+            xml.SubElement(case, "system-out").text = printable(f"{each.verdict}: {told}")
+    xml.indent(suites)
+    with output(path, "--junit") as file:
+        file.write(xml.tostring(suites, encoding="utf-8", xml_declaration=True).decode("utf-8"))

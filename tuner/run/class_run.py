@@ -1,0 +1,327 @@
+"""One class of Workloads, up to verified kernels: walk, compile, feed back, walk again, cover, verify.
+
+This module neither prints nor writes to the database; `tune` stores the results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gensor_database.lazy import cached_property
+from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.devices.device import Code
+from gensor_kernels.devices.emulator.build import prepare
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.residual import Learnt
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.binaries import Binaries
+from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
+from gensor_tuner.build.pool import Candidate, Pool, finalists
+from gensor_tuner.measure.timer import Timed, Timer
+from gensor_tuner.measure.tournament import Contest
+from gensor_tuner.search.trace import Trail, Trails
+from gensor_tuner.strategies.parallel import Found, Request, Searcher
+from gensor_tuner.verify.device_process import DeviceVerifier
+from gensor_tuner.verify.verify import Verdict, verify
+
+Refusal = tuple[Candidate, Binary, Workload, Verdict]  # a picked kernel that failed verification
+ROUNDS = 4  # of compiling and choosing, before the cover is limited to compiled candidates
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run, with the defaults of the command line.
+
+    Parameters
+    ----------
+    top : int
+        Finalists compiled (and, with a GPU, timed) per class; also the most kernels of a class's cover.
+    seed : int
+        Seed of the walks.
+    jobs : int
+        Parallel processes and threads, at least 1.
+    graph : {"full", "paper"}
+        All actions, or only those of the Gensor paper.
+    verify : {"emulator", "device", "none"}
+        Where kernels are executed before use; "device" runs the emulator first.
+    strategy : str
+        A name in `gensor_tuner.strategies.STRATEGIES`.
+    background : bool
+        Another program uses the same GPU meanwhile, so times must not decide between kernels.
+    """
+
+    top: int = 16
+    seed: int = 0
+    jobs: int = 1
+    graph: str = "full"
+    verify: str = "emulator"
+    strategy: str = "walk"
+    background: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The kernel chosen for one Workload, its predicted seconds, and the results of compiler and verifier."""
+
+    workload: Workload
+    candidate: Candidate | None
+    predicted: float
+    binary: Binary | None
+    verdicts: tuple[Verdict, ...]
+    trail: Trail | None
+    error: str | None = None
+    timings: tuple[tuple[Candidate, Binary, Timed], ...] = ()
+    vendor: Timed | None = None
+    conditions: str = "{}"  # Device.conditions while the timings were taken
+    #: False where a known candidate promises more, so that the next run continues with this workload
+    settled: bool = True
+
+
+@dataclass
+class ClassRun:
+    """The state of one class while it is tuned."""
+
+    arch: Arch
+    workloads: Sequence[Workload]
+    options: Options
+    searcher: Searcher
+    progress: Callable[[str, int], None] = lambda stage, count: None
+    timer: Timer | None = None
+    verifier: DeviceVerifier | None = None
+    recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
+    trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    learnt: Learnt | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    trails: Trails = field(default_factory=Trails)
+    refused: list[Refusal] = field(default_factory=list)
+    #: spaces of the workloads, where the caller has built them already
+    laid: Sequence[Space] = ()
+    #: returns True once timing should stop
+    late: Callable[[], bool] = lambda: False
+
+    def run(self) -> Iterator[Chosen]:
+        """Yield the kernel of every workload as soon as it is verified."""
+        if not self._skips():
+            prepare()
+        founds = self._walk([self._request(each) for each in self.workloads])
+        pool = Pool(self.workloads)
+        self._gather(pool, dict(enumerate(founds)))
+        self._compile(pool, finalists(pool, pool.seconds(self.spaces), self.options.top))
+        if self.options.graph != "paper":
+            requests = [self._again(*each) for each in zip(self.workloads, founds, strict=True)]
+            self._gather(pool, dict(enumerate(self._walk(requests))))
+        seconds, picks = self._choose(pool)
+        predicted = seconds
+        if self.contest is not None:
+            with self._timed("measure"):
+                seconds, picks = self.contest.measured(pool)
+        yield from self._verified(pool, predicted, seconds, picks)
+
+    @cached_property
+    def spaces(self) -> list[Space]:
+        """The space of each workload, updated with compiler feedback as binaries are built."""
+        return list(self.laid) or [Space(workload, self.arch, learnt=self.learnt) for workload in self.workloads]
+
+    def _gather(self, pool: Pool, founds: Mapping[int, Found]) -> None:
+        """Add Programs found by walks to the pool; `founds` maps the number of a workload to its walk's result."""
+        # In order of keys: a kernel that several walks found has the same trail whatever the order of rows.
+        for row in sorted(founds, key=lambda row: self.workloads[row].key()):
+            programs = [program for program, _ in founds[row].best]
+            pool.add(self.spaces[row], programs, siblings=self.options.graph == "full")
+            for program, trail in zip(programs, founds[row].trails, strict=True):
+                self.trails.add(program, trail)
+
+    # ---- walking
+
+    def _walk(self, requests: Sequence[Request]) -> list[Found]:
+        with self._timed("walk"):
+            founds = []
+            for found in self.searcher.run(requests):
+                founds.append(found)
+                self.progress("walk", 1)
+            return founds
+
+    def _request(self, workload: Workload) -> Request:
+        o = self.options
+        return Request(workload, self.arch, o.seed, o.graph, learnt=self.learnt, strategy=o.strategy)
+
+    def _again(self, workload: Workload, found: Found) -> Request:
+        """Return a second walk, from the elites and compiled finalists, with the compiler's feedback."""
+        feedback = tuple(self.binaries.facts.values())
+        start = dict.fromkeys([*(program for program, _ in found.best[:4]), *(facts.program for facts in feedback)])
+        return replace(self._request(workload), seed=self.options.seed + 1, feedback=feedback, start=tuple(start))
+
+    # ---- compiling and choosing
+
+    @cached_property
+    def binaries(self) -> Binaries:
+        """The binaries compiled so far."""
+        return Binaries(self.arch, self.options.jobs, self.progress)
+
+    def _compile(self, pool: Pool, columns: Sequence[int]) -> int:
+        with self._timed("compile"):
+            return self.binaries.compile(pool, columns, self.spaces)
+
+    def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+        """Cover the workloads and compile the chosen candidates, until compiling no longer changes the choice.
+
+        Compiled candidates are preferred over estimates whose advantage is within the potential's error.
+        """
+        for attempt in range(ROUNDS + 1):
+            seconds, compiled = pool.seconds(self.spaces), self.binaries.among(pool)
+            if attempt == ROUNDS:
+                seconds[:, ~compiled] = np.inf
+            preferred = preferring(seconds, *self._preferences(pool), (compiled, WITHIN))
+            picks = assign(preferred, limited(preferred, pool.names, self.options.top), pool.names)
+            if not self._compile(pool, sorted({int(column) for column in picks if column >= 0})):
+                break
+        return seconds, picks
+
+    def _preferences(self, pool: Pool) -> tuple[tuple[np.ndarray, float], ...]:
+        """Return masks of preferred candidates, each with the slowdown it may cost; see `cover`."""
+        return (~self.binaries.spilling(pool), SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN)
+
+    # ---- measuring
+
+    @cached_property
+    def contest(self) -> Contest | None:
+        """The tournament that times candidates; None without a device."""
+        if self.timer is None:
+            return None
+        most = 0 if self.timer.device.emulated else self.options.top  # times on the emulator carry no information
+        return Contest(
+            *(self.spaces, self.binaries, self.timer, most),
+            *(self.recorded, self.trying, self.progress, self.late),
+        )
+
+    # ---- verifying
+
+    def _verified(self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray) -> Iterator[Chosen]:
+        """Verify the picks; where a kernel fails, the workload's next best compiled candidate is tried."""
+        todo = list(range(len(self.workloads)))
+        seconds = np.where(self.binaries.among(pool), seconds, np.inf)
+        while todo:
+            self._verify(pool, [(int(picks[row]), self.workloads[row]) for row in todo if picks[row] >= 0])
+            again = []
+            for row in todo:
+                column = int(picks[row])
+                each = pool.candidates[column] if column >= 0 else None
+                if each is None or self._skips() or self.judge.passed(each.name):
+                    yield self._chosen(row, each, predicted[row, column], pool)
+                else:
+                    seconds[row, column] = np.inf
+                    picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
+                    self._refuse(pool, each, self.workloads[row])
+                    again.append(row)
+            todo = again
+
+    def _refuse(self, pool: Pool, each: Candidate, workload: Workload) -> None:
+        verdict = self.judge.verdicts[each.name][-1]
+        if each.name not in pool.dead:
+            pool.dead[each.name] = f"{verdict.outcome}: {verdict.detail}"
+            self.refused.append((each, self.binaries[each], workload, verdict))
+
+    def _skips(self) -> bool:
+        return self.options.verify == "none"
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Runs the verification of picked candidates."""
+        return Judge(self.options.jobs, self.verifier, self.recorded, self.progress)
+
+    def _verify(self, pool: Pool, pairs: Sequence[tuple[int, Workload]]) -> None:
+        if self._skips():
+            return
+        picks: dict[str, Pick] = {}
+        for column, workload in pairs:
+            each = pool.candidates[column]
+            picks.setdefault(each.name, (each, self.binaries[each], self.binaries.code(each), workload))
+        with self._timed("verify"):
+            self.judge.judge(picks)
+
+    def _chosen(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
+        workload = self.workloads[row]
+        if each is None:
+            reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
+            return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
+        timings, vendor = self.contest.timed.get(row, ([], None)) if self.contest is not None else ([], None)
+        binary = self.binaries[each]
+        trail = self._trail(pool, each.program, row)
+        verdicts = () if self._skips() else self.judge.verdicts[each.name]
+        conditions = self.timer.device.conditions() if self.timer is not None else "{}"
+        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, tuple(timings), vendor, conditions)
+
+    def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
+        """Return the actions that led to a Program, including the few that lead from a Program to its sibling."""
+        origin = pool.origin[program]
+        where = self.trails.end(origin) or self.workloads[row]
+        space = self.spaces[self.workloads.index(where)]
+        return self.trails.to(program, origin, space, self.options.seed)
+
+    def _timed(self, stage: str) -> _Stopwatch:
+        return _Stopwatch(self.seconds, stage)
+
+
+class _Stopwatch:
+    def __init__(self, seconds: dict[str, float], stage: str):
+        self.seconds, self.stage = seconds, stage
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *reason: object) -> None:
+        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self.began
+
+
+#: A candidate to execute: its binary, its code, and a workload of its class and epilogue.
+Pick = tuple[Candidate, Binary, Code, Workload]
+
+
+class Judge:
+    """Verification of a class's candidates: on the emulator, then on the device if requested; each runs once.
+
+    `verdicts` maps a candidate's name to its verdicts; the last verdict decides.
+    `recorded(candidate, binary, workload)` returns the verdict by which a database already rejects that kernel.
+    """
+
+    def __init__(
+        self,
+        jobs: int,
+        verifier: DeviceVerifier | None,
+        recorded: Callable[[Candidate, Binary, Workload], Verdict | None],
+        progress: Callable[[str, int], None],
+    ):
+        self.jobs, self.verifier, self.recorded, self.progress = jobs, verifier, recorded, progress
+        self.verdicts: dict[str, tuple[Verdict, ...]] = {}
+
+    def passed(self, name: str) -> bool:
+        """Whether a candidate passed every execution."""
+        found = self.verdicts.get(name, ())
+        return bool(found) and found[-1].outcome == "ok"
+
+    def judge(self, picks: Mapping[str, Pick]) -> None:
+        """Execute the candidates that have no verdict yet."""
+        todo = {}
+        for name, (each, binary, code, workload) in picks.items():
+            if name in self.verdicts:
+                continue
+            known = self.recorded(each, binary, workload)
+            if known is None:
+                todo[name] = (each, code, workload)
+            else:
+                self.verdicts[name] = (known,)
+        with ThreadPoolExecutor(self.jobs) as threads:
+            # g++ and the emulator release the interpreter lock.
+            found = threads.map(lambda pick: verify(pick[0], pick[2]), todo.values())
+            for (name, pick), verdict in zip(todo.items(), found, strict=True):
+                self.verdicts[name] = (verdict,)
+                if verdict.outcome == "ok" and self.verifier is not None:
+                    self.verdicts[name] = verdict, self.verifier.verify(*pick)
+                self.progress("verify", 1)

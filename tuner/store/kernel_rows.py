@@ -1,0 +1,75 @@
+"""Database rows of a kernel (source, binary, Program) and of its verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gensor_database.digest import canonical
+from gensor_database.record import Binary, Kernel, Source, Verification
+from gensor_database.row import Row
+from gensor_kernels.build import resources
+from gensor_kernels.build.nvrtc import Binary as Compiled
+from gensor_kernels.build.source import flatten
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate
+from gensor_tuner.verify.verify import VERSION, Verdict
+
+
+def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
+    """Return the rows of a kernel, which depend only on source, constants, target, toolchain and Program."""
+    source = Source.of(flatten(chosen.family.source))
+    binary = Binary(
+        source.digest,
+        chosen.constants,
+        compiled.target,
+        compiled.cubin,
+        compiled.registers,
+        compiled.spill_bytes,
+        compiled.stack_bytes,
+        compiled.shared_bytes,
+        _facts(compiled),
+        compiled.toolchain,
+    )
+    kernel = Kernel(
+        chosen.family.name,
+        chosen.family.abi,
+        workload.class_key(),
+        chosen.program.to_json(),
+        arch.name,
+        binary.digest,
+    )
+    return source, binary, kernel
+
+
+def _facts(compiled: Compiled) -> str:
+    sass = resources.disassemble(compiled.cubin, compiled.target) or {}  # already cached by the class's run
+    facts: dict[str, dict[str, object]] = {}
+    for name, entry in compiled.entries.items():
+        facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
+        if name in sass:
+            facts[name] |= {"hot_loop": sass[name].hot_loop, "accesses": sass[name].accesses}
+    return canonical(facts)
+
+
+def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
+    """Return the row of a verdict, from the emulator or a device."""
+    provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
+    return Verification(
+        kernel.digest,
+        verdict.method,
+        verdict.outcome,
+        verdict.detail or None,
+        verdict.worst,
+        canonical(verdict.sizes),
+        canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
+        canonical(provenance),
+    )
+
+
+def executed_rows(
+    chosen: Candidate, compiled: Compiled, workload: Workload, verdicts: Iterable[Verdict], arch: Arch
+) -> list[Row]:
+    """Return the rows of a kernel and of its verdicts."""
+    parts = kernel_rows(chosen, compiled, workload, arch)
+    return [*parts, *(verification_row(parts[-1], verdict) for verdict in verdicts)]
