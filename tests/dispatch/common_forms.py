@@ -12,8 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import gensor_kernels as gk
-from gensor_kernels import Explanation
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import Explanation, explain
 from gensor_kernels.machine.arch import Arch
 
 #: Functions of gensor_kernels.dispatch that compute nothing on a device.

@@ -8,8 +8,7 @@ import pytest
 
 import gensor_kernels
 from gensor_database import PRETUNED, Record, Store
-from gensor_kernels import matmul
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import explain, matmul
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import SUSTAINED, archs, lookup
 from gensor_kernels.operators.products import matmul as operator

@@ -10,9 +10,9 @@ from gensor_kernels import operators
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import archs, lookup
-from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.expression.expression import SUM, Expression, axes, conjugate, tensor
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space

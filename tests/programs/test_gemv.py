@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels import dot, einsum, linear, matmul
+from gensor_kernels import dot, einsum, explain, linear, matmul
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators import operator

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import settings
 
 import gensor_kernels
-from gensor_kernels import UnsupportedError, einsum
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import UnsupportedError, einsum, explain
 from gensor_kernels.dispatch.contractions import plans as contractions_plans
 from gensor_kernels.dispatch.plans import plan
 from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_out

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import gensor_kernels
-from gensor_kernels import einsum
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import einsum, explain
 from gensor_kernels.operators.expression.subscripts import parse
 from tests.dispatch.einsum_cases import agrees, written_calls
 from tests.doubles.emulated_store import isolate

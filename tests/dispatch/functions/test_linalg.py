@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels import dot, inner, linear, outer, tensordot, vdot
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import dot, explain, inner, linear, outer, tensordot, vdot
 from tests.dispatch.einsum_cases import agrees
 from tests.doubles.emulated_store import isolate
 

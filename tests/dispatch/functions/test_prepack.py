@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels import dot, einsum, linear, matmul, prepack
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import dot, einsum, explain, linear, matmul, prepack
 from tests.doubles.emulated_store import isolate
 
 rng = np.random.default_rng(5)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels import matmul
-from gensor_kernels.dispatch.api import explain
+from gensor_kernels import explain, matmul
 from tests.doubles.emulated_store import isolate
 
 A = np.ones((4, 4), np.float32)

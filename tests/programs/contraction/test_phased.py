@@ -5,14 +5,12 @@ import pytest
 
 import gensor_kernels
 from gensor_database.store import Store
-from gensor_kernels import conv_transpose2d
+from gensor_kernels import conv_transpose2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import flatten
-from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv_phased import axis, least_depth, phased, phases
-from gensor_kernels.operators.windows.conv_product import output_size
-from gensor_kernels.operators.windows.conv_product import _indices
+from gensor_kernels.operators.windows.conv_product import _indices, output_size
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate

@@ -11,11 +11,10 @@ import pytest
 
 import gensor_kernels
 from gensor_database.store import Store
-from gensor_kernels import conv2d
+from gensor_kernels import conv2d, explain
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
-from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv import workload as convolution
 from gensor_kernels.operators.windows.conv_product import output_size

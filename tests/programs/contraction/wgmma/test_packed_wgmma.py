@@ -7,10 +7,9 @@ import pytest
 
 import gensor_kernels
 from gensor_database.store import Store
-from gensor_kernels import conv2d
+from gensor_kernels import conv2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import flatten
-from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.geometry import Geometry, Window

@@ -12,12 +12,11 @@ import pytest
 
 import gensor_kernels
 from gensor_database.store import Store
-from gensor_kernels import conv2d
+from gensor_kernels import conv2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import find_nvdisasm
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
-from gensor_kernels.dispatch.api import explain
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
