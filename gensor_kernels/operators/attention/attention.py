@@ -64,37 +64,28 @@ def diagonal(sizes: Mapping[str, int]) -> int:
 
 def declare(kind: str, **sizes: int) -> tuple[Expression, ...]:
     """Declare scores, then their softmax average of V; ``kind`` is the kind of mask: "", "bool" or "added"."""
-    from gensor_kernels.operators.expression.expression import (
-        SOFTMAX_AVERAGE,
-        SUM,
-        Axis,
-        Expression,
-        axes,
-        result,
-        tensor,
-        where,
-    )
+    from gensor_kernels.operators.expression import expression as ex
 
-    batch, heads, kv_heads, i, j, d = axes("batch heads kv_heads queries keys head")
-    q, k = tensor("a", batch, heads, i, d), tensor("b", batch, kv_heads, j, d)
-    v = tensor("d", batch, kv_heads, j, d)
+    batch, heads, kv_heads, i, j, d = ex.axes("batch heads kv_heads queries keys head")
+    q, k = ex.tensor("a", batch, heads, i, d), ex.tensor("b", batch, kv_heads, j, d)
+    v = ex.tensor("d", batch, kv_heads, j, d)
     group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
-    scores = Expression("scores", (batch, heads, i, j), q[batch, heads, i, d] * k[batch, group, j, d], SUM)
+    scores = ex.Expression("scores", (batch, heads, i, j), q[batch, heads, i, d] * k[batch, group, j, d], ex.SUM)
     score = scores[batch, heads, i, j] * max(sizes["head"], 1) ** -0.5
     if kind:
         varies = [axis for axis in (batch, heads, i, j) if sizes["mask_axes"] & MASK_AXES[axis.name]]
-        full: list[Axis] = [batch, heads, i, j]
-        mask = tensor("e", *(axis if axis in varies else 1 for axis in full))
+        full: list[ex.Axis] = [batch, heads, i, j]
+        mask = ex.tensor("e", *(axis if axis in varies else 1 for axis in full))
         value = mask[tuple(axis if axis in varies else 0 for axis in full)]
-        score = score + value if kind == "added" else where(_equal(value, 0.0), -math.inf, score)
+        score = score + value if kind == "added" else ex.where(_equal(value, 0.0), -math.inf, score)
     if sizes["causal"]:
-        score = where(j < i + diagonal(sizes), score, -math.inf)
-    average = Expression(
+        score = ex.where(j < i + diagonal(sizes), score, -math.inf)
+    average = ex.Expression(
         "c",
         (batch, heads, i, d),
         (score, v[batch, group, j, d]),
-        SOFTMAX_AVERAGE,
-        map=where(_equal(result("sumexp"), 0.0), 0.0, result()),
+        ex.SOFTMAX_AVERAGE,
+        map=ex.where(_equal(ex.result("sumexp"), 0.0), 0.0, ex.result()),
     )
     return scores, average
 

@@ -157,33 +157,23 @@ class Quantised(Operator):
 
 
 def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
-    from gensor_kernels.operators.expression.expression import (
-        SUM,
-        Axis,
-        Expression,
-        Value,
-        affine,
-        axes,
-        index,
-        nibble,
-        tensor,
-    )
+    from gensor_kernels.operators.expression import expression as ex
 
-    number: Value
-    m, n = axes("m n")
-    groups = Axis("groups", groups_of(k, group))
+    number: ex.Value
+    m, n = ex.axes("m n")
+    groups = ex.Axis("groups", groups_of(k, group))
     if bits == 8:
-        inner = Axis("k", k)
-        number, place = tensor("b", n, inner)[n, inner], affine(inner)
+        inner = ex.Axis("k", k)
+        number, place = ex.tensor("b", n, inner)[n, inner], ex.affine(inner)
     else:
-        pair, half = Axis("pair", k // 2), Axis("half", 2)
-        number, place = nibble(tensor("b", n, pair)[n, pair], index(half)), 2 * pair + half
+        pair, half = ex.Axis("pair", k // 2), ex.Axis("half", 2)
+        number, place = ex.nibble(ex.tensor("b", n, pair)[n, pair], ex.index(half)), 2 * pair + half
         number = number if zeros else number - 8.0
     which = place // group if group else 0
-    weight: Value = number * tensor("d", n, groups)[n, which]
+    weight: ex.Value = number * ex.tensor("d", n, groups)[n, which]
     if zeros:
-        weight = weight - tensor("d", n, groups)[n, which] * tensor("e", n, groups)[n, which]
-    return Expression("c", (m, n), tensor("a", m, Axis("inner", k))[m, place] * weight, SUM)
+        weight = weight - ex.tensor("d", n, groups)[n, which] * ex.tensor("e", n, groups)[n, which]
+    return ex.Expression("c", (m, n), ex.tensor("a", m, ex.Axis("inner", k))[m, place] * weight, ex.SUM)
 
 
 def name_of(bits: int, zeros: bool) -> str:

@@ -45,27 +45,17 @@ def declare_max(**p: int) -> Expression:
 
 def declare_average(**p: int) -> Expression:
     """y[n, oh, ow, c] = sum over r, s of x[n, oh stride - pad + r, ..., c], over the positions counted there."""
-    from gensor_kernels.operators.expression.expression import (
-        SUM,
-        Axis,
-        Expression,
-        axes,
-        index,
-        maximum,
-        minimum,
-        result,
-        tensor,
-    )
+    from gensor_kernels.operators.expression import expression as ex
 
-    n, h, w, c, r, s = axes("n h w c r s")
-    oh, ow = Axis("oh", output_size(p, "h")), Axis("ow", output_size(p, "w"))
+    n, h, w, c, r, s = ex.axes("n h w c r s")
+    oh, ow = ex.Axis("oh", output_size(p, "h")), ex.Axis("ow", output_size(p, "w"))
     row, column = p["stride_h"] * oh - p["pad_top"] + r, p["stride_w"] * ow - p["pad_left"] + s
     counts = []
     for place, side in zip((oh, ow), sides(p), strict=True):
         first, (low, high) = side.stride * place - side.pad, side.counted
-        counts.append(maximum(minimum(index(first + side.window), high) - maximum(index(first), low), 0))
-    body = tensor("x", n, h, w, c).pad()[n, row, column, c]
-    return Expression("y", (n, oh, ow, c), body, SUM, map=result() / maximum(counts[0] * counts[1], 1))
+        counts.append(ex.maximum(ex.minimum(ex.index(first + side.window), high) - ex.maximum(ex.index(first), low), 0))
+    body = ex.tensor("x", n, h, w, c).pad()[n, row, column, c]
+    return ex.Expression("y", (n, oh, ow, c), body, ex.SUM, map=ex.result() / ex.maximum(counts[0] * counts[1], 1))
 
 
 def declare_global(**p: int) -> Expression:
