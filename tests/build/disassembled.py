@@ -11,7 +11,7 @@ from gensor_kernels.programs.registry import FAMILIES
 
 ARCHS = ["sm_75", "sm_87", "sm_90", "sm_120"]
 
-# One loop of each kind: an outer one around a copy, matrix and scalar loop, and accesses of every width.
+# One loop of each kind: an outer loop around a copy, matrix and scalar loop, and accesses of every width.
 KERNEL = """
 struct alignas(16) Vector { float x, y, z, w; };
 extern __shared__ __align__(16) unsigned char shared_memory[];

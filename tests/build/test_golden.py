@@ -1,7 +1,7 @@
-"""Golden sources: what a stored Program turns into must not change by accident.
+"""Golden sources: the code of a stored Program must not change by accident.
 
-The Programs are written out in tests/golden/programs.json, so nothing here depends on a potential or on a walk. Each
-golden file holds the constants in front of the source and the launches; the sources themselves are pinned by their
+The Programs are written out in tests/golden/programs.json, so that nothing here depends on a potential or on a walk.
+Each golden file holds the constants in front of the source and the launches; the sources themselves are pinned by their
 digests, whose change shows beside the diff of the .cu files.
 """
 

@@ -18,7 +18,7 @@ from tests.mutator.mutations import INTRINSICS
 
 CUDA = files()
 
-# Uses every intrinsic; what an arch lacks is left out as a kernel would.
+# Uses every intrinsic; intrinsics that an arch lacks are left out, as in a kernel.
 EVERYTHING = """
 #define SM80 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
 template <int BYTES>
@@ -187,7 +187,7 @@ def values(dtype) -> np.ndarray:
 
 
 def expected(x: np.ndarray, to) -> np.ndarray:
-    """What each conversion is documented to give."""
+    """Return the documented result of each conversion."""
     to = np.dtype(to)
     with np.errstate(all="ignore"):
         if to.kind == "i":

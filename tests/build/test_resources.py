@@ -1,4 +1,4 @@
-"""The ptxas report, and nvdisasm on many cubins: how many processes, what is remembered, damaged files."""
+"""The ptxas report, and nvdisasm on many cubins: number of processes, cached results, damaged files."""
 
 from __future__ import annotations
 

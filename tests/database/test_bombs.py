@@ -1,4 +1,4 @@
-"""Small files that want much memory, time or patience: what compressed values, long lines and locks may cost."""
+"""Small files that want much memory, time or patience: the costs of compressed values, long lines and locks."""
 
 from __future__ import annotations
 

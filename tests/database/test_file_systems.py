@@ -1,4 +1,5 @@
-"""Where a database lies decides how it is opened: journal modes by file system, read-only places, shipped files."""
+"""The location of a database decides how it is opened: journal modes by file system, read-only places, shipped
+files."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *names, **more: opened.append(names[0]) or connect(*names, **more))
     holder = connect(tmp_path / "pretuned" / f"{ARCH}.db", isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")  # which would keep out whoever asks for a lock
+    holder.execute("BEGIN EXCLUSIVE")  # which would keep out every caller that needs a lock
     with open_layers(ARCH, timeout=0.0) as stores:
         assert stores.find(key(1), ARCH, PART) is not None
         assert opened == [f"file://{tmp_path}/pretuned/{ARCH}.db?mode=ro&immutable=1"]

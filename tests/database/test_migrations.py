@@ -1,4 +1,4 @@
-"""From an older schema to the current one, on a fabricated version 0; the mechanism is what later versions rely on."""
+"""From an older schema to the current one, on a fabricated version 0; later versions use the same mechanism."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_readonly_file_is_converted_in_memory(old_file, monkeypatch):
 
 
 def test_several_steps_run_in_one_transaction(old_file, monkeypatch):
-    """One more step, to a version that renames nothing but drops one record."""
+    """A second step, to a version that renames nothing but drops one record."""
 
     def second(table, values):
         return None if table == "record" and values["key"] == key(0) else values

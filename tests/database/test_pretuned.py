@@ -70,7 +70,7 @@ def test_the_portfolio_of_every_class_has_at_most_eight_kernels(store):
     for row in store.rows(Portfolio):
         counts[row.class_key] = counts.get(row.class_key, 0) + 1
     without = {Workload.from_json(record.key).class_key() for record in store.rows(Record)} - counts.keys()
-    for kernel in store.rows(Kernel):  # an epilogue that was compiled in is no cover: such kernels serve one record
+    for kernel in store.rows(Kernel):  # a kernel with a compiled epilogue is in no portfolio: it serves one record
         assert kernel.class_key not in without or json.loads(kernel.program)["epilogue_fixed"] == 1
     assert max(counts.values()) <= 8
 
@@ -96,7 +96,7 @@ def test_aligned_half_kernels_spill_nothing_conflict_nowhere_and_move_16_bytes(s
 
 
 def is_meant(told):
-    """Whether a kernel's narrow stores, and its conflicts, are what its Program says."""
+    """Return whether a kernel's narrow stores, and its conflicts, follow from its Program."""
     faults, told = told.split(": ", 1)
     operator, program = told[: told.index(" {")], json.loads(told[told.index("{") :])
     return all(is_meant_fault(fault, operator, program) for fault in faults.split(" and "))

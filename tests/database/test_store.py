@@ -161,7 +161,7 @@ def test_merge_is_a_union_by_digest(store, tmp_path):
     }  # fmt: skip
     merged = [stored.kernel.digest for stored in store.portfolio(ARCH, PART, class_key())]
     first, last = {kernel_rows(n)[1].digest for n in (1, 3)}, kernel_rows(2)[1].digest
-    assert set(merged[:2]) == first and merged[2:] == [last]  # both were somebody's first choice
+    assert set(merged[:2]) == first and merged[2:] == [last]  # both were the first choice of a store
 
 
 def test_merging_an_untrusted_database_takes_no_code_and_no_verdicts(store, tmp_path):

@@ -31,7 +31,7 @@ FLIPS = 1_000
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
-    """A shipped-style database with small pages, so that flips hit rows rather than free space."""
+    """Return a shipped-style database with small pages, so that flips hit rows rather than free space."""
     path = tmp_path_factory.mktemp("image") / "image.db"
     with Store.open(path) as store:
         for number in NUMBERS:
@@ -49,7 +49,7 @@ def everything(store: Store) -> dict[str, set[object]]:
 
 
 def answers(store: Store) -> dict[int, object]:
-    """For each key what a look-up gives, down to the binary; by both ways of looking."""
+    """Return the answer of a look-up for each key, down to the binary; by both ways of looking."""
     catalog = Catalog([store], ARCH)
     found = {}
     for number in NUMBERS:

@@ -113,7 +113,7 @@ def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
 
 @pytest.fixture
 def held(tmp_path):
-    """The folder of a test, held by somebody who writes nothing; a call lets it go."""
+    """The folder of a test, whose lock is held without a write; a call releases it."""
     fcntl = pytest.importorskip("fcntl")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -122,7 +122,7 @@ def held(tmp_path):
 
 
 def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, held, monkeypatch):
-    """Whoever can open a folder can hold its lock; each transaction would wait for ten minutes."""
+    """Any process that can open a folder can hold its lock; each transaction would wait for ten minutes."""
     monkeypatch.setattr(write_queue, "PATIENT", 0.2)
     monkeypatch.setattr(write_queue, "QUEUE", 1.0)
     waits, queued = [], write_queue._queued
@@ -136,7 +136,7 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
         assert len(waits) == 1 and f"held a lock on {tmp_path}" in str(told.message)
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
             held()
-            store.add(*rows(5))  # it is free: who waits from now on does so in the queue again
+            store.add(*rows(5))  # it is free: later callers wait in the queue again
             assert not write_queue._stalled and len(list(store.rows(Record))) == 6
 
 
@@ -148,21 +148,21 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
         looks.append(path)
         if len(looks) == 5:
             held()
-        return len(looks)  # another state at each look: somebody writes
+        return len(looks)  # another state at each look: another process writes
 
     monkeypatch.setattr(write_queue, "_written", written)
     with turn(tmp_path / "kernels.db", 0.05):
         assert len(looks) >= 5 and not write_queue._stalled
         fcntl = pytest.importorskip("fcntl")
         descriptor = os.open(tmp_path, os.O_RDONLY)
-        with pytest.raises(BlockingIOError):  # it is ours
+        with pytest.raises(BlockingIOError):  # the lock is held
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(descriptor)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
-    """The parent's connection stays usable, whatever the child does and however it ends."""
+    """The parent's connection stays usable, for any actions and any end of the child."""
     with Store.open(tmp_path / "kernels.db") as store:
         store.add(*rows(0))
         mine = store.connection
@@ -222,7 +222,8 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
 
 
 def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):
-    """Three wait for a fourth; they come in the order in which they arrived, and one that gave up holds nothing."""
+    """Three wait for a fourth; they have their turns in the order of arrival, and a writer that gave up holds
+    nothing."""
     order, threads = [], []
     path = tmp_path / "kernels.db"
 

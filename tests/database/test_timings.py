@@ -1,4 +1,4 @@
-"""Who won, from all timings of a Workload on a part."""
+"""The winner from all timings of a Workload on a part."""
 
 from __future__ import annotations
 

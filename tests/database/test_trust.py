@@ -1,4 +1,4 @@
-"""Who may have written what is loaded: folders, files, and what no file's text ever reaches."""
+"""Trust: writers of loaded files and folders, and actions that no file's text can cause."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_folder_that_others_can_write_to_is_not_and_the_command_is_named(tmp_p
     made = folder(tmp_path, mode)
     said = trust.folder_objection(made, SETTING)
     assert words in said and str(made) in said and SETTING in said
-    if "chmod" in words:  # what it says is what helps
+    if "chmod" in words:  # the message's advice helps
         os.system(said.partition("run ")[2].partition(",")[0])
         assert trust.folder_objection(made, SETTING) is None
 
@@ -98,7 +98,7 @@ def test_a_folder_that_others_can_replace_is_refused(tmp_path, monkeypatch, look
 
 
 def opened(path):
-    """What is wrong with a folder as it is opened, step by step."""
+    """Return the reason why a folder is refused while it is opened, step by step."""
     try:
         os.close(trust.open_folder(path))
     except PermissionError as error:
@@ -137,7 +137,7 @@ def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
     assert personal(7)
     group.gr_mem = ["me", "you"]
     assert not personal(7)
-    group.gr_mem, group.gr_name = [], "staff"  # whose members nobody may list
+    group.gr_mem, group.gr_name = [], "staff"  # whose members cannot be listed
     assert not personal(7)
     group.gr_name = "me"
     users.append(other)
@@ -233,7 +233,7 @@ def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
 
 
 def test_the_shipped_databases_are_whole_files():
-    """No journal to be applied, no free pages: what lies in the package is all there is."""
+    """No journal to be applied, no free pages: the package has no further file."""
     for path in PRETUNED.glob("*.db"):
         assert path.read_bytes()[18:20] == b"\x01\x01", "in WAL mode"
         assert not [each.name for each in PRETUNED.iterdir() if each.name.startswith(f"{path.name}-")]
@@ -277,7 +277,7 @@ def test_a_statement_that_computes_without_end_is_interrupted(monkeypatch):
 
 @posix
 def test_ctrl_c_while_sqlite_computes_is_no_damaged_file(tmp_path):
-    """sqlite3 drops what its callbacks raise, and while it computes they are where Python hears of a signal."""
+    """sqlite3 drops exceptions of its callbacks, the only Python code that runs while it computes."""
     previous = signal.signal(signal.SIGALRM, interrupt)
     try:
         with Store.open(tmp_path / "k.db") as store, pytest.raises(KeyboardInterrupt), translated(store.path):
@@ -315,7 +315,7 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
-# ---- what no text of a file or a command reaches
+# ---- actions that no text of a file or a command can cause
 
 
 def modules():
@@ -333,7 +333,7 @@ def names(tree):
 
 
 def test_nothing_is_unpickled():
-    """The two modules that hand objects to child processes of their own, over pipes that nobody else can reach."""
+    """Two modules pass objects to child processes of their own, over pipes that no other process can reach."""
     forbidden = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}
     between = {"multiprocessing"}
     found = {path: set(names(tree)) for path, tree in modules()}
@@ -382,7 +382,7 @@ def test_hostile_text_reaches_neither_compiler_nor_sql(text, tmp_path):
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_87", "sm_90"])
 def test_programs_of_every_family_and_operator_pass_as_foreign_ones(arch):
-    """Whatever the sizes their Workloads have, which a class says nothing of."""
+    """For any sizes of their Workloads, which a class does not determine."""
     seen = set()
     for row in read_shapes(ROOT / "examples" / "every_operator.csv"):
         try:

@@ -1,4 +1,4 @@
-"""Kernels for the tests of the emulator: a multistage GEMM that can have bugs, and a launcher of small ones."""
+"""Kernels for the tests of the emulator: a multistage GEMM that can have bugs, and a launcher of small kernels."""
 
 from __future__ import annotations
 

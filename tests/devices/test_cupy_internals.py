@@ -1,8 +1,7 @@
-"""The parts of CuPy that it does not document, on the CuPy that is installed: what reaches the driver through them.
+"""Undocumented parts of CuPy, on the installed CuPy: the driver calls that they cause.
 
-`launched` runs the real CuPy over a driver that writes launches down (doubles/driver_double.py): what is looked at here
-is what cuLaunchKernel and cuLaunchKernelEx are given. `make test-oldest` runs it with the oldest CuPy that is
-supported.
+`launched` runs the real CuPy over a driver that records launches (doubles/driver_double.py): the arguments of
+cuLaunchKernel and cuLaunchKernelEx are checked. `make test-oldest` runs it with the oldest supported CuPy.
 """
 
 import importlib.util
@@ -25,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def launched():
-    """What `python -m tests.doubles.launched` prints; CuPy 14's warning about the streams of CuPy 13 is an error."""
+    """Return the output of `python -m tests.doubles.launched`; CuPy 14's warning about the streams of CuPy 13 is an
+    error."""
     keep = {"GENSOR_TUNE": "predicted", "GENSOR_DETERMINISTIC": "1"}
     command = [
         sys.executable,

@@ -66,7 +66,7 @@ def expected():
 
 
 def dependent_ones(stream=0):
-    """What the driver library is asked by one call."""
+    """Return the requests of one call to the driver library."""
     return [("contraction_packed", stream), ("contraction_reduce", stream)]
 
 
@@ -79,7 +79,7 @@ def test_all_launches_but_the_first_are_dependent_and_made_in_order(driver, stre
     assert called() == expected() and len(called()) == 3
     assert driver.asked == dependent_ones(77)
     assert {call[4][:4] for call in FakeFunction.calls} == {b"abcd"} and len(set(FakeFunction.addresses)) == 1
-    streams.stream = 78  # whatever stream is current when it is called
+    streams.stream = 78  # for any stream that is current at the call
     launch(device.local.arguments, (), (), None)
     assert driver.asked[2:] == dependent_ones(78) and called() == 2 * expected()
 

@@ -1,4 +1,4 @@
-"""What the emulator has built: loaded from where nobody else can have put it, and built again where it is damaged."""
+"""Libraries of the emulator: loaded from folders that no other user can replace, and built again if damaged."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_damaged_object_is_built_again_and_never_linked(fresh, monkeypatch):
 
 
 def test_a_library_that_the_system_refuses_is_built_again(fresh):
-    """Whole as it was written, but no library: of another system, say."""
+    """The file is whole, but no library of this system."""
     path = build(text("refused"))
     with Kept(path.parent) as folder:
         add(folder, b"not ELF", path.name)

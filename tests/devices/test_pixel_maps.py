@@ -88,7 +88,7 @@ def packed(of, x=0, w=1 << 30, out=0):
 
 
 def copied(of, x, **changes):
-    """What copies bring: [piece of pixels, tap, piece of channels, pixel, channel]."""
+    """Return the copied elements: [piece of pixels, tap, piece of channels, pixel, channel]."""
     z = of.size
     pixels = z["n"] * conv.output_size(z, "h", False) * conv.output_size(z, "w", False)
     grid = (-(-pixels // ROWS), z["r"] * z["s"], -(-z["c"] // UNIT))
@@ -116,7 +116,7 @@ def image(of):
 
 
 def wanted(of, x):
-    """The same from the definition."""
+    """Return the same elements from the definition."""
     z, rows = of.size, []
     out = [conv.output_size(z, side, False) for side in "hw"]
     for r in range(z["r"]):

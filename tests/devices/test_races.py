@@ -1,4 +1,4 @@
-"""The race detector: every unordered pair of accesses is named in every order of execution, ordered ones never."""
+"""The race detector: every unordered pair of accesses is found in every order of execution, ordered pairs never."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ def test_races_can_be_left_out():
 
 
 def test_each_block_starts_afresh():
-    """What one block wrote is unwritten for the next, and its reads do not race with the next one's writes."""
+    """Shared memory written by one block is unwritten for the next block, whose writes do not race with earlier
+    reads."""
     execute(PREAMBLE + "get<4>(me);\n}\n", [np.zeros(1024, np.uint8)], block=64, grid=5, shared=1024)
     first_only = PREAMBLE.replace("put<16>(me);", "if (block_index() == 0) put<16>(me);") + "get<4>(me);\n}\n"
     with pytest.raises(KernelFault, match="block 1"):

@@ -12,8 +12,10 @@ from gensor_tuner.measure.timer import CudaClock
 
 class FakeCupy:
     """A device with a queue and an L2 of `l2` bytes: reads, writes and calls take microseconds of the device, one after
-    the other; the host runs ahead, and waits where it synchronises. The first `dirty` bytes that a call brings into the
-    cache wait until as many dirty ones are written back."""
+    the other; the host runs ahead, and waits where it synchronises.
+
+    The first `dirty` bytes that a call brings into the cache wait until as many dirty bytes are written back.
+    """
 
     __version__ = "14.0"
 
@@ -97,7 +99,7 @@ def simulated(monkeypatch, cupy):
 
 
 def fills_before(log, name):
-    """How many fills lie in front of each run of calls of this name that are timed in turns."""
+    """Return the number of fills in front of each run of calls of this name that are timed in turns."""
     counts, fills = [], 0
     for before, each in zip([None, *log], log, strict=False):
         if each == name and before != name:

@@ -1,4 +1,4 @@
-"""Tensor maps: what they say of an operand, how the driver is asked, and where calls go that they cannot describe."""
+"""Tensor maps: their view of an operand, the driver's arguments, and calls without a tensor map."""
 
 import ctypes
 import struct

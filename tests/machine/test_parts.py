@@ -1,8 +1,8 @@
-"""Attributes that devices report, and the parts that they are recognised as.
+"""Attributes reported by devices, and the parts recognised from them.
 
-`SEEN`: attributes as drivers report them. Where they are from: [dq] a published deviceQuery listing, [props] published
-device properties of PyTorch (name, SMs, L2), the rest of such a row from the data sheet; [ds] data sheet or whitepaper
-alone; [docs] the Jetson Linux Developer Guide's tables of power modes.
+`SEEN`: attributes as drivers report them. Sources: [dq] a published deviceQuery listing, [props] published device
+properties of PyTorch (name, SMs, L2), the rest of such a row from the data sheet; [ds] data sheet or whitepaper alone;
+[docs] the Jetson Linux Developer Guide's tables of power modes.
 """
 
 from dataclasses import replace
@@ -73,7 +73,7 @@ SEEN = [
         *("rtx-pro-6000-max-q", (12, 0), "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 188, 2280, 14001),
         *(512, 128 * M, "[ds]"),
     ),
-    # Not listed: built from what they say.
+    # Not listed: built from the reported attributes.
     (
         "nvidia-a100-80gb-pcie-mig-1g.10gb",
         (8, 0),
@@ -141,7 +141,7 @@ def recognised(row):
 
 
 def by_name(name):
-    """What is recognised of the row that reports this name."""
+    """Return the part recognised from the row that reports this name."""
     return recognised(next(row for row in SEEN if row[2] == name))
 
 
@@ -160,7 +160,7 @@ def test_an_orin_is_its_module_in_every_power_mode(row):
     arch = from_attributes((8, 7), "Orin", sms, mhz / 1e3, 2e6 * memory_mhz * bits / 8e9, l2, memory * M)
     assert arch.part == part and arch.sms == sms and arch.l2_mb == l2 / M
     module = next(each for each in archs() if each.name == "sm_87" and part.startswith(each.part))
-    # What the driver says of the memory is wrong: a power mode leaves the module's bandwidth and L2.
+    # The driver's figures of the memory are wrong: a power mode leaves the module's bandwidth and L2.
     assert (arch.dram_gb_s, arch.l2_bytes_per_clk) == (module.dram_gb_s, module.l2_bytes_per_clk)
     assert arch.clock_ghz == pytest.approx(mhz / 1e3, rel=0.03)
     assert lookup(arch.part) == arch
@@ -208,7 +208,7 @@ def test_every_listed_part_is_seen():
     assert {arch.part for arch in archs()} <= {row[0] for row in (*SEEN, *ORINS)}
 
 
-#: dense TFLOP/s with float32 accumulation, TOP/s for int8, from data sheets (half of what they quote with sparsity)
+#: dense TFLOP/s with float32 accumulation, TOP/s for int8, from data sheets (half of their figures with sparsity)
 UNLISTED = [
     ("NVIDIA L40", "float16", 181),
     ("NVIDIA L40", "float8", 362),

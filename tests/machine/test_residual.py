@@ -1,4 +1,4 @@
-"""The residual model: trees as tables, what is shared and what is a part's own, plain numbers in and out."""
+"""The residual model: trees as tables, shared and own trees of a part, plain numbers in and out."""
 
 import json
 import sys
@@ -171,7 +171,7 @@ def test_an_unseen_part_gets_a_share_of_it_and_more_doubt(learns):
     x = np.array([[-1, 1], [0, 0], [0, 0]], dtype=np.float32)
     mean, doubt = model.predict(x, "b")
     known, less = model.predict(x, "a")
-    # Offsets are about a part; the difference is what carries over.
+    # Offsets belong to a part; the difference carries over.
     assert mean[1] - mean[0] == pytest.approx(UNSEEN * 0.5, abs=0.05)
     assert known[1] - known[0] == pytest.approx(0.5, abs=0.05)
     assert (doubt > less).all()

@@ -1,4 +1,4 @@
-"""The potential: never faster than the hardware, and moved by what it claims to model."""
+"""The potential: never faster than the hardware, and sensitive to everything it models."""
 
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def test_transposing_stores():
     assert transposing_clocks(2, 4, (128 + 4) * 4 % 128, 1, 4) == 1, "padded rows"
 
 
-# ---- what moves it
+# ---- sensitivity
 
 
 def test_conflicts_and_narrow_copies_cost_time():

@@ -1,4 +1,4 @@
-"""Predicted times that people read claim no more than the best published rate; those that choose kernels stay."""
+"""Predicted times in reports claim no more than the best published rate; times that choose kernels are unchanged."""
 
 import json
 from dataclasses import replace

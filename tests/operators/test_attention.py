@@ -1,4 +1,4 @@
-"""Attention as a declaration: its reference against PyTorch, its Workloads, what kernels are told."""
+"""Attention as a declaration: its reference against PyTorch, its Workloads, the kernel's view."""
 
 import struct
 

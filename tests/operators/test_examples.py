@@ -1,4 +1,4 @@
-"""The examples in docstrings of modules that other packages use run and give what they print."""
+"""Examples in docstrings of modules that other packages use: they run, and print the stated results."""
 
 import doctest
 from importlib import import_module

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 def independent(name: str, x: np.ndarray) -> np.ndarray:
-    """What SciPy or PyTorch say of ``name`` over the last axis."""
+    """Return SciPy's or PyTorch's result of ``name`` over the last axis."""
     special = pytest.importorskip("scipy.special")
     if name in ("logsumexp", "softmax", "log_softmax"):
         return np.asarray(getattr(special, name)(x, axis=-1))

@@ -1,4 +1,4 @@
-"""Types that are only stored: their numbers, which products take them, and what shapes files call them."""
+"""Types of stored operands: their numbers, the products that accept them, and their names in shapes files."""
 
 import numpy as np
 import pytest

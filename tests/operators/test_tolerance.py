@@ -128,7 +128,7 @@ def test_tf32_products_pass_where_allowed_and_fail_where_not(k, data):
     exact_products = sequential(round_to("tf32", x), round_to("tf32", y), "float32")
     for kernel in (actual, exact_products):
         result = verdict(kernel, a, b, matmul.workload(M, N, k, dtype="float32"))
-        # Sums of one sign hide TF32's roundings behind their own: random signs are what verification uses.
+        # Sums of one sign hide TF32's roundings behind their own: verification uses random signs.
         assert not result.ok and result.ratio > (1.2 if data is positive else 4), (k, result.message)
 
 
@@ -145,7 +145,7 @@ def test_bfloat16_products_fail_where_tf32_is_allowed(k, data):
 def test_short_accumulators_fail(accumulator, dtype, k, data):
     """Also where C is stored as coarsely as the accumulator: elements that cancel give it away."""
     a, b, x, y = operands(data, dtype, k)
-    # Where nothing cancels, a short sum's roundings are within a few of those of a coarse C.
+    # Without cancellation, a short sum's roundings are within a few roundings of a coarse C.
     for out in {dtype, "float32"} if data in (normal, wide) else {"float32"}:
         result = verdict(sequential(x, y, accumulator), a, b, matmul.workload(M, N, k, dtype=dtype, out=out))
         assert not result.ok and result.ratio > 1.5, (out, result.message)

@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling mean what torch and SciPy compute."""
+"""Depthwise convolution and pooling give the results of torch and SciPy."""
 
 import numpy as np
 import pytest

@@ -150,7 +150,7 @@ def test_column_major_output():
     st.integers(0, 3),
 )
 def test_every_vector_access_is_aligned_and_inside_a_row(rows, columns, dtype, pad, step, transpose, offset):
-    """Whatever the view, vectors of the alignment class are aligned and end in the row."""
+    """For any view, vectors of the alignment class are aligned and end in the row."""
     buffer = aligned((rows + offset, columns * step + pad), dtype)
     array = buffer[offset:, pad:][:, ::step]
     view = view_of(array.T if transpose else array)
