@@ -10,11 +10,11 @@ from typing import Any
 from .row import Row, RowType
 from .sql_limits import Guarded
 
-#: Rows of a table that may be damaged beside as many good ones; a flipped bit damages few. Compressed ones can be made
+#: Most damaged rows of a table beyond the number of good rows; a flipped bit damages few. Compressed rows can be made
 #: to take long.
 MOST_DAMAGED, MOST_DAMAGED_COMPRESSED = 1000, 8
-#: Bytes that the values of a table may have in memory for each byte of the file, and beside these: code compresses to a
-#: fifth, what was made to fill memory to a thousandth.
+#: Most bytes of a table's values in memory per byte of the file, and an allowance: code compresses to a fifth, a bomb
+#: to a thousandth.
 MOST_INFLATED, INFLATED_BESIDE = 64, 2**26
 #: Most rows, and their bytes, that are held at once, or written in one transaction, so that other writers get a turn.
 BATCH, BATCH_BYTES = 200, 2**24
@@ -74,8 +74,8 @@ def named(
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
     condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
     values, seen, tally = list(where.values()), set(), Tally(connection, kind)
-    # Compressed values can be large: one at a time. Others are put in order here, so that a table of rows that are not
-    # to be believed is given up before SQLite has ordered all of them.
+    # Compressed values can be large: one at a time. Other rows are sorted here, so that a table of damaged rows is
+    # given up before SQLite has sorted all of them.
     order, count = (" ORDER BY digest" if ordered else "", 1) if kind.COMPRESSED else ("", _CHUNK)
     query = f'SELECT {names} FROM "{kind.TABLE}"{"" if ordered else " NOT INDEXED"} WHERE {condition}{order}'
     damage: sqlite3.DatabaseError | None = None

@@ -192,7 +192,7 @@ def _is_personal(number: int) -> bool:
 
 @cache
 def _unknown_users() -> int | None:
-    """Return the number of users who are unknown in this process's container, such as root of the machine.
+    """Return the user number that stands for users unknown in this process's container, such as root of the machine.
 
     None if all users are known.
     """

@@ -1,4 +1,4 @@
-"""Types of the arrays that public functions take: Protocols, so that type checking needs no array library."""
+"""Types of operands of public functions: Protocols, so that type checking needs no array library."""
 
 from __future__ import annotations
 
@@ -50,5 +50,7 @@ class DLPack(Protocol):
     def __dlpack_device__(self) -> tuple[Any, int]: ...
 
 
-#: What public functions accept as an operand.
+#: Extents, or strides, by axis.
+Shape: TypeAlias = "tuple[int, ...]"
+#: Operands that public functions accept.
 ArrayLike: TypeAlias = "Array | CudaArrayInterface | DLPack"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels import forking
-from gensor_kernels.arrays import Array
+from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, ToolMissingError, UnknownArchError
@@ -251,15 +251,7 @@ class CudaDevice(Device):
 
     # ---- arrays of other libraries
 
-    def borrowed(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: DTypeLike,
-        owner: object,
-        number: int,
-    ) -> Any:
+    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """See Device.borrowed."""
         return borrowed.array(self.cupy, address, shape, strides, dtype, owner, number)
 

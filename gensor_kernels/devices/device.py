@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.arrays import Array
+from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.build.source import bind
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.core.family import Launch
@@ -166,15 +166,7 @@ class Device:
         """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
-    def borrowed(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: DTypeLike,
-        owner: object,
-        number: int,
-    ) -> Any:
+    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return an array on memory of another library, which `owner` keeps alive.
 
         `address` is that of the first element, strides are in bytes, `number` is the memory's device.

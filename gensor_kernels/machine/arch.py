@@ -159,7 +159,7 @@ class Arch:
         """
         best = self.peak(dtype, math, sustained)
         long = terms >= LEAST_FLOAT_SUM
-        if dtype == "float32" and "bf16" in self.features and long:  # whatever else ``math`` allows
+        if dtype == "float32" and "bf16" in self.features and long:  # for any ``math``
             best = max(best, self.peak("bfloat16", sustained=sustained) / BFLOAT16_PRODUCTS)
         if dtype == "float64" and math == "ozaki" and "mma_m16n8k32_s8" in self.features:
             best = max(best, self.peak("int8", sustained=sustained) / SLICE_PRODUCTS)

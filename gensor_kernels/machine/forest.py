@@ -51,7 +51,7 @@ class Forest:
         return _joined([values.sum(axis=0) for values in self._values(x)]) * F(1 / len(self.ends))
 
     def _values(self, x: np.ndarray) -> Iterator[np.ndarray]:
-        """What every tree says, (trees, up to CHUNK), chunk by chunk."""
+        """Return the value of every tree, (trees, up to CHUNK), chunk by chunk."""
         for start in range(0, max(x.shape[1], 1), CHUNK):
             yield self._looked_up(x[:, start : start + CHUNK])
 
@@ -67,7 +67,7 @@ class Forest:
 
     @cached_property
     def _starts(self) -> np.ndarray:
-        """Where each tree's values begin among all (trees, 1)."""
+        """Return the offset of each tree's values among all values, (trees, 1)."""
         return np.arange(len(self.tables), dtype=np.intp)[:, None] << SPLITS
 
     def and_(self, other: Forest, share: float) -> Forest:

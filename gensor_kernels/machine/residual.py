@@ -154,7 +154,7 @@ class Residual:
         return forest.mean(x) * F(share) + _offset(known, dtype, operator)
 
     def _asked(self, x: np.ndarray, part: str) -> tuple[Forest, Part, float]:
-        """The trees that speak of a part, what is known of it, and the share of them that holds."""
+        """Return the trees for a part, the knowledge of it, and the weight of the shared trees there."""
         if len(x) != len(self.names):
             raise ValueError(f"the model has {len(self.names)} features, not {len(x)}")
         known = self.parts.get(part, self.unseen)

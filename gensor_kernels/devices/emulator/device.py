@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.arrays import Array
+from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.devices.borrowed import reach
 from gensor_kernels.devices.device import Arguments, Code, Device, Launcher
 from gensor_kernels.errors import UnsupportedError
@@ -57,15 +57,7 @@ class EmulatorDevice(Device):
         array.reshape(-1).view(np.uint8)[...] = 0xFF  # a NaN in every floating-point type
         return array
 
-    def borrowed(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: DTypeLike,
-        owner: object,
-        number: int,
-    ) -> np.ndarray:
+    def borrowed(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
         """Return the NumPy array on memory of another library."""
         before, size = reach(shape, strides, np.dtype(dtype).itemsize)
         if size == 0:

@@ -133,9 +133,8 @@ class Quantised(Operator):
         product = matmul.reference(a, ((number - zero) * scale).T)
         size = [matmul.magnitude(a, (each * scale).T) for each in (number, zero)]
         both = tolerance_base.Magnitude(size[0].total + size[1].total, np.hypot(size[0].norm, size[1].norm))
-        uncentred = matmul.reference(
-            np.abs(a), np.abs(zero * scale).T
-        )  # partial sums are as large as what is taken off
+        # Partial sums are as large as the zeros' products, which are subtracted.
+        uncentred = matmul.reference(np.abs(a), np.abs(zero * scale).T)
         terms = workload.size["k"] * (1 + self.zeros) + 2 * groups_of(workload.size["k"], workload.size["group"])
         bound = tolerance_base.accumulation_bound(
             np.abs(product) + (uncentred if self.zeros else 0.0),
