@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from gensor_database import Store, StoreWarning, Timing, turns
+from gensor_database import Store, StoreWarning, Timing, write_queue
 from gensor_database.record import TABLES
 from tests.doubles.numpy_device import ARCH, workload
 from tests.doubles.placeholder_kernels import kernel_rows, lines, record_of, stock
@@ -118,8 +118,8 @@ def test_what_cannot_be_merged_is_one_sentence(merge, pair, tmp_path):
 
 def test_a_folder_whose_lock_is_held_for_good_is_told_and_merged_into(merge, pair, tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(turns, "PATIENT", 0.1)
-    monkeypatch.setattr(turns, "QUEUE", 1.0)
+    monkeypatch.setattr(write_queue, "PATIENT", 0.1)
+    monkeypatch.setattr(write_queue, "QUEUE", 1.0)
     monkeypatch.setattr(Store.open.__func__, "__kwdefaults__", {**Store.open.__func__.__kwdefaults__, "timeout": 0.2})
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
