@@ -24,7 +24,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
-from gensor_tuner.budget.task_scheduler import SLICE, Campaign, Slice
+from gensor_tuner.budget.task_scheduler import SLICE, Slice, TaskScheduler
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.strategies.parallel import Found, Request, search
 
@@ -35,7 +35,7 @@ NEAR = 1e-4
 Curve = list[tuple[int, float]]  # (evaluations, seconds of the model)
 
 
-class Gradient(Campaign):
+class Gradient(TaskScheduler):
     """The scheduler as it is."""
 
     def choose(self) -> Slice | None:

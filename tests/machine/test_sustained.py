@@ -15,7 +15,7 @@ from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.space import Space
 from gensor_tuner.report import contents
-from gensor_tuner.run import persist
+from gensor_tuner.run import result as persist
 from gensor_tuner.run.result import Result, end_to_end, summary, table_line
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.show import record_lines, records

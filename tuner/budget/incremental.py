@@ -14,7 +14,7 @@ from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
-from gensor_tuner.measure.tournament import Contest
+from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.run.class_run import Chosen, ClassRun
 from gensor_tuner.strategies.parallel import PARALLEL_FROM, Found
 from gensor_tuner.verify.verify import Verdict
@@ -28,7 +28,7 @@ ENOUGH = 0.5
 
 
 @dataclass
-class Growing(ClassRun):
+class IncrementalRun(ClassRun):
     """A class that gains kernels step by step.
 
     `founds`: results of search by workload number; `calls` (workloads,): calls of each workload; `evaluations`: length
@@ -120,15 +120,15 @@ class Growing(ClassRun):
         picks = self._picks(np.ones(len(self.pool.candidates), bool))
         self._compile(self.pool, [c for c in picks if self.pool.candidates[c] not in self.binaries])
         self._look()
-        if self._measured is None and self.contest is not None:
-            self._measure(self.contest)
+        if self._measured is None and self.tournament is not None:
+            self._measure(self.tournament)
         compiled = self.binaries.among(self.pool)
         self._execute(self._picks(compiled, ENOUGH * self.promise if self.usable else 0.0))
         self._look()
 
-    def _measure(self, contest: Contest) -> None:
+    def _measure(self, tournament: Tournament) -> None:
         with self._timed("measure"):
-            self._measured, _ = contest.measured(self.pool)
+            self._measured, _ = tournament.measured(self.pool)
         self._look()
 
     def _execute(self, columns: Sequence[int]) -> None:

@@ -16,15 +16,14 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import class_text
 from gensor_tuner.run.class_run import Chosen
-from gensor_tuner.run.persist import stored_result
-from gensor_tuner.run.result import Result
+from gensor_tuner.run.result import Result, stored_result
 from gensor_tuner.run.tune import Groups, Rows, Run, workload_of
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows
 from gensor_tuner.strategies.parallel import Request, Searcher
 
-from .incremental import Growing
-from .task_scheduler import SLICE, Campaign
+from .incremental import IncrementalRun
+from .task_scheduler import SLICE, TaskScheduler
 
 SEARCHING = 0.4  # share of the budget for search; the rest compiles and verifies
 FALL = 1e-3  # relative drop of the model's predicted time that is worth a progress line
@@ -74,20 +73,20 @@ class BudgetedRun(Run):
 
     # ---- searching
 
-    def _searched(self, todo: Groups, searcher: Searcher) -> Campaign:
+    def _searched(self, todo: Groups, searcher: Searcher) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
         first = next(iter(calls.values()))[0]
         base = Request(first, self.arch, options.seed, options.graph, learnt=self.learnt, strategy=options.strategy)
-        campaign = Campaign(base, calls, lambda: self._spent(SEARCHING))
-        self._tell_search(campaign)
+        scheduler = TaskScheduler(base, calls, lambda: self._spent(SEARCHING))
+        self._tell_search(scheduler)
         if not self._spent(SEARCHING):
-            for _ in campaign.run(searcher):
-                self._tell_search(campaign)
+            for _ in scheduler.run(searcher):
+                self._tell_search(scheduler)
                 self.progress("slices", 1)
                 if self._spent(SEARCHING):
                     break
-        return campaign
+        return scheduler
 
     def _calls(self, todo: Groups) -> dict[str, tuple[Workload, float]]:
         """Return workloads with their numbers of calls, by key, in descending order of roofline bound times calls."""
@@ -97,9 +96,9 @@ class BudgetedRun(Run):
             calls[workload.key()] = workload, sum(row.count for row in rows)
         return dict(sorted(calls.items(), key=lambda each: -bound_us(each[1][0], self.arch) * each[1][1]))
 
-    def _tell_search(self, campaign: Campaign) -> None:
-        spent = f"{sum(task.slices for task in campaign.tasks)} slices of {len(campaign.tasks)} workloads"
-        self._tell(campaign.seconds, f"predicted after {spent}")
+    def _tell_search(self, scheduler: TaskScheduler) -> None:
+        spent = f"{sum(task.slices for task in scheduler.tasks)} slices of {len(scheduler.tasks)} workloads"
+        self._tell(scheduler.seconds, f"predicted after {spent}")
 
     def _tell(self, seconds: float, about: str) -> None:
         """Print the model's predicted time where it has fallen."""
@@ -109,17 +108,17 @@ class BudgetedRun(Run):
 
     # ---- growing
 
-    def _begun(self, todo: Groups, campaign: Campaign, searcher: Searcher) -> dict[str, Growing]:
+    def _begun(self, todo: Groups, scheduler: TaskScheduler, searcher: Searcher) -> dict[str, IncrementalRun]:
         """Return the state of every class for which search found a Program."""
-        founds, spaces = campaign.founds(), dict(zip(campaign.workloads, campaign.spaces, strict=True))
-        calls = {workload: task.calls for workload, task in zip(campaign.workloads, campaign.tasks, strict=True)}
-        growing: dict[str, Growing] = {}
+        founds, spaces = scheduler.founds(), dict(zip(scheduler.workloads, scheduler.spaces, strict=True))
+        calls = {workload: task.calls for workload, task in zip(scheduler.workloads, scheduler.tasks, strict=True)}
+        growing: dict[str, IncrementalRun] = {}
         for group in todo:
-            workloads = [workload for workload in campaign.workloads if workload.class_key() == group]
+            workloads = [workload for workload in scheduler.workloads if workload.class_key() == group]
             found = {row: founds[w.key()] for row, w in enumerate(workloads) if w.key() in founds}
             if found:
                 growing[group] = self.class_run(
-                    *(Growing, workloads, searcher),
+                    *(IncrementalRun, workloads, searcher),
                     laid=[spaces[workload] for workload in workloads],
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
@@ -129,7 +128,7 @@ class BudgetedRun(Run):
         self._told = np.inf
         return growing
 
-    def _grow(self, classes: Sequence[Growing]) -> None:
+    def _grow(self, classes: Sequence[IncrementalRun]) -> None:
         """Step the class with the highest promise, until no class promises anything or the budget would be exceeded."""
         while self._fits() and (open_ := [each for each in classes if not each.finished]):
             chosen = max(open_, key=lambda each: each.promise)
@@ -139,7 +138,7 @@ class BudgetedRun(Run):
             self._keep(chosen)
             self._tell_kernels(classes)
 
-    def _tell_kernels(self, classes: Sequence[Growing]) -> None:
+    def _tell_kernels(self, classes: Sequence[IncrementalRun]) -> None:
         served, rows = sum(each.served for each in classes), sum(len(each.workloads) for each in classes)
         kernels = f"{sum(len(each.usable) for each in classes)} verified kernels"
         if served == rows:
@@ -147,7 +146,7 @@ class BudgetedRun(Run):
         else:
             self.tell(f"{self.elapsed:6.1f} s: {kernels} serve {served} of {rows} workloads")
 
-    def _keep(self, growing: Growing) -> None:
+    def _keep(self, growing: IncrementalRun) -> None:
         """Store kernels that were verified or refused since the last call, whatever happens to this run later."""
         self.keep(growing, [row for each in growing.fresh for row in executed_rows(*each, self.arch)])
         growing.fresh.clear()
@@ -159,7 +158,7 @@ class BudgetedRun(Run):
 
     # ---- results
 
-    def _results(self, by_key: Rows, growing: Growing | None) -> Iterator[tuple[Row, Result]]:
+    def _results(self, by_key: Rows, growing: IncrementalRun | None) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class: new kernels, results of an earlier run, or the reason for having none."""
         made: dict[str, Result] = {}
         if growing is not None:
@@ -178,7 +177,7 @@ class BudgetedRun(Run):
         before = self._stored(by_key[chosen.workload.key()], settled=False)
         return before is not None and (before.predicted_us or np.inf) <= chosen.predicted * 1e6
 
-    def _warn(self, todo: Groups, growing: Mapping[str, Growing]) -> None:
+    def _warn(self, todo: Groups, growing: Mapping[str, IncrementalRun]) -> None:
         """Print which classes got no kernel within the budget."""
         bare = [group for group in todo if group not in growing or not growing[group].usable]
         if bare and self._spent(0.9):

@@ -155,7 +155,7 @@ class Slice:
     start: tuple[Program, ...] = ()
 
 
-class Campaign:
+class TaskScheduler:
     """The tasks of a model, the results of their slices, and the model's predicted seconds."""
 
     def __init__(

@@ -154,7 +154,7 @@ def learn(path: Path, arch: str | None, part: str | None, seed: int) -> int:
             where = f" on {part or arch}" if arch else ""
             raise GensorError(
                 f"{path} has no timings of its kernels{where} to learn from: gensor-tune measure takes them on a GPU, "
-                "gensor-tune merge brings those of another machine"
+                "gensor-tune merge brings timings of another machine"
             )
         samples = joined(found.samples)
         model = fit(samples, residual.FEATURES, seed)

@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     error: str | None = None
 
 
-class Run:
+class Measurement:
     """Times Workloads through `worker` and stores the times in `target`; `about` is the worker's description."""
 
     def __init__(self, worker: Worker, target: Store, readers: Sequence[Store], about: dict[str, Any]):
@@ -185,7 +185,7 @@ def measure(
         about = _about(worker)
         if str(source.path) in about["untrusted"]:
             print(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
-        run = Run(worker, target, [target] if target.path == source.path else [target, source], about)
+        run = Measurement(worker, target, [target] if target.path == source.path else [target, source], about)
         print(f"gensor-tune: measuring on {run.part} {run.conditions} into {target.path}", file=sys.stderr)
         for found in _results(run, _asked_for(source, run.arch, shapes), budget, began):
             counts[found.status] += 1
@@ -215,7 +215,7 @@ def _about(worker: Worker) -> dict[str, Any]:
     return reply
 
 
-def _results(run: Run, asked: Sequence[Asked], budget: float | None, began: float) -> Iterator[Measured]:
+def _results(run: Measurement, asked: Sequence[Asked], budget: float | None, began: float) -> Iterator[Measured]:
     for key, name, status, error in asked:
         if status is not None:
             yield Measured(key, name, status, error)

@@ -23,7 +23,7 @@ Entrant = tuple[Candidate, Binary, Timed]
 
 
 @dataclass
-class Contest:
+class Tournament:
     """Times the candidates of a class on the workloads of `spaces`; compiles at most `most` further candidates.
 
     `recorded` returns the verdict by which a database rejects a kernel; such a kernel is not run. `trying` is called

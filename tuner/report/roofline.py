@@ -59,7 +59,7 @@ def roofline(part: Part) -> Markup:
     return figure(
         drawn,
         f"Each mark is a workload: its operations over its least DRAM traffic, and the rate at which its kernel "
-        f"computes them. {rings} Lines are what {part.name} can do at most: its memory, its L2, and the arithmetic of "
+        f"computes them. {rings} Lines are the limits of {part.name}: its memory, its L2, and the arithmetic of "
         "each element type.",
         legend(swatches),
     )

@@ -25,7 +25,7 @@ from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limited, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.timer import Timed, Timer
-from gensor_tuner.measure.tournament import Contest
+from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.trace import Trail, Trails
 from gensor_tuner.strategies.parallel import Found, Request, Searcher
 from gensor_tuner.verify.device_process import DeviceVerifier
@@ -119,9 +119,9 @@ class ClassRun:
             self._gather(pool, dict(enumerate(self._walk(requests))))
         seconds, picks = self._choose(pool)
         predicted = seconds
-        if self.contest is not None:
+        if self.tournament is not None:
             with self._timed("measure"):
-                seconds, picks = self.contest.measured(pool)
+                seconds, picks = self.tournament.measured(pool)
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
@@ -191,12 +191,12 @@ class ClassRun:
     # ---- measuring
 
     @cached_property
-    def contest(self) -> Contest | None:
+    def tournament(self) -> Tournament | None:
         """The tournament that times candidates; None without a device."""
         if self.timer is None:
             return None
         most = 0 if self.timer.device.emulated else self.options.top  # times on the emulator carry no information
-        return Contest(
+        return Tournament(
             *(self.spaces, self.binaries, self.timer, most),
             *(self.recorded, self.trying, self.progress, self.late),
         )
@@ -251,7 +251,7 @@ class ClassRun:
         if each is None:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
             return Chosen(workload, None, np.inf, None, (), None, "; ".join(reasons[:3]))
-        timings, vendor = self.contest.timed.get(row, ([], None)) if self.contest is not None else ([], None)
+        timings, vendor = self.tournament.timed.get(row, ([], None)) if self.tournament is not None else ([], None)
         binary = self.binaries[each]
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]

@@ -1,18 +1,33 @@
-"""The result of each row: as a JSON line, as a line of the table, and in the summary of a run."""
+"""The result of each row: shown as JSON, table and summary; stored as database rows, and read back from them."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 
+from gensor_database.digest import canonical
+from gensor_database.entry import Entry
+from gensor_database.record import Kernel, Record, Timing
+from gensor_database.row import Row as StoreRow
+from gensor_database.store import Store
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.programs.core.program import Program
+from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.measure.timer import vendor_name
 from gensor_tuner.output import class_text, sizes_text
 from gensor_tuner.shapes.reader import Row
+from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
+
+from .class_run import Chosen, Options, Refusal
 
 STAGES = ("walk", "compile", "verify", "measure")
 NEAR_BOUND = 2.0  # a row is near its bound when told_us <= 2 x bound_us
@@ -131,3 +146,147 @@ def summary(results: Sequence[Result]) -> list[str]:
             f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
         )
     return lines
+
+
+@cache
+def provenance(options: Options, settled: bool = True) -> str:
+    """Return the JSON that a record keeps about its run: version and options, nothing about the machine.
+
+    `settled` is False for a record that a budget cut short.
+    """
+    version = metadata.version("gensor-kernels")
+    made: dict[str, object] = {
+        "gensor_kernels": version,
+        "seed": options.seed,
+        "graph": options.graph,
+        "top": options.top,
+    }
+    # The default walk stays unnamed: rows from before strategies existed remain valid for it.
+    made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
+    return canonical(made if settled else made | {"settled": False})
+
+
+def rows_for(chosen: Chosen, arch: Arch, options: Options) -> tuple[list[StoreRow], str | None]:
+    """Return all rows for one workload's outcome, and the digest of its kernel (None without one)."""
+    rows: list[StoreRow] = []
+    digest, abi, outcome, error = None, 0, "failed", chosen.error
+    if chosen.candidate is not None and chosen.binary is not None:
+        rows += executed_rows(chosen.candidate, chosen.binary, chosen.workload, chosen.verdicts, arch)
+        rows += timing_rows(chosen, arch, options.background)
+        abi, outcome = chosen.candidate.family.abi, "ok"
+        digest = next(row.digest for row in rows if isinstance(row, Kernel))
+    rows.append(
+        Record(
+            chosen.workload.key(),
+            arch.name,
+            arch.part,
+            abi,
+            digest,
+            chosen.predicted * 1e6 if digest else None,
+            bound_us(chosen.workload, arch),
+            outcome,
+            error,
+            chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
+            provenance(options, chosen.settled),
+        )
+    )
+    return rows, digest
+
+
+def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) -> list[StoreRow]:
+    """Return rows for kernels that failed verification, so that no database treats them as usable again.
+
+    Skips kernels whose digests are `known`, and verdicts that say nothing about the kernel's results: the emulator
+    timed out (the machine may have been busy), or a device did not load the kernel.
+    """
+    rows: list[StoreRow] = []
+    for candidate, compiled, workload, verdict in refused:
+        parts = kernel_rows(candidate, compiled, workload, arch)
+        if verdict.outcome in ("wrong", "failed") and parts[-1].digest not in known:
+            rows += [*parts, verification_row(parts[-1], verdict)]
+    return rows
+
+
+def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[StoreRow]:
+    """Return all timings of a workload with the kernels they belong to; slower kernels are kept too.
+
+    `background`: another program used the same GPU meanwhile (see `gensor_database.quiet`).
+    """
+    rows: list[StoreRow] = []
+    place = (chosen.workload.key(), arch.name, arch.part)
+    for candidate, compiled, timed in chosen.timings:
+        parts = kernel_rows(candidate, compiled, chosen.workload, arch)
+        how = timed.samples(background), chosen.conditions
+        rows += [*parts, Timing(*place, parts[-1].digest, None, timed.median_us, *how)]
+    if chosen.vendor is not None:
+        vendor, name = chosen.vendor, vendor_name(chosen.workload)
+        rows.append(Timing(*place, None, name, vendor.median_us, vendor.samples(background), chosen.conditions))
+    return rows
+
+
+def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str, float]) -> Result:
+    """Return the result of a row that was just tuned."""
+    bound = bound_us(chosen.workload, arch)
+    if chosen.candidate is None or chosen.binary is None:
+        return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
+    launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
+    shared_bytes = max(each.shared_bytes for each in launches)
+    return Result(
+        chosen.workload,
+        "ok",
+        digest,
+        chosen.candidate.family.name,
+        dict(chosen.candidate.program.values),
+        chosen.predicted * 1e6,
+        bound,
+        next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
+        chosen.vendor.median_us if chosen.vendor else None,
+        verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
+        registers=chosen.binary.entries[chosen.candidate.entry].registers,
+        spill_bytes=chosen.binary.spill_bytes,
+        shared_bytes=shared_bytes,
+        seconds=seconds,
+        sustained_us=sustained_us(chosen.workload, arch),
+    )
+
+
+def stored_result(
+    store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True
+) -> Result | None:
+    """Return the result that an earlier run with the same options left, or None: a second run resumes by it.
+
+    Without `settled`, results that an earlier run's budget cut short count too.
+    """
+    entry = store.find(workload.key(), arch.name, arch.part)
+    known = {provenance(options, each) for each in {True, settled}}
+    if entry is None or entry.record.provenance not in known:
+        return None
+    family = FAMILIES.get(entry.kernel.family)
+    enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
+    if family is None or family.abi != entry.kernel.abi or not enough:
+        return None
+    return _from_entry(entry, workload, arch)
+
+
+def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
+    kernel, binary = entry.kernel, entry.binary(trusted=False)
+    if binary is None:
+        return None
+    program = Program.from_json(kernel.program)
+    family = FAMILIES[kernel.family]
+    entry_facts = json.loads(binary.facts).get(kernel.family, {})
+    return Result(
+        workload,
+        "ok",
+        kernel.digest,
+        kernel.family,
+        dict(program.values),
+        entry.record.predicted_us,
+        entry.record.bound_us,
+        verified=entry.verified,
+        registers=entry_facts.get("registers", binary.registers),
+        spill_bytes=binary.spill_bytes,
+        shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
+        stored=True,
+        sustained_us=sustained_us(workload, arch),
+    )

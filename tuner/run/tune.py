@@ -33,8 +33,7 @@ from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import Verdict
 
 from .class_run import Chosen, ClassRun, Options
-from .persist import refusal_rows, result_of, rows_for, stored_result
-from .result import Result
+from .result import Result, refusal_rows, result_of, rows_for, stored_result
 
 PORTFOLIO = 8  # kernels kept per class for unseen shapes
 

@@ -15,7 +15,7 @@ from gensor_tuner.search.actions import plainness
 from gensor_tuner.search.graph import Graph, Numbers, Points, SearchSpace
 from gensor_tuner.search.region import TIE
 from gensor_tuner.search.trace import start_of
-from gensor_tuner.search.walk import SIFTED, Walk, walk
+from gensor_tuner.search.walk import SIFTED, Walk
 
 #: Draws for a redrawn or crossed point before its parent is kept.
 TRIES = 4
@@ -41,22 +41,6 @@ class Search:
     keep: int = 256
     traced: int = 1
     alike: Callable[[Program], Hashable] | None = None
-
-
-def walked(search: Search, graph: str = "full") -> Walk:
-    """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
-    return walk(
-        search.space,
-        seed=search.seed,
-        chains=search.chains,
-        steps=search.steps,
-        graph=graph,
-        start=search.start if graph == "full" else None,
-        budget=search.evaluations,
-        keep=search.keep,
-        traced=search.traced,
-        alike=search.alike,
-    )
 
 
 class Landscape:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gensor_tuner.search.walk import Walk
 
-from .landscape import Search, walked
+from .landscape import Search
+from .walk import walked
 
 
 def search(asked: Search) -> Walk:

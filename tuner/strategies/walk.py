@@ -19,7 +19,7 @@ from gensor_tuner.learn.fit import Measured, fit
 from gensor_tuner.search import walk as construction
 from gensor_tuner.search.graph import Points, SearchSpace
 
-from .landscape import Codes, Landscape, Search, walked
+from .landscape import Codes, Landscape, Search
 
 #: Evaluations between two fits: the first batches are small, since every fit may change the potential's ranking.
 FIRST, BATCH = 16, 64
@@ -36,6 +36,22 @@ def search(asked: Search) -> construction.Walk:
     if any(hasattr(family, "prior") for family in asked.space.families):
         return _learning(asked)
     return walked(asked)
+
+
+def walked(search: Search, graph: str = "full") -> construction.Walk:
+    """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
+    return construction.walk(
+        search.space,
+        seed=search.seed,
+        chains=search.chains,
+        steps=search.steps,
+        graph=graph,
+        start=search.start if graph == "full" else None,
+        budget=search.evaluations,
+        keep=search.keep,
+        traced=search.traced,
+        alike=search.alike,
+    )
 
 
 class Predicted:

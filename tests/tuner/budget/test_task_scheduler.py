@@ -8,7 +8,7 @@ from benchmarks import scheduling
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
-from gensor_tuner.budget.task_scheduler import SLICE, Campaign, Task, end_to_end, gains, merged, predicted
+from gensor_tuner.budget.task_scheduler import SLICE, Task, TaskScheduler, end_to_end, gains, merged, predicted
 from gensor_tuner.search.trace import replay
 from gensor_tuner.strategies.parallel import Request, Searcher, search
 
@@ -45,7 +45,7 @@ def test_a_task_far_slower_than_a_similar_one_has_more_to_gain():
 def campaign():
     made = [matmul.workload(m, 256, 256, dtype="float32", epilogue=e) for m, e in ((192, ()), (256, ()), (384, "relu"))]
     calls = {workload.key(): (workload, float(i + 1)) for i, workload in enumerate(made)}
-    return Campaign(Request(made[0], ARCH, 0, "full"), calls)
+    return TaskScheduler(Request(made[0], ARCH, 0, "full"), calls)
 
 
 def test_every_task_gets_a_slice_and_the_whole_never_rises(campaign):
@@ -64,7 +64,7 @@ def test_every_task_gets_a_slice_and_the_whole_never_rises(campaign):
 def test_a_campaign_that_begins_late_leaves_out_what_comes_last(campaign):
     calls = dict(zip((w.key() for w in campaign.workloads), ((w, 1.0) for w in campaign.workloads), strict=True))
     moments = iter([False, True])
-    assert Campaign(campaign.base, calls, lambda: next(moments)).workloads == campaign.workloads[:2]
+    assert TaskScheduler(campaign.base, calls, lambda: next(moments)).workloads == campaign.workloads[:2]
 
 
 def test_similar_tasks_inform_each_other(campaign):

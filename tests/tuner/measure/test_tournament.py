@@ -14,7 +14,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.next_batch import BATCH, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steadied
-from gensor_tuner.measure.tournament import Contest
+from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.search.walk import walk
 
 ARCH = lookup("sm_87")
@@ -156,7 +156,9 @@ def contest(space, pool, true, most=100, broken=(), refused=(), rejected=()):
     timer, names = Timer(pool, true, refused), [pool.candidates[column].name for column in rejected]
     recorded = lambda each, binary, problem: SimpleNamespace(outcome="wrong") if each.name in names else None  # noqa: E731
     tried = []
-    found = Contest([space], Binaries(broken), timer, most, recorded, lambda *of: tried.append(of[0]), lambda *_: None)
+    found = Tournament(
+        [space], Binaries(broken), timer, most, recorded, lambda *of: tried.append(of[0]), lambda *_: None
+    )
     found.binaries.compile(pool, range(6), [space])
     return found, timer, tried
 

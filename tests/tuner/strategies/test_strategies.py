@@ -16,7 +16,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.space import Space
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.persist import provenance
+from gensor_tuner.run.result import provenance
 from gensor_tuner.strategies import STRATEGIES, Search, strategy
 from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
 from gensor_tuner.strategies.landscape import Landscape
