@@ -8,7 +8,6 @@ ever add. Without a driver the queries of the device and the stream cannot be ti
 """
 
 import itertools
-from contextvars import ContextVar
 
 import numpy as np
 import pytest
@@ -25,28 +24,11 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
+from tests.doubles import fake_cuda  # noqa: E402
+from tests.doubles.kernels import put  # noqa: E402
+
 ARCH = lookup("h200")
 KEYS = 50
-
-
-def without_gpu():
-    """A CudaDevice but for what needs a driver: loading and launching do nothing."""
-    from gensor_kernels.devices import cuda
-
-    class Stub(cuda.CudaDevice):
-        def __init__(self):
-            self.xp = self.cupy = cupy
-            self.number = 0
-            self.arch, self.unsupported = ARCH, ""
-            self._prepare(several=False)
-
-        def capturing(self):
-            return False
-
-        def load(self, code, launches):
-            return cuda.launcher([(nothing, each) for each in launches])
-
-    return Stub()
 
 
 def nothing(grid, block, arguments, shared):
@@ -64,26 +46,24 @@ def kernels(split):
 
 @pytest.fixture
 def allocator():
-    """CuPy's allocator hands out addresses of nothing."""
-    following = itertools.count(0x7F0000000000, 2**24)
+    """CuPy's allocator hands out addresses of nothing, as quickly as may be."""
+    following = itertools.count(fake_cuda.LOWEST, 2**24)
     memory = cupy.cuda.UnownedMemory
 
     def allocate(size):
         return cupy.cuda.MemoryPointer(memory(next(following), max(size, 1), None, 0), 0)
 
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    yield
-    cupy.cuda.set_allocator(before)
+    with fake_cuda.allocating(allocate):
+        yield
 
 
 def made_current(monkeypatch, stored, portfolio=()):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     contents = library.Contents({k.digest: k for k in stored}, portfolio=frozenset(portfolio))
-    made = Runtime(without_gpu(), library.Library(contents))
+    device = fake_cuda.FakeCudaDevice(ARCH.part, function=lambda entry: nothing)
+    made = put(monkeypatch, Runtime(device, library.Library(contents)))
     # As on a machine with one GPU: nothing asks which device is current.
     monkeypatch.setattr(current, "only", made)
-    monkeypatch.setattr(current, "inside", ContextVar("bench", default=made))
     return made
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -87,6 +88,46 @@ def _nothing_said_yet(monkeypatch):
 
     monkeypatch.setattr(config, "_warned", set())
     monkeypatch.setattr(errors, "_told", set())
+
+
+@pytest.fixture
+def gensor_tune(monkeypatch, capsys, tmp_path):
+    """gensor_tune("show", "--db", "{}/x.db") -> (exit code, stdout, stderr); {} in an argument is the test's folder."""
+    cli = pytest.importorskip("gensor_tuner.cli.app")
+
+    def run(*arguments):
+        line = [str(each).replace("{}", str(tmp_path)) for each in arguments]
+        monkeypatch.setattr(sys, "argv", ["gensor-tune", *line])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def no_databases(monkeypatch, tmp_path):
+    """Hide all databases but those that the test makes; the path of the user's own."""
+    import gensor_kernels
+    from tests.doubles.stored import isolate
+
+    yield isolate(monkeypatch, tmp_path)
+    gensor_kernels.refresh()
+
+
+@pytest.fixture
+def fake_cupy(monkeypatch):
+    """Run CuPy without a GPU (doubles/fake_cuda.py); the list of launches, empty at first."""
+    cupy = pytest.importorskip("cupy")
+    from tests.doubles.fake_cuda import FakeDriver, FakeFunction, FakeModule, allocating, allocator
+
+    monkeypatch.setattr(cupy.cuda.function, "Module", FakeModule)
+    monkeypatch.setattr(FakeModule, "loads", 0)
+    monkeypatch.setattr(FakeDriver, "allowed", {})
+    FakeFunction.calls.clear()
+    FakeFunction.addresses.clear()
+    with allocating(allocator()):
+        yield FakeFunction.calls
 
 
 @pytest.fixture

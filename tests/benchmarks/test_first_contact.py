@@ -19,14 +19,14 @@ from gensor_kernels.machine.arch import lookup
 from gensor_tuner.run.result import Result
 from tests.project.test_packaging import FOLDERS, PROJECT
 
-from .test_gpu_paths import ARCH, Gpu
+from .test_gpu_paths import ARCH, device
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def session(folder, arch=ARCH, seconds=300):
     made = Session(folder, Journal(folder / "results.jsonl"), time.monotonic() + seconds)
-    made.__dict__["device"] = Gpu(arch)
+    made.__dict__["device"] = device(arch)
     return made
 
 

@@ -1,11 +1,9 @@
 """What benchmarks.device does on a GPU and not in a rehearsal, over NumPy: its clock and its library are faked."""
 
 import json
-import math
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from benchmarks.gpu import facts, families, overlap, probes, real_size, sanitizer, shipped, timing
@@ -16,7 +14,6 @@ from benchmarks.gpu.harness.journal import Journal
 from gensor_database.record import Kernel, Record, Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
@@ -26,6 +23,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure import timer as measure_timer
 from gensor_tuner.measure.operands import Noise
 from gensor_tuner.store.kernel_rows import kernel_rows
+from tests.doubles.device import FakeDevice, Numpy, emulate, wide_product
 
 ARCH = lookup("sm_87")
 
@@ -38,12 +36,11 @@ class Event:
         pass
 
 
-class Cupy:
-    """NumPy with the parts of cupy.cuda that the benchmarks ask."""
-
-    __version__ = "fake"
-    get_default_memory_pool = staticmethod(lambda: SimpleNamespace(free_all_blocks=lambda: None))
-    cuda = SimpleNamespace(
+#: NumPy with the parts of cupy.cuda that the benchmarks ask.
+CUPY = Numpy(
+    __version__="fake",
+    get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
+    cuda=SimpleNamespace(
         Event=Event,
         get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,
         get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
@@ -55,34 +52,20 @@ class Cupy:
             runtimeGetVersion=lambda: 12060,
             driverGetVersion=lambda: 12060,
         ),
-    )
-
-    def __getattr__(self, name):
-        return getattr(np, name)
+    ),
+)
 
 
-class Gpu(EmulatorDevice):
+def device(arch=ARCH, execute=emulate):
     """The emulator with a library, taken for a GPU."""
-
-    emulated = False
-    xp = Cupy()
-
-    def product(self, a, b, math, out=None):
-        wide = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
-        if out is None:
-            return wide
-        out[...] = wide
-        return out
-
-    def erfc(self, x):
-        return np.vectorize(math.erfc)(x).astype(x.dtype)
+    return FakeDevice(arch, execute, xp=CUPY, multiply=wide_product)
 
 
 @pytest.fixture
 def gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "lacking", lambda session, store: [])  # operators that are not in the database
     made = session.Session(tmp_path, Journal(tmp_path / "results.jsonl"), time.monotonic() + 300)
-    made.__dict__["device"] = Gpu(ARCH)
+    made.__dict__["device"] = device()
     return made
 
 
@@ -110,12 +93,11 @@ def test_dependent_launches_are_timed_beside_ordinary_ones(gpu, monkeypatch):
     assert list(overlap.items(gpu)) == []  # not on this part
     loaded = []
 
-    class Hopper(Gpu):
-        def load(self, code, launches):
-            loaded.append(launches)
-            return super().load(code, launches)
+    def execute(device, code, launches):
+        loaded.append(launches)
+        return emulate(device, code, launches)
 
-    gpu.__dict__["device"] = Hopper(lookup("h200"))
+    gpu.__dict__["device"] = device("h200", execute)
     assert gpu.work("facts", overlap.items(gpu)) == 0
     found = ends(gpu, "facts")
     assert len(found) == len(overlap.SMALL) and {end["outcome"] for end in found.values()} == {"ok"}

@@ -41,7 +41,7 @@ def tunes(number: int, path: Path, worker: str) -> None:
     """The same Workload by everybody, with a tuning process of its own."""
     from gensor_kernels.dispatch.tuning import background
     from gensor_kernels.dispatch.tuning.worker import Worker
-    from tests.doubles.numpy_device import ARCH, workload
+    from tests.doubles.kernels import ARCH, workload
 
     os.environ["GENSOR_DB"] = str(path)
     background.WORKER = Worker((sys.executable, "-c", Path(worker).read_text(), str(number)))

@@ -16,25 +16,11 @@ import numpy as np
 from gensor_database import layers
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load as selection_load
-from tests.doubles.exact_device import ExactDevice
-from tests.doubles.numpy_device import ARCH
+from tests.doubles.device import FakeDevice
+from tests.doubles.exact import Exact, Turns
+from tests.doubles.kernels import ARCH
 
 from .lives.calls import KINDS, Kind
-
-
-class Seen(ExactDevice):
-    """Says which kernel was launched last; results carry its mark."""
-
-    last = "library"
-
-    def load(self, code, launches):
-        inner = super().load(code, launches)
-
-        def launch(arguments, arrays, steps, workspace):
-            self.last = self.of_code[code.digest].digest
-            inner(arguments, arrays, steps, workspace)
-
-        return launch
 
 
 def with_binaries(shelf):
@@ -47,17 +33,17 @@ def with_binaries(shelf):
 def main(order, count):
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"  # of kernels that share their code, one is known by it
     shelf = with_binaries(selection_load.library(ARCH))
-    device = Seen(shelf.contents.kernels, salted=True)
-    runtime = Runtime(device, shelf)
+    exact = Exact(shelf.contents.kernels, salted=True)
+    runtime = Runtime(FakeDevice(execute=exact, clock=Turns()), shelf)
     kinds = [Kind(index) for index in range(KINDS)]
     found = [{"bits": set(), "kernels": set()} for _ in kinds]
     for index in np.random.default_rng(order).permutation(np.arange(count) % KINDS):
-        device.last = "library"
+        exact.last = "library"
         result = kinds[index].call(runtime)
         found[index]["bits"].add(hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest())
-        found[index]["kernels"].add(device.last)
+        found[index]["kernels"].add(exact.last)
     print(json.dumps([{name: sorted(values) for name, values in each.items()} for each in found]))
-    return len(device.races)
+    return len(runtime.device.races)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import pytest
 from gensor_database import Store, Timing, canonical
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load as selection_load
-from tests.doubles.emulated_store import stock
-from tests.doubles.exact_device import ExactDevice
-from tests.doubles.numpy_device import ARCH
+from tests.doubles.device import FakeDevice
+from tests.doubles.exact import Exact, Turns
+from tests.doubles.kernels import ARCH
+from tests.doubles.stored import stock_classes
 
 from .deterministic_calls import with_binaries
 from .lives.calls import KINDS, Kind
@@ -43,12 +44,12 @@ def database(tmp_path_factory):
 
 def fill(path):
     """Stocks, races, and adds times."""
-    stock(
+    stock_classes(
         path,
         {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}},
     )
     shelf = with_binaries(selection_load.library(ARCH))
-    runtime = Runtime(ExactDevice(shelf.contents.kernels), shelf)
+    runtime = Runtime(FakeDevice(execute=Exact(shelf.contents.kernels), clock=Turns()), shelf)
     for index in range(0, KINDS, 4):
         for _ in range(3):
             Kind(index).call(runtime)

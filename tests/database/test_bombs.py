@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 import warnings
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ from gensor_database.row import LARGEST_BLOB
 from gensor_database.rows import insert
 from tests.doubles.store_rows import ARCH, rows
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 MB = 2**20
 COUNT = 24
 MOST = 12 * MB  # of COUNT times 1 MB, where 2 MB are written at once
@@ -150,17 +151,9 @@ def test_a_row_that_could_not_be_read_back_is_none():
 
 
 @pytest.fixture
-def import_(monkeypatch, capsys, tmp_path):
+def import_(gensor_tune):
     """import_("--binaries") -> (exit code, stdout, stderr) for rows.jsonl."""
-
-    def run(*arguments):
-        line = ["gensor-tune", "import", str(tmp_path / "rows.jsonl"), "--db", str(tmp_path / "k.db"), *arguments]
-        monkeypatch.setattr(sys, "argv", line)
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+    return partial(gensor_tune, "import", "{}/rows.jsonl", "--db", "{}/k.db")
 
 
 def line(row, **values):

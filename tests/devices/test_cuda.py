@@ -12,8 +12,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.devices import advice, cuda, tensor_maps
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError, ToolMissingError
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.programs.core import params
@@ -21,48 +19,22 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
 from tests.conftest import why_no_gpu
-from tests.doubles.numpy_device import starters, workload
+from tests.doubles.kernels import kernels, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.fake_cuda import DeviceWithoutGpu, FakeDriver, FakeFunction, FakeModule, Refused  # noqa: E402
+from tests.doubles.fake_cuda import FakeCudaDevice, FakeDriver, FakeFunction, FakeModule, Refused  # noqa: E402
 
 
 @pytest.fixture
-def device(monkeypatch):
-    """The device; CuPy's allocator hands out addresses of nothing."""
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    monkeypatch.setattr(cupy.cuda.function, "Module", FakeModule)
-    FakeFunction.calls.clear()
-    FakeFunction.addresses.clear()
-    FakeModule.loads = 0
-    yield DeviceWithoutGpu()
-    cupy.cuda.set_allocator(before)
-
-
-def kernels(cubin=b"\x7fELF", **keywords):
-    """digest -> Kernel with a cubin, of the default Programs of a class."""
-    wanted = workload(**keywords)
-    found = {}
-    for kernel in starters(wanted):
-        made = kernel.code
-        code = library.code(made.text, dict(made.constants), "sm_90a", cubin)
-        found[kernel.digest] = library.Kernel(kernel.digest, kernel.program, wanted, lambda code=code: code)
-    return found
+def device(fake_cupy):
+    return FakeCudaDevice()
 
 
 @pytest.fixture
 def runtime(device, monkeypatch):
     """A Runtime on that device whose kernels serve aligned float32 products."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    return Runtime(device, library.Library(library.Contents(kernels())))
+    return runtime_of(device, kernels(workload()))
 
 
 def test_the_struct_arrives_by_value(runtime):
@@ -120,7 +92,7 @@ def test_views_of_any_kind_keep_their_addresses(runtime):
 
 
 def test_modules_are_loaded_once_and_get_their_shared_memory(device):
-    (kernel, *_) = kernels().values()
+    (kernel, *_) = kernels(workload()).values()
     first = device.load(kernel.code, [Launch("contraction_simt", 3, 128, 70_000)])
     both = device.load(
         kernel.code, [Launch("contraction_simt", 5, 128, 1_000), Launch("contraction_reduce", 2, 256, 0)]
@@ -137,7 +109,7 @@ def test_modules_are_loaded_once_and_get_their_shared_memory(device):
 
 
 def test_a_refused_cubin_is_compiled_here_or_given_up(device, monkeypatch):
-    (kernel, *_) = kernels(cubin=b"other ELF").values()
+    (kernel, *_) = kernels(workload(), cubin=b"other ELF").values()
     compiled = []
 
     def compile_cubin(source, target):
@@ -153,7 +125,7 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, monkeypatch):
         raise ToolMissingError("no NVRTC: pip install it")
 
     monkeypatch.setattr(cuda.nvrtc, "compile_cubin", missing)
-    (other, *_) = kernels(cubin=b"x", dtype="float64").values()
+    (other, *_) = kernels(workload(dtype="float64"), cubin=b"x").values()
     with pytest.raises(BuildError, match="refused the stored cubin, and no NVRTC"):
         device.load(other.code, [])
 
@@ -175,8 +147,8 @@ def test_a_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
 
 def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(device, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    several = DeviceWithoutGpu(several=True)
-    made = Runtime(several, library.Library(library.Contents(kernels())))
+    several = FakeCudaDevice(several=True)
+    made = runtime_of(several, kernels(workload()))
     monkeypatch.setattr(several, "product", lambda a, b, precision, out=None: "cupy")
     a = cupy.empty((64, 64), np.float32)
     far = cupy.ndarray((64, 64), np.float32, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(4096, 16384, None, 1), 0))
@@ -189,8 +161,8 @@ def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(device, monkeypat
 def test_bfloat16_and_int8_arrays(device):
     import ml_dtypes
 
-    stored = kernels(dtype="int8") | kernels(dtype="bfloat16", batch=2)
-    made = Runtime(device, library.Library(library.Contents(stored)))
+    stored = kernels(workload(dtype="int8")) | kernels(workload(dtype="bfloat16", batch=2))
+    made = runtime_of(device, stored)
     a = cupy.empty((64, 64), np.int8)
     assert made.call(a, a, None, (), np.int32, None).dtype == np.int32
     half = cupy.empty((2, 64, 64), ml_dtypes.bfloat16)
@@ -199,8 +171,8 @@ def test_bfloat16_and_int8_arrays(device):
 
 
 def test_public_functions_use_the_current_device(device, monkeypatch):
-    runtimes = Runtime(device, library.Library())
-    monkeypatch.setattr(current, "lookup", lambda: runtimes)
+    made = runtime_of(device)
+    monkeypatch.setattr(current, "lookup", lambda: made)
     a = cupy.empty((4, 4), np.float32)
     why = gensor_kernels.explain(gensor_kernels.matmul, a, a)
     assert why.tier == 4 and "h200" in why.arch

@@ -20,7 +20,7 @@ from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
 from tests.mutator.programs import configurations
 
 cupy = pytest.importorskip("cupy")
-from tests.doubles.fake_cuda import DeviceWithoutGpu, FakeDriver, FakeFunction, FakeLaunchKernelEx, FakeModule  # noqa: E402
+from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, FakeLaunchKernelEx  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
 
@@ -34,15 +34,11 @@ def streams(monkeypatch):
 
 
 @pytest.fixture
-def driver(monkeypatch, streams):
+def driver(fake_cupy, monkeypatch, streams):
     """A driver of CUDA 12.3."""
     fake = FakeLaunchKernelEx()
     monkeypatch.setattr(dependent, "driver_function", {"cuLaunchKernelEx": fake}.__getitem__)
     monkeypatch.setattr(dependent, "driver_version", lambda: 12030)
-    monkeypatch.setattr(cupy.cuda.function, "Module", FakeModule)
-    monkeypatch.setattr(FakeDriver, "allowed", {})
-    FakeFunction.calls.clear()
-    FakeFunction.addresses.clear()
     return fake
 
 
@@ -71,7 +67,7 @@ def dependent_ones(stream=0):
 
 
 def test_all_launches_but_the_first_are_dependent_and_made_in_order(driver, streams):
-    device, streams.stream = DeviceWithoutGpu(), 77
+    device, streams.stream = FakeCudaDevice(), 77
     buffer, _ = device.local.arguments
     buffer[:4] = b"abcd"
     launch = loaded(device)
@@ -85,7 +81,7 @@ def test_all_launches_but_the_first_are_dependent_and_made_in_order(driver, stre
 
 
 def test_params_of_a_plans_own_arrive_too(driver):
-    device = DeviceWithoutGpu()
+    device = FakeCudaDevice()
     words, given = device.ready(bytes(params.SIZE))
     words[0] = 99
     loaded(device)((words, given), (), (), None)
@@ -94,7 +90,7 @@ def test_params_of_a_plans_own_arrive_too(driver):
 
 
 def test_threads_launch_on_their_own_streams(driver, streams):
-    device, barrier = DeviceWithoutGpu(), threading.Barrier(8)
+    device, barrier = FakeCudaDevice(), threading.Barrier(8)
     launch = loaded(device)
 
     def work(number):
@@ -113,14 +109,14 @@ def test_threads_launch_on_their_own_streams(driver, streams):
 
 def test_a_refused_launch_is_made_by_cupy(driver):
     driver.status = 801  # CUDA_ERROR_NOT_SUPPORTED
-    device = DeviceWithoutGpu()
+    device = FakeCudaDevice()
     loaded(device)(device.local.arguments, (), (), None)
     assert called() == expected() and driver.asked == dependent_ones()
 
 
 @pytest.mark.parametrize("lacking", ["driver", "function", "library", "arch", "part"])
 def test_without_the_feature_cupy_launches_all(driver, monkeypatch, lacking):
-    device = DeviceWithoutGpu("orin-nano-super" if lacking == "arch" else "h200")
+    device = FakeCudaDevice("orin-nano-super" if lacking == "arch" else "h200")
     if lacking == "driver":
         monkeypatch.setattr(dependent, "driver_version", lambda: 12020)
     elif lacking in ("function", "library"):
@@ -153,7 +149,7 @@ def test_a_missing_driver_has_no_version():
 
 def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(driver, monkeypatch):
     monkeypatch.setattr(tensor_maps, "_driver_function", lambda name: lambda place, *rest: 0)
-    device = DeviceWithoutGpu()
+    device = FakeCudaDevice()
     launches = [
         Launch("front", 3, 128, 0),
         Launch("behind!", 500, 32, 1000, (TensorMap("a", False, 2, 64),), per_sm=2, cluster=2, dependent=True),
@@ -170,7 +166,7 @@ def test_maps_and_grids_that_are_walked_arrive_as_with_cupy(driver, monkeypatch)
 
 
 def test_each_device_launches_its_own_functions(driver, monkeypatch):
-    one, other = DeviceWithoutGpu(), DeviceWithoutGpu()
+    one, other = FakeCudaDevice(), FakeCudaDevice()
     other.arch = replace(lookup("h200"), sms=1)
     monkeypatch.setattr(other, "current", nullcontext)
     first, second = (loaded(each) for each in (one, other))

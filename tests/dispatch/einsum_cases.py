@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.types.dtypes import encode
-from tests.doubles.emulated_store import ACCUMULATORS
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode
 
 from .emulated_calls import BFLOAT16, pick
 

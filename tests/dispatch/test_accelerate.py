@@ -1,15 +1,11 @@
 """CuPy's own names routed through the package, on real `cupy.ndarray`s without a GPU, and put back."""
 
-from contextvars import ContextVar
-
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import accelerate, current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from tests.doubles.racing import kernels
+from gensor_kernels.dispatch.api import accelerate
+from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles import fake_cuda  # noqa: E402
@@ -18,27 +14,12 @@ NAMES = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
 
 
 @pytest.fixture
-def launched(monkeypatch, tmp_path):
+def launched(fake_cupy, monkeypatch):
     """A Runtime whose kernels serve every aligned float32 product; the list of its launches."""
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    monkeypatch.setattr(cupy.cuda.function, "Module", fake_cuda.FakeModule)
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    fake_cuda.FakeFunction.calls.clear()
-    from tests.doubles.numpy_device import workload
-
-    runtime = Runtime(fake_cuda.DeviceWithoutGpu(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
+    put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(), kernels(workload(64, 64, 64))))
     monkeypatch.setattr(accelerate, "_lock", accelerate.threading.Lock())
-    yield fake_cuda.FakeFunction.calls
-    cupy.cuda.set_allocator(before)
+    return fake_cupy
 
 
 def everything():

@@ -2,20 +2,17 @@
 values where the emulator computes them. Shapes and dtypes of results are NumPy's."""
 
 import math
-from contextvars import ContextVar
 from functools import partial
 
 import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
 
 cupy = pytest.importorskip("cupy")
 from tests.campaigns.size import FULL, SEED  # noqa: E402
 from tests.doubles import fake_cuda  # noqa: E402
+from tests.doubles.kernels import put, runtime_of  # noqa: E402
 
 from .einsum_cases import PAIRS  # noqa: E402
 
@@ -158,30 +155,10 @@ def sums_something(name, more, shapes):
 
 
 @pytest.fixture
-def launched(monkeypatch):
+def launched(fake_cupy, monkeypatch):
     """A Runtime that serves by default Programs and refuses to fall back, over a fake allocator; its launches."""
-    from gensor_kernels.devices import cuda
-
-    class Strict(fake_cuda.DeviceWithoutGpu):
-        emulated = True
-
-        def load(self, code, launches):
-            return cuda.launcher([(fake_cuda.FakeFunction(each.entry), each) for each in launches])
-
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    runtime = Runtime(Strict(), library.Library())
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
-    fake_cuda.FakeFunction.calls.clear()
-    yield fake_cuda.FakeFunction.calls
-    cupy.cuda.set_allocator(before)
+    put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(emulated=True, function=fake_cuda.FakeFunction)))
+    return fake_cupy
 
 
 def lie(xp, shape, dtype, layout):

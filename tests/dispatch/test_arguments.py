@@ -6,7 +6,6 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.calls import arguments
 from gensor_kernels.dispatch.calls.arguments import Operation
-from tests.doubles.emulated_store import isolate
 
 
 @pytest.mark.parametrize(
@@ -117,8 +116,7 @@ IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.flo
         (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),
     ],
 )
-def test_functions_without_gates_and_norms_say_so(function, arguments, asked, monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def test_functions_without_gates_and_norms_say_so(function, arguments, asked, no_databases):
     with gk.emulated("sm_87"):
         for call in (function, lambda *args, **more: gk.explain(function, *args, **more)):
             with pytest.raises(gk.UnsupportedError, match=r"takes no gates and no norms$"):

@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls import arguments, fallback
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -24,7 +24,7 @@ def test_fallback_epilogues_are_the_operators(name, dtype):
     x = rng.integers(0, 2, 6).astype(dtype) if OPERATIONS[name].takes_operand else None
     steps = (Operation(name, x, 0.5), Operation("scale", None, 0.5))
     call = arguments.resolve(a, b, None, steps)
-    found = fallback.evaluate(NumpyDevice(), call, a, b)
+    found = fallback.evaluate(FakeDevice(), call, a, b)
     reference = [Step(s.name, None if s.operand is None else s.operand.astype(np.float64), s.scalar) for s in steps]
     expected = operator.reference(a, b, reference, np.dtype(dtype).name)
     tolerance = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}[np.dtype(dtype).name]
@@ -40,9 +40,9 @@ def test_integers_stay_exact_in_the_fallback():
     exact = np.maximum((a.astype(np.int64) @ b.astype(np.int64) + x).astype(np.int32), 0)
     for dtype in (np.int32, np.int8, np.float32):
         call = arguments.resolve(a, b, None, steps, dtype=dtype)
-        found = fallback.evaluate(NumpyDevice(), call, a, b)
+        found = fallback.evaluate(FakeDevice(), call, a, b)
         np.testing.assert_array_equal(found, exact.astype(dtype))
-    wrapped = fallback.evaluate(NumpyDevice(), arguments.resolve(a, b, None, ()), a, b)
+    wrapped = fallback.evaluate(FakeDevice(), arguments.resolve(a, b, None, ()), a, b)
     np.testing.assert_array_equal(wrapped, np.matmul(a, b))
 
 

@@ -4,44 +4,22 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from contextvars import ContextVar
+from itertools import count
 
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_database import Store, Verification
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.contractions.pairs import pair
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_kernels.dispatch.plans import trial as plans_trial
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import race
 from gensor_kernels.errors import BuildError
-from tests.doubles.numpy_device import NumpyDevice, aligned, workload
-from tests.doubles.racing import RacingDevice, kernels, products
-
-
-class Lost(RuntimeError):
-    """What a context says of every call after a fault."""
-
-
-class Scarce(NumpyDevice):
-    """Fails the allocations that `fails` names: "empty", "workspace"."""
-
-    fails = ()
-
-    def empty(self, shape, dtype):
-        if "empty" in self.fails:
-            raise MemoryError(f"out of memory allocating {shape}")
-        return super().empty(shape, dtype)
-
-    def workspace(self, nbytes, zero):
-        if "workspace" in self.fails:
-            raise MemoryError(f"out of memory allocating {nbytes} bytes of workspace")
-        return super().workspace(nbytes, zero)
+from tests.doubles.device import FakeDevice, Fault, Race
+from tests.doubles.kernels import aligned, kernels, products, put, raced, runtime_of, workload
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +37,7 @@ def scarce(monkeypatch):
 
     for family in FAMILIES.values():
         monkeypatch.setattr(family, "workspace", lambda *_: (4096, False))
-    return Runtime(Scarce(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    return runtime_of(stored=kernels(workload(64, 64, 64)))
 
 
 def whole(shape, seed):
@@ -99,12 +77,10 @@ def test_the_same_for_functions(scarce, monkeypatch):
     x = whole((64, 256), 3)
     with monkeypatch.context() as only:  # what the call is, as a race would ask
         only.delenv("GENSOR_DETERMINISTIC")
-        probe = Runtime(RacingDevice(), library.Library())
-        only.setattr(current, "inside", ContextVar("test", default=probe))
+        probe = put(only, runtime_of(FakeDevice(clock=Race())))
         gensor_kernels.sum(x, axis=-1)
     (trial,) = probe.plans.values()
-    made = Runtime(Scarce(), library.Library(library.Contents(kernels(trial.request.problem.workload))))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    made = put(monkeypatch, runtime_of(stored=kernels(trial.request.problem.workload)))
     assert gensor_kernels.sum(x, axis=-1)[0] == 55
     made.device.fails = ("workspace",)
     np.testing.assert_allclose(gensor_kernels.sum(x, axis=-1), x.sum(-1))
@@ -152,7 +128,7 @@ def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(
         assert call()[0, 0] == 55
     for plan in scarce.plans.values():
         launcher = plan if hasattr(plan, "workspace") else plan.launch.__self__
-        launcher.launch = lambda *_: 1 // 0  # NumpyDevice.refusals
+        launcher.launch = lambda *_: 1 // 0  # FakeDevice.refusals
     for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: pair(scarce, "ij,jk", a, b, None, None)):
         np.testing.assert_array_equal(call(), a @ b)
     assert caplog.text.count("the launch was refused") == 2
@@ -162,58 +138,44 @@ def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(
 # ---- races
 
 
-class Faulty(RacingDevice):
-    """The first kernel that is bound, the `culprit`, fails as `failure` says at its start number `at` in a race."""
+def culprit(failure, at):
+    """What runs launches: the first kernel that is bound fails so at its start number `at`; a Fault is for ever."""
+    bound, starts = [], count(1)
 
-    faults = (Lost,)
-
-    def __init__(self, failure, at=1, **keywords):
-        super().__init__(**keywords)
-        self.failing, self.at, self.starts, self.lost, self.culprit = failure, at, 0, False, None
-
-    def synchronize(self):
-        if self.lost:
-            raise Lost("an illegal memory access was encountered")
-
-    def product(self, a, b, precision=None, out=None):
-        self.synchronize()
-        return super().product(a, b, precision, out)
-
-    def load(self, code, launches):
-        self.culprit = self.culprit or code.digest
+    def execute(device, code, launches):
+        bound.append(code.digest)
 
         def launch(arguments, arrays, steps, workspace):
-            self.synchronize()
-            if code.digest == self.culprit:
-                self.starts += 1
-                if self.starts == self.at:
-                    self.lost = isinstance(self.failing, Lost)
-                    raise self.failing
+            device.synchronize()
+            if code.digest == bound[0] and next(starts) == at:
+                if isinstance(failure, Fault):
+                    device.fails = dict.fromkeys(("product", "synchronize"), failure)
+                raise failure
             arrays[0][...] = 55
 
         return launch
 
-    def sampled(self, calls):
-        for call in calls:  # as sampling does: twice alone, then in turns
-            call()
-            call()
-        for _ in range(3):
-            for call in calls:
-                call()
-        return super().sampled(calls)
+    return execute
 
 
-def raced(failure, at=1, count=2):
+class Sampled(Race):
+    """Starts calls as sampling does: twice alone, then in turns."""
+
+    def __call__(self, calls):
+        return super().__call__([call for call in calls for _ in range(2)] + 4 * calls)[: len(calls)]
+
+
+def failing(failure, at=1, count=2):
     """A Runtime with kernels of which the best one fails."""
     found = dict(sorted(kernels(workload(64, 64, 64)).items())[:count])
-    return Runtime(Faulty(failure, at), library.Library(library.Contents(found)))
+    return runtime_of(FakeDevice(execute=culprit(failure, at), clock=Sampled()), found)
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError("refused"), MemoryError("no workspace"), RuntimeError("odd")])
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_a_kernel_that_fails_in_a_race_leaves_it_and_the_others_go_on(failure, at, monkeypatch, tmp_path):
     monkeypatch.setattr(race, "contenders", lambda request, shelf: list(shelf.contents.kernels.values()))
-    made = raced(failure, at)
+    made = failing(failure, at)
     assert products(made, 3) == [0, 55, 55] and made.device.races == [1]
     with Store.open(tmp_path / "user.db") as store:
         assert not list(store.rows(Verification))
@@ -223,9 +185,9 @@ def test_a_kernel_that_fails_in_a_race_leaves_it_and_the_others_go_on(failure, a
 def test_a_kernel_that_ruins_the_device_in_a_race_never_runs_again(at, blamed, monkeypatch, tmp_path, caplog):
     """In turns nobody can tell which of them it was."""
     monkeypatch.setattr(race, "contenders", lambda request, shelf: list(shelf.contents.kernels.values()))
-    made = raced(Lost("an illegal memory access was encountered"), at)
+    made = failing(Fault("an illegal memory access was encountered"), at)
     assert products(made, 1) == [0]
-    with pytest.raises(Lost):  # the library's own error: nothing can run in this process
+    with pytest.raises(Fault):  # the library's own error: nothing can run in this process
         products(made, 1)
     assert "cannot be used any more in this process" in caplog.text
     with Store.open(tmp_path / "user.db") as store:
@@ -235,7 +197,7 @@ def test_a_kernel_that_ruins_the_device_in_a_race_never_runs_again(at, blamed, m
 
 
 def test_a_library_that_fails_calls_the_race_off(monkeypatch):
-    made = raced(RuntimeError("never"), at=10**9)
+    made = failing(RuntimeError("never"), at=10**9)
     products(made, 1)
     calls = []
 
@@ -252,7 +214,7 @@ def test_a_library_that_fails_calls_the_race_off(monkeypatch):
 
 
 def test_a_plan_that_cannot_be_made_after_a_race_leaves_the_one_there_is(monkeypatch, caplog):
-    made = raced(RuntimeError("never"), at=10**9)
+    made = failing(RuntimeError("never"), at=10**9)
     products(made, 1)
 
     def refuse(*_, **__):
@@ -265,14 +227,14 @@ def test_a_plan_that_cannot_be_made_after_a_race_leaves_the_one_there_is(monkeyp
 
 @pytest.mark.filterwarnings("ignore:what is measured and tuned is kept for this process only")
 def test_rows_that_nobody_can_store_do_not_reach_the_call(monkeypatch):
-    made = raced(RuntimeError("never"), at=10**9)
+    made = failing(RuntimeError("never"), at=10**9)
     monkeypatch.setenv("GENSOR_DB", "~nobody-of-this-name/user.db")
     assert products(made, 3) == [0, 55, 55]
 
 
 def test_a_broken_tuner_does_not_reach_the_call(monkeypatch, caplog):
     monkeypatch.delenv("GENSOR_BACKGROUND")
-    made = raced(RuntimeError("never"), at=10**9)
+    made = failing(RuntimeError("never"), at=10**9)
     monkeypatch.setattr(made.background, "_is_good", lambda workload: 1 // 0)
     assert products(made, plans_trial.HOT_RUN + 1)[-1] == 55
     assert "tuning in the background failed" in caplog.text
@@ -287,9 +249,9 @@ def interrupt():
 
 PLACES = {
     "planning": (plans_make, "plan_of"),
-    "loading": (RacingDevice, "load"),
-    "launching": (RacingDevice, "launch"),
-    "racing": (RacingDevice, "sampled"),
+    "loading": (FakeDevice, "load"),
+    "launching": (FakeDevice, "launch"),
+    "racing": (FakeDevice, "sampled"),
     "after the race": (library.Library, "note"),
     "storing": (Store, "add"),
 }
@@ -298,7 +260,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("run", [0, 1, 2])
 def test_ctrl_c_ends_one_call_and_harms_no_other(place, run, monkeypatch, tmp_path):
-    made = Runtime(RacingDevice(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    made = raced()
     products(made, run)
     owner, name = PLACES[place]
     with monkeypatch.context() as only:
@@ -326,7 +288,7 @@ def test_ctrl_c_at_any_time_of_many_calls(monkeypatch):
     reported and the program goes on."""
     swallowed = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: swallowed.append(report.exc_type))
-    made = Runtime(RacingDevice(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    made = raced()
     interrupted = 0
     for delay in range(40):
         made.plans.clear()

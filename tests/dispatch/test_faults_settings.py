@@ -16,17 +16,15 @@ from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.errors import ConfigError
-from tests.doubles.child_runtime import products, runtime
-from tests.doubles.numpy_device import ARCH, workload
+from tests.doubles.kernels import ARCH, products, raced, workload
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = """
-from tests.doubles.child_runtime import *
-from gensor_kernels.dispatch import stored
-from tests.doubles.numpy_device import ARCH
-made = runtime()
-made.library = stored.library(ARCH)
-made.library._take(runtime().library.contents)
+from gensor_kernels.dispatch.selection import load
+from tests.doubles.kernels import ARCH, products, raced
+made = raced()
+made.library = load.library(ARCH)
+made.library._take(raced().library.contents)
 found = products(made, 3)
 import os
 os.write({fd}, repr(found).encode())
@@ -70,7 +68,7 @@ def test_nonsense_in_one_variable(name, monkeypatch):
     monkeypatch.setenv(name, NONSENSE[name])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        made = runtime()
+        made = raced()
         made.library = library.Library(read=lambda: selection_load.read(ARCH))
         assert set(products(made, 3)) <= {0.0, 55.0}
 
@@ -118,7 +116,7 @@ def test_a_read_only_home(monkeypatch):
     folder = Path("/proc/self")  # nobody writes there, root neither
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr(config, "_warned", set())
-    made = runtime()
+    made = raced()
     made.library.reload()
     with pytest.warns(RuntimeWarning, match="kept for this process only") as heard:
         assert products(made, 3) == [0, 55, 55] and products(made, 3) == [55] * 3
@@ -178,7 +176,7 @@ def test_a_clock_that_jumps_loses_no_row_and_serves_the_newest(tmp_path, monkeyp
 
 
 def test_damaged_databases_and_errors_nobody_foresaw_leave_what_is_known(monkeypatch, caplog):
-    made = runtime()
+    made = raced()
     known = made.library.contents
     made.library._read = lambda: 1 // 0
     made.library.reload()
@@ -193,7 +191,7 @@ def test_warnings_as_errors_are_the_callers_wish(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error", StoreWarning)
         with pytest.warns(RuntimeWarning, match="sideways"):
-            assert products(runtime(), 1) == [0]
+            assert products(raced(), 1) == [0]
 
 
 def test_a_database_that_stays_locked_is_left_out_after_a_while(monkeypatch, tmp_path):

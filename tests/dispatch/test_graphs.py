@@ -6,7 +6,6 @@ have all of that memory, and when nobody has it any more.
 
 import gc
 import threading
-from contextvars import ContextVar
 
 import pytest
 
@@ -19,6 +18,7 @@ cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import Machine, Stream  # noqa: E402
 from tests.doubles.captured_calls import CALLS, UNSERVED, Stock, half, of  # noqa: E402
 from tests.doubles.fake_cuda import FakeModule  # noqa: E402
+from tests.doubles.kernels import put  # noqa: E402
 
 #: What shows all that Programs with streams, and those that need least, do otherwise.
 PRODUCTS = ("matmul", "float32", "out", "overlap", "wider out", "bias and gelu", "einsum", "einsum of three", "conv2d")
@@ -247,9 +247,9 @@ def test_captured_functions_stay_loaded(opened, monkeypatch):
     monkeypatch.setattr(FakeModule, "load", lambda self, image: loaded.add(id(self)))
     for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
-    monkeypatch.setattr(current, "inside", ContextVar("nothing", default=None))
+    put(monkeypatch, None)
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: 0)
-    monkeypatch.setattr(cuda, "CudaDevice", lambda number: type(machine.device)(machine, "h200"))
+    monkeypatch.setattr(cuda, "CudaDevice", lambda number: machine.opened())
     monkeypatch.setattr(selection_load, "library", lambda arch: Stock(arch, "split_k"))
     call = CALLS["matmul"]()
     warm(call)

@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 
 import numpy as np
@@ -10,11 +9,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.devices import borrowed
-from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from tests.doubles.numpy_device import workload
-from tests.doubles.racing import kernels
+from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles import fake_cuda  # noqa: E402
@@ -141,28 +136,8 @@ class Tensor:
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(fake_cupy, monkeypatch):
     """A Runtime with kernels of float32 and bfloat16 products over a fake allocator, and a stand-in for PyTorch."""
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    class Device(fake_cuda.DeviceWithoutGpu):
-        def __init__(self):
-            super().__init__()
-            self.streams, self.waited = [], []
-
-        @contextmanager
-        def running_on(self, stream, number, mixed):
-            self.streams.append((stream, number, mixed))
-            yield
-            self.streams.append("left")
-
-        def wait_for(self, stream):
-            self.waited.append(stream)
 
     def as_tensor(interface, device):
         facts = interface.__cuda_array_interface__
@@ -177,16 +152,9 @@ def gpu(monkeypatch):
     stand_in.cuda = ModuleType("torch.cuda")
     stand_in.cuda.current_stream = lambda device: type("Stream", (), {"cuda_stream": 0x5150})()
     monkeypatch.setitem(sys.modules, "torch", stand_in)
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    monkeypatch.setattr(cupy.cuda.function, "Module", fake_cuda.FakeModule)
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     stored = kernels(workload(64, 64, 64)) | kernels(workload(64, 64, 64, dtype="bfloat16"))
-    runtime = Runtime(Device(), library.Library(library.Contents(stored)))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
-    fake_cuda.FakeFunction.calls.clear()
-    yield runtime
-    cupy.cuda.set_allocator(before)
+    return put(monkeypatch, runtime_of(fake_cuda.FakeCudaDevice(), stored))
 
 
 def addresses():

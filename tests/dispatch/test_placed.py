@@ -4,7 +4,6 @@ import ctypes
 import struct
 import sys
 import threading
-from contextvars import ContextVar
 from functools import cache
 
 import numpy as np
@@ -18,21 +17,21 @@ from gensor_kernels.dispatch.selection import library
 from gensor_kernels.operators.types.workload import Workload
 
 cupy = pytest.importorskip("cupy")
-from tests.devices.test_cuda import device, kernels  # noqa: E402, F401 - a fixture
-from tests.doubles.fake_cuda import DeviceWithoutGpu, FakeFunction, Refused, address  # noqa: E402
+from tests.doubles.fake_cuda import FakeCudaDevice, FakeFunction, Refused, address  # noqa: E402
+from tests.doubles.kernels import kernels, put, workload  # noqa: E402
 
 
 @cache
 def stored():
-    return kernels() | kernels(dtype="float16")
+    return kernels(workload()) | kernels(workload(dtype="float16"))
 
 
 @pytest.fixture
-def runtime(device, monkeypatch):  # noqa: F811
+def runtime(fake_cupy, monkeypatch):
     """The Runtime of public calls, as on a machine with one GPU."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    made = Runtime(device, library.Library(library.Contents(stored())))
+    made = Runtime(FakeCudaDevice(), library.Library(library.Contents(stored())))
     monkeypatch.setattr(current, "only", made)
     return made
 
@@ -189,32 +188,21 @@ def test_threads_launch_what_they_were_given(runtime, monkeypatch):
 # ---- which Runtime a call uses
 
 
-class Counted(DeviceWithoutGpu):
-    """A device of a machine with `several` or one."""
-
-    several = False
-
-    def __init__(self, number):
-        super().__init__(several=self.several)
-        self.number = number
-
-
 @pytest.fixture
-def machine(device, monkeypatch):  # noqa: F811
+def machine(fake_cupy, monkeypatch):
     """`ask(several)` opens a machine and counts how often it is asked for its current device."""
     from gensor_kernels.devices import cuda
 
     asked = []
 
     def ask(several):
-        monkeypatch.setattr(Counted, "several", several)
-        monkeypatch.setattr(cuda, "CudaDevice", Counted)
+        monkeypatch.setattr(cuda, "CudaDevice", lambda number: FakeCudaDevice(several=several, number=number))
         monkeypatch.setattr(cuda, "current_device", lambda: lambda: asked.append(1) or 0)
         return asked
 
     for name, value in (("lookup", current._cuda), ("only", None), ("_emulates", False), ("_forget_devices", [])):
         monkeypatch.setattr(current, name, value)
-    monkeypatch.setattr(current, "inside", ContextVar("nothing", default=None))
+    put(monkeypatch, None)
     return ask
 
 

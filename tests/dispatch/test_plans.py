@@ -10,18 +10,12 @@ import pytest
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.plans import make as plans_make
 from gensor_kernels.dispatch.plans import staging
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
-from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
-
-
-def runtime(contents=None):
-    return Runtime(NumpyDevice(), library.Library(contents))
+from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 
 
 def test_a_call_without_kernels_is_the_librarys():
-    made = runtime()
+    made = runtime_of()
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((3, 1, 4, 5)), rng.standard_normal((2, 5, 6))
     np.testing.assert_array_equal(made.call(a, b, None, (), None, None), a @ b)
@@ -38,7 +32,7 @@ def test_a_call_without_kernels_is_the_librarys():
 @pytest.mark.parametrize("stocked", [False, True], ids=["library", "kernels"])
 @pytest.mark.parametrize("strided", [False, True], ids=["as it lies", "converted"])
 def test_plans_keep_no_array_alive(stocked, strided, request):
-    made = request.getfixturevalue("stocked_runtime") if stocked else runtime()
+    made = request.getfixturevalue("stocked_runtime") if stocked else runtime_of()
     arrays = [aligned((64, 64), np.float32) for _ in range(3)]
     if strided:
         arrays[1] = arrays[1].astype(np.int16)
@@ -54,7 +48,7 @@ def test_plans_keep_no_array_alive(stocked, strided, request):
 
 
 def test_empty_results_and_empty_sums():
-    made = runtime()
+    made = runtime_of()
     assert made.call(np.zeros((0, 3)), np.zeros((3, 4)), None, (), None, None).shape == (0, 4)
     bias = (Operation("bias", np.arange(4.0)),)
     np.testing.assert_array_equal(
@@ -63,7 +57,7 @@ def test_empty_results_and_empty_sums():
 
 
 def test_foreign_arguments_are_type_errors():
-    made = runtime()
+    made = runtime_of()
     a = np.zeros((2, 2))
     for bad, name in (([[1.0]], "list"), (3, "int"), (None, "NoneType")):
         with pytest.raises(TypeError, match=f"b must be a numpy array, not {name}$"):
@@ -81,7 +75,7 @@ def stocked_runtime(monkeypatch):
     """A runtime whose kernels serve every float32 call of one class, and write 55 everywhere."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     wanted = workload()
-    return runtime(library.Contents({k.digest: k for k in starters(wanted)}, {}, {}))
+    return runtime_of(stored=kernels(wanted, cubin=b""))
 
 
 def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
@@ -159,7 +153,7 @@ def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, 
 
 def test_tf32_kernels_serve_only_while_the_switch_is_on(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    made = runtime(library.Contents({k.digest: k for k in starters(workload(math="tf32"))}))
+    made = runtime_of(stored=kernels(workload(math="tf32"), cubin=b""))
     device, a = made.device, aligned((64, 64))
     device.allows_tf32 = True
     assert made.call(a, a, None, (), None, None)[0, 0] == 55
@@ -173,10 +167,10 @@ def test_tf32_kernels_serve_only_while_the_switch_is_on(monkeypatch):
 
 def test_what_the_device_refuses_goes_to_the_library(stocked_runtime, caplog):
     a = aligned((64, 64))
-    stocked_runtime.device.failure = BuildError("no image for this device")
+    stocked_runtime.device.fails = {"load": BuildError("no image for this device")}
     np.testing.assert_array_equal(stocked_runtime.call(a, a, None, (), None, None), a @ a)
     assert "no image for this device" in caplog.text
-    stocked_runtime.device.failure = None
+    stocked_runtime.device.fails = ()
     stocked_runtime.device.launch = lambda *_: 1 // 0
     b = aligned((128, 64))
     np.testing.assert_array_equal(stocked_runtime.call(b, a, None, (), None, None), b @ a)

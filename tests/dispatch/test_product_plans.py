@@ -3,20 +3,17 @@ over a fake driver.
 """
 
 import struct
-from contextvars import ContextVar
 
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.contractions import plans as contractions_plans
 from gensor_kernels.dispatch.contractions.pairs import pair
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
-from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
+from tests.doubles.kernels import aligned, kernels, put, runtime_of, starters, workload
 
 
 @pytest.fixture
@@ -24,9 +21,7 @@ def beside(monkeypatch):
     """A Runtime of NumPy arrays that is no emulator, with kernels for aligned float32 products."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     stored = {k.digest: k for turned in (False, True) for k in starters(workload(trans_b=turned))}
-    runtime = Runtime(NumpyDevice(), library.Library(library.Contents(stored)))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
-    return runtime
+    return put(monkeypatch, runtime_of(stored=stored))
 
 
 def test_kernels_where_they_are_and_the_library_where_not(beside, monkeypatch):
@@ -69,7 +64,7 @@ def test_refused_launches_go_to_the_library(beside, caplog):
     np.testing.assert_array_equal(einsum("ij,jk->ik", a, a), a)
     assert "refused" in caplog.text
     np.testing.assert_array_equal(einsum("ij,jk->ik", a, a), a)
-    beside.device.failure = BuildError("no image for this device")
+    beside.device.fails = {"load": BuildError("no image for this device")}
     np.testing.assert_array_equal(einsum("ij,jk->ik", aligned((128, 64)), a), np.zeros((128, 64)))
 
 
@@ -118,28 +113,14 @@ def test_recorded_calls_are_products(beside, tmp_path):
 
 
 @pytest.fixture
-def cuda(monkeypatch):
+def cuda(fake_cupy, monkeypatch):
     """A Runtime of real `cupy.ndarray`s over a fake allocator and a fake driver."""
-    cupy = pytest.importorskip("cupy")
-    from tests.devices.test_cuda import kernels
-    from tests.doubles import fake_cuda
+    import cupy
 
-    following = [0x7F0000000000]
+    from tests.doubles.fake_cuda import FakeCudaDevice
 
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    monkeypatch.setattr(cupy.cuda.function, "Module", fake_cuda.FakeModule)
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    fake_cuda.FakeFunction.calls.clear()
-    runtime = Runtime(fake_cuda.DeviceWithoutGpu(), library.Library(library.Contents(kernels())))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
-    yield cupy, runtime, fake_cuda.FakeFunction.calls
-    cupy.cuda.set_allocator(before)
+    return cupy, put(monkeypatch, runtime_of(FakeCudaDevice(), kernels(workload()))), fake_cupy
 
 
 def test_cupy_arrays_are_launched_on_as_they_lie(cuda):
@@ -190,9 +171,8 @@ def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
 def test_tf32_follows_cupys_switch(cuda, monkeypatch):
     cupy, runtime, calls = cuda
     from gensor_kernels.devices import cuda as cuda_device
-    from tests.devices.test_cuda import kernels
 
-    runtime.library = library.Library(library.Contents(kernels(math="tf32")))
+    runtime.library = library.Library(library.Contents(kernels(workload(math="tf32"))))
     state = [True]
     monkeypatch.setattr(cuda_device.CudaDevice, "tf32", lambda self: state[0])
     monkeypatch.setattr(runtime.device, "product", lambda a, b, precision=None, out=None: out)

@@ -12,15 +12,13 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 import cupy
-import numpy as np
 
-from gensor_kernels.devices import cuda, graphs, tensor_maps
+from gensor_kernels.devices import graphs, tensor_maps
 from gensor_kernels.programs.core import params
 
-from .fake_cuda import DeviceWithoutGpu, FakeFunction, FakeModule, address
-from .touching import Array, Library, made
+from .fake_cuda import LOWEST, FakeCudaDevice, FakeFunction, FakeModule, address
+from .touching import Array, Library
 
-LOWEST = 0x7F0000000000
 UNIT = 512
 
 
@@ -173,7 +171,7 @@ class Driver:
 class Machine:
     """One device, its heap and its driver, under the public functions."""
 
-    def __init__(self, monkeypatch, part="h200"):
+    def __init__(self, monkeypatch):
         self.heap, self.driver = Heap(), Driver()
         monkeypatch.setattr(graphs, "driver_function", self.driver)
         monkeypatch.setattr(cupy.cuda, "get_current_stream", current)
@@ -182,7 +180,11 @@ class Machine:
         monkeypatch.setattr(tensor_maps, "_driver_function", lambda name: lambda place, *rest: 0)
         monkeypatch.setattr(Array, "did", self.did)
         cupy.cuda.set_allocator(self.heap)
-        self.device = Device(self, part)
+        self.device = self.opened()
+
+    def opened(self):
+        """A device that asks its stream whether it records, and whose array library computes nothing."""
+        return FakeCudaDevice(xp=Library(cuda=Cuda(self)), capturing=None)
 
     def _launch(self, function, grid, block, arguments, shared=0):
         (argument,) = arguments
@@ -205,30 +207,6 @@ class Machine:
             finally:
                 graph = self.driver.end(own)
         return result, graph
-
-
-class Device(DeviceWithoutGpu):
-    """One that asks its stream whether it records, and whose array library computes nothing."""
-
-    capturing = cuda.CudaDevice.capturing
-
-    def is_array(self, value):
-        return isinstance(value, cupy.ndarray)
-
-    def __init__(self, machine, part):
-        super().__init__(part)
-        self._array, self.xp = Array, Library()
-        self.cupy = Library(cuda=Cuda(machine))
-
-    def product(self, a, b, precision=None, out=None):
-        shape = np.matmul(*(np.broadcast_to(np.int8(0), each.shape) for each in (a, b))).shape
-        if out is None:
-            return made("matmul", a, b, shape=shape)
-        Array.did("matmul", [each.data.ptr for each in (a, b, out)])
-        return out
-
-    def erfc(self, x):
-        return made("erfc", x)
 
 
 class Pointer:

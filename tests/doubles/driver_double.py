@@ -3,6 +3,9 @@
 `Driver.install` comes before the first import of CuPy. It puts Python functions in the place of the driver library,
 which CuPy loads by ctypes, and an H200 in the place of what CuPy's modules ask the CUDA runtime: they call each other
 by C functions that they look up in `__pyx_capi__` when they are imported.
+
+It is no FakeDevice: the device over it is the real CudaDevice, and what CuPy gives the driver is what is looked at. It
+replaces parts of the process that are bound at imports, so it cannot share one with other tests.
 """
 
 import ctypes

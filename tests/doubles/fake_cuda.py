@@ -1,8 +1,11 @@
-"""CudaDevice without a GPU: a module, functions and a driver that write down what they are asked for."""
+"""A CudaDevice without a GPU: a module, functions and a driver that record their calls.
+
+CuPy and its arrays are real; their addresses have no memory. `fake_cupy` (tests/conftest.py) puts this in place.
+"""
 
 import ctypes
 import struct
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import cupy
 
@@ -11,9 +14,11 @@ from gensor_kernels.devices.dependent import LaunchAttribute, LaunchConfig
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.core import params
 
+LOWEST = 0x7F0000000000
+
 
 class Refused(RuntimeError):
-    """What the driver raises."""
+    """An error of the driver."""
 
 
 class FakeModule:
@@ -31,7 +36,7 @@ class FakeModule:
 
 
 class FakeFunction:
-    """Writes down what it is launched with, reading the argument where the driver would."""
+    """Records its launches, reading the argument where the driver would."""
 
     calls = []  # noqa: RUF012
     addresses = []  # noqa: RUF012
@@ -84,20 +89,67 @@ class FakeDriver:
         FakeDriver.allowed[function] = value
 
 
-class DeviceWithoutGpu(cuda.CudaDevice):
-    """Everything of CudaDevice but the calls that need a driver."""
+class FakeCudaDevice(cuda.CudaDevice):
+    """Everything of CudaDevice but the calls that need a driver.
 
-    def __init__(self, part="h200", several=False):
+    `xp` replaces CuPy (touching.py); `several`: the machine has more than one GPU; `function(entry)` replaces the
+    function of every kernel, so that no module is loaded; `capturing` None: the stream says whether it captures.
+    `streams` and `waited` list the streams of other libraries that calls ran on, and waited for.
+    """
+
+    def __init__(
+        self, part="h200", *, xp=cupy, several=False, number=0, emulated=False, capturing=False, function=None
+    ):
         self.xp = self.cupy = cupy
-        self.number = 0
-        self.arch, self.unsupported = lookup(part), ""
+        self.arch, self.unsupported, self.number = lookup(part), "", number
         self._prepare(several)
         self.refusals = (Refused,)
         self.driver = FakeDriver
-        self.is_capturing = False
+        self.emulated, self.is_capturing, self.function = emulated, capturing, function
+        self.streams, self.waited = [], []
+        if xp is not cupy:
+            self.xp = self.cupy = xp
+            self.empty, self.erfc = xp.empty, xp.erfc
 
     def capturing(self):
-        return self.is_capturing
+        return super().capturing() if self.is_capturing is None else self.is_capturing
 
     def current(self):
         return nullcontext()
+
+    def load(self, code, launches):
+        if self.function is None:
+            return super().load(code, launches)
+        return cuda.launcher([(self.function(each.entry), each) for each in launches])
+
+    @contextmanager
+    def running_on(self, stream, number, mixed):
+        self.streams.append((stream, number, mixed))
+        yield
+        self.streams.append("left")
+
+    def wait_for(self, stream):
+        self.waited.append(stream)
+
+
+def allocator():
+    """An allocator for CuPy, of addresses without memory that do not overlap."""
+    following = [LOWEST]
+
+    def allocate(size):
+        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
+        following[0] += -(-max(size, 1) // 512) * 512
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    return allocate
+
+
+@contextmanager
+def allocating(allocate):
+    """Within it, CuPy's memory comes from `allocate`."""
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    try:
+        yield
+    finally:
+        cupy.cuda.set_allocator(before)

@@ -1,4 +1,4 @@
-"""Stands for a walk, in children too: a function of a module."""
+"""Stands for a walk, in spawned children too: a function of a module that is quick to import."""
 
 import time
 

@@ -23,6 +23,8 @@ from gensor_kernels.programs.core.params import Tiling  # noqa: E402
 from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap  # noqa: E402
 from tests.mutator.programs import configurations  # noqa: E402
 
+from .fake_cuda import allocator  # noqa: E402
+
 IMAGE = b"\x7fELF image"
 #: Of `cupy.cuda.Device.attributes`, whose names CuPy takes from CUDA's enumeration.
 ATTRIBUTES = (
@@ -129,14 +131,7 @@ def refused(device):
 
 def public(device):
     """`gensor_kernels.matmul` from end to end, called three times."""
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-size // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    cupy.cuda.set_allocator(allocate)
+    cupy.cuda.set_allocator(allocator())
     a, b, out = (cupy.empty((64, 64), np.float32) for _ in range(3))
     for _ in range(3):
         assert gensor_kernels.matmul(a, b, out=out) is out

@@ -28,18 +28,6 @@ class Blocker(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is not on this board", name=name)
 
 
-def allocator(cupy):
-    """Addresses that nothing lies at, 512 bytes apart at least."""
-    following = [0x7F0000000000]
-
-    def allocate(size):
-        memory = cupy.cuda.UnownedMemory(following[0], max(size, 1), None, 0)
-        following[0] += -(-max(size, 1) // 512) * 512
-        return cupy.cuda.MemoryPointer(memory, 0)
-
-    return allocate
-
-
 def operand(cupy, dtype, shape, axes, unit):
     """An array of the axes `axes` whose elements along `unit` are neighbours; without a batch of one."""
     if unit == "s":  # every second element along the last axis
@@ -92,7 +80,7 @@ def main():
 
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"
     cupy.cuda.function.Module = fake_cuda.FakeModule
-    cupy.cuda.set_allocator(allocator(cupy))
+    cupy.cuda.set_allocator(fake_cuda.allocator())
     with Store.open(os.environ["GENSOR_SITE_DB"], readonly=True) as store:
         every = {row.key for row in store.rows(Record, arch="sm_87")}
     # Conjugated operands are those of other functions.
@@ -101,7 +89,7 @@ def main():
     found = {"asked": len(keys), "tiers": {}, "missed": [], "library": []}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        device = fake_cuda.DeviceWithoutGpu("orin-nano-8gb")
+        device = fake_cuda.FakeCudaDevice("orin-nano-8gb")
         runtime = Runtime(device, selection_load.library(device.arch))
         current.lookup = lambda: runtime
         for key in keys:

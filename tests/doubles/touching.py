@@ -88,6 +88,15 @@ class Library:
             return lambda *given, **keywords: contracted(name, given, keywords)
         return getattr(cupy, name)
 
+    def matmul(self, a, b, out=None):
+        if out is None:
+            return contracted("matmul", (a, b), {})
+        Array.did("matmul", [each.data.ptr for each in (a, b, out)])
+        return out
+
+    def erfc(self, x):
+        return made("erfc", x)
+
     def empty(self, shape, dtype=float):
         return Array(shape, dtype)
 

@@ -19,7 +19,6 @@ from gensor_tuner.run import result as persist
 from gensor_tuner.run.result import Result, end_to_end, summary, table_line
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.show import record_lines, records
-from tests.doubles.emulated_store import isolate
 from tests.doubles.store_rows import kernel_rows, rows
 
 H100 = lookup("h100-sxm")
@@ -49,8 +48,7 @@ def test_the_bound_is_the_hardwares_and_other_types_have_no_sustained_rate():
     assert H100.fastest("float32", sustained=True) == pytest.approx(808e12 / 6)
 
 
-def test_explain_claims_no_more_than_was_published(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def test_explain_claims_no_more_than_was_published(no_databases):
     a = np.lib.stride_tricks.as_strided(np.zeros(8, np.float16), (8192, 8192), (16384, 2), writeable=False)
     with gensor_kernels.emulated("sm_90"):
         why = explain(matmul, a, a)

@@ -23,7 +23,6 @@ from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.walk import walk
 from gensor_tuner.verify.verify import verify
 from tests.dispatch.einsum_cases import agrees
-from tests.doubles.emulated_store import isolate
 
 from .lattices import random_legal
 
@@ -168,11 +167,9 @@ def test_who_serves_what():
 
 
 @pytest.fixture(params=["sm_87"])
-def emulated(request, monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def emulated(request, no_databases):
     with gensor_kernels.emulated(request.param):
         yield
-    gensor_kernels.refresh()
 
 
 def drawn(shape, dtype="float32"):

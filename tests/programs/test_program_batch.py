@@ -12,7 +12,7 @@ from gensor_kernels.programs.core.program_batch import Roster
 from gensor_kernels.programs.core.tables import Listed
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from tests.doubles.numpy_device import ARCH, starters
+from tests.doubles.kernels import ARCH, starters
 
 from .lattices import IDS, SERVED, SIMT, random_legal, space
 

@@ -3,19 +3,15 @@
 import numpy as np
 
 import gensor_kernels
-from gensor_database.store import Store
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.mutator.programs import window_configurations
 
 
-def test_only_outputs_that_see_an_infinity_have_one(tmp_path, monkeypatch):
+def test_only_outputs_that_see_an_infinity_have_one(no_databases):
     [each] = [each for each in window_configurations() if each.name == "sliding"]
-    isolate(monkeypatch, tmp_path)
     kernel, arch = each.candidate, lookup(each.arch)
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(kernel.program, each.workload, arch, flatten(kernel.family.source)))
+    store_kernels(no_databases, arch, (kernel.program, each.workload))
     rng = np.random.default_rng(3)
     x, w = rng.standard_normal((1, 9, 14, 14), np.float32), rng.standard_normal((9, 1, 5, 5), np.float32)
     places = [(channel, 3 + channel % 5, 13 - channel) for channel in range(9)]

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gensor_kernels
-from gensor_kernels.devices.device import Code
-from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -26,6 +24,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.space import Space
+from tests.doubles.device import FakeDevice, emulate
 
 
 class OnePerClass(Library):
@@ -81,29 +80,11 @@ def _any_strides(workload: Workload, layout: str) -> str:
     return "s" if rows or workload.operator.startswith("attention") else layout
 
 
-class CountingDevice(EmulatorDevice):
-    """The emulator; it counts launches, by the digest of their code."""
-
-    def __init__(self, arch: Arch):
-        super().__init__(arch)
-        self.launched = Counter[str]()
-
-    def load(self, code: Code, launches: Any) -> Callable[..., None]:
-        """A launcher that counts."""
-        launch = super().load(code, launches)
-
-        def counted(*arguments: Any) -> None:
-            self.launched[code.digest] += 1
-            launch(*arguments)
-
-        return counted
-
-
 class Served:
     """The device and library of some tests: `call` runs a function and checks who served it."""
 
     def __init__(self, arch: str):
-        self.device, self.library = CountingDevice(lookup(arch)), OnePerClass(lookup(arch))
+        self.device, self.library = FakeDevice(arch, emulate, emulated=True), OnePerClass(lookup(arch))
         self.runtime = Runtime(self.device, self.library)
         self.families = Counter[str]()
 
@@ -112,17 +93,17 @@ class Served:
 
         Results of calls that no kernel serves do not exist: the emulated device has no library to fall back to.
         """
-        before = self.device.launched.total()
+        before = len(self.device.ran)
         found = function(*arguments, **keywords)
-        count = self.device.launched.total() - before
+        count = len(self.device.ran) - before
         assert nothing or bool(count) == bool(found.size), f"{function}: {count} launches"
         return found
 
     def check(self) -> None:
         """Everything launched is a kernel generated for its class."""
         made = {kernel.code.digest: kernel.program.family for each in self.library.made.values() for kernel in each}
-        assert set(self.device.launched) <= set(made)
-        self.families.update(made[digest] for digest in self.device.launched)
+        assert set(self.device.ran) <= set(made)
+        self.families.update(made[digest] for digest in set(self.device.ran))
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from gensor_database import Store, StoreError, union, writing
 from gensor_database.exchange import compact
 from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
-from tests.doubles.placeholder_kernels import stock
+from tests.doubles.stored import stock
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes of files are POSIX")
 
 #: Commands that write a file of text, whole; FILE is its name.

@@ -6,8 +6,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.operators.products import matmul as operator
-from tests.doubles.numpy_device import aligned
-from tests.doubles.racing import kernels
+from tests.doubles.kernels import aligned, kernels
 
 LAYOUTS = ((False, False), (True, False), (False, True))
 KINDS = 50

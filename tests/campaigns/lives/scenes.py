@@ -13,15 +13,13 @@ import numpy as np
 
 import gensor_kernels
 from gensor_database import Store
-from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection.load import library
 from gensor_kernels.dispatch.tuning import writeback
-from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
-from tests.doubles.device_double import Double
-from tests.doubles.emulated_store import SIMT, programs, rows, workload
+from tests.doubles.device import FakeDevice, Race, emulate
+from tests.doubles.kernels import ARCH
+from tests.doubles.stored import SIMT, class_workload, programs, rows
 
 from .journals import set_journal
 
@@ -46,29 +44,17 @@ def cli_to_its_end(*arguments: str) -> None:
 def stocked(journal: str, path: str) -> None:
     """A database with a kernel for `program`'s calls, whose binary makes it fit to race."""
     set_journal(journal)
-    arch, wanted = lookup("sm_87"), workload("float32", "float32", "ieee", "knn", True)
-    text = flatten(FAMILIES[SIMT].source)
+    wanted = class_workload("float32", "float32", "ieee", "knn", True)
     with Store.open(path) as store:
-        for program in programs(wanted, arch, SIMT, False, 0):
-            store.add(*rows(program, wanted, arch, text, cubin=b"\x7fELF"))
-
-
-class Raced(Double):
-    """The emulator taken for a GPU on which the kernels win every race; NumPy is its library."""
-
-    def product(self, a, b, precision=None, out=None):
-        return np.matmul(a, b, out=out)
-
-    def sampled(self, calls):
-        for call in calls:
-            call()
-        return [[float(index == 0) + 1.0] * 3 for index, _ in enumerate(calls)]
+        for program in programs(wanted, ARCH, SIMT, False, 0):
+            store.add(*rows(program, wanted, cubin=b"\x7fELF"))
 
 
 def program(journal: str, path: str) -> None:
     """A program that calls matmul: on a device, where its second call races and the times are stored, then emulated.
 
-    Prints how many results were right and which warnings there were, those of the log included.
+    The device is the emulator taken for a GPU on which the kernels win every race. Prints how many results were right
+    and which warnings there were, those of the log included.
     """
     set_journal(journal)
     os.environ["GENSOR_DB"] = path
@@ -78,8 +64,7 @@ def program(journal: str, path: str) -> None:
     logging.getLogger("gensor_kernels").addHandler(handler)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        arch = lookup("sm_87")
-        device = current.inside.set(Runtime(Raced(arch), library(arch)))
+        device = current.inside.set(Runtime(FakeDevice(ARCH, emulate, Race(1.0, 2.0)), library(ARCH)))
         right = sum(is_right() for _ in range(CALLS))
         writeback._flush()
         current.inside.reset(device)

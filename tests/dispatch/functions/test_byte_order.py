@@ -1,17 +1,13 @@
 """NumPy arrays of the other byte order inside `emulated`: kernels get the values, `out` is written in its own order."""
 
 import inspect
-from contextvars import ContextVar
 
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.devices.emulator.device import EmulatorDevice
-from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from gensor_kernels.machine.arch import lookup
+from tests.doubles.device import FakeDevice
+from tests.doubles.kernels import put, runtime_of
 
 #: Public functions that take no arrays; `accelerate` is about CuPy's.
 OTHERS = {"accelerate", "counters", "define", "emulated", "explain", "record", "refresh", "warmup"}
@@ -100,9 +96,7 @@ def launches(monkeypatch):
             raise ValueError("output array is read-only")
         result[...] = np.arange(result.size).reshape(result.shape).astype(result.dtype)
 
-    monkeypatch.setattr(EmulatorDevice, "load", lambda self, code, launches: launch)
-    made = Runtime(EmulatorDevice(lookup("sm_87")), library.Library())
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    put(monkeypatch, runtime_of(FakeDevice(execute=lambda device, code, launches: launch, emulated=True)))
     return found
 
 

@@ -12,7 +12,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.epilogue import Step
 from tests.dispatch.emulated_calls import FORMS, aligned, laid_out, pick
-from tests.doubles.emulated_store import SIMT, isolate, stock
+from tests.doubles.stored import SIMT, stock_classes
 
 EXAMPLES = max(100, settings.default.max_examples)
 TYPES = ("complex64", "complex128")
@@ -31,17 +31,15 @@ CLASSES = {
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     path = tmp_path_factory.mktemp("complex") / "kernels.db"
-    return path, stock(path, CLASSES)
+    return path, stock_classes(path, CLASSES)
 
 
 @pytest.fixture(autouse=True)
-def kernels(monkeypatch, tmp_path, database):
+def kernels(no_databases, monkeypatch, database):
     """digest -> (Program, class) of the kernels there are; every test runs on the emulator."""
-    isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("GENSOR_DB", str(database[0]))
     with gk.emulated("sm_87"):
         yield database[1]
-    gk.refresh()
 
 
 def normal(rng, shape, dtype, odd=0):

@@ -10,7 +10,7 @@ from gensor_kernels.dispatch.contractions import plans as contractions_plans
 from gensor_kernels.dispatch.plans import plan
 from tests.dispatch.einsum_cases import OTHERS, PAIRS, agrees, expected, laid_out
 from tests.dispatch.emulated_calls import BFLOAT16
-from tests.doubles.emulated_store import SIMT, isolate, stock
+from tests.doubles.stored import SIMT, stock_classes
 
 EXAMPLES = max(200, settings.default.max_examples)
 #: Few classes, so that a run builds few libraries: one for any strides, and one with vectors.
@@ -33,17 +33,15 @@ CLASSES = {
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     path = tmp_path_factory.mktemp("einsum") / "kernels.db"
-    return path, stock(path, CLASSES)
+    return path, stock_classes(path, CLASSES)
 
 
 @pytest.fixture(autouse=True)
-def kernels(monkeypatch, tmp_path, database):
+def kernels(no_databases, monkeypatch, database):
     """digest -> (Program, class) of the kernels there are; every test runs on the emulator."""
-    isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("GENSOR_DB", str(database[0]))
     with gensor_kernels.emulated("sm_87"):
         yield database[1]
-    gensor_kernels.refresh()
 
 
 def operands(shapes, dtype=np.float32, seed=3):

@@ -10,15 +10,12 @@ import gensor_kernels
 from gensor_kernels import einsum, explain
 from gensor_kernels.operators.expression.subscripts import parse
 from tests.dispatch.einsum_cases import agrees, written_calls
-from tests.doubles.emulated_store import isolate
 
 
 @pytest.fixture(autouse=True)
-def emulated(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def emulated(no_databases):
     with gensor_kernels.emulated("sm_87"):
         yield
-    gensor_kernels.refresh()
 
 
 def operands(shapes, dtype=np.float32):

@@ -16,7 +16,7 @@ from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -151,7 +151,7 @@ def test_any_call_of_linear_agrees_with_pytorch(call, transposed):
 @given(calls())
 def test_the_library_computes_the_same(call):
     x, w, bias, name = (each.astype(np.float64) if isinstance(each, np.ndarray) else each for each in call)
-    found = gates.FUNCTIONS[gated.GATES[name]].library(NumpyDevice(), (x, w.T, bias), None, None)
+    found = gates.FUNCTIONS[gated.GATES[name]].library(FakeDevice(), (x, w.T, bias), None, None)
     np.testing.assert_allclose(found, reference(name, x, w, bias), rtol=1e-9, atol=1e-9)
 
 

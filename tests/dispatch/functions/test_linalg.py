@@ -6,7 +6,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels import dot, explain, inner, linear, outer, tensordot, vdot
 from tests.dispatch.einsum_cases import agrees
-from tests.doubles.emulated_store import isolate
 
 #: (function, shapes, further arguments, the same as subscripts)
 PRODUCTS = [
@@ -37,11 +36,9 @@ PRODUCTS = [
 
 
 @pytest.fixture
-def emulated(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def emulated(no_databases):
     with gensor_kernels.emulated("sm_87"):
         yield
-    gensor_kernels.refresh()
 
 
 def operands(shapes, dtype=np.float64):

@@ -19,27 +19,22 @@ from gensor_kernels.operators.types.dtypes import encode
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step
 from gensor_kernels.operators.types.workload import Workload
 from tests.dispatch.emulated_calls import FORMS, KINDS, calls
-from tests.doubles.emulated_store import isolate, stock, workload
+from tests.doubles.stored import class_workload, stock_classes
 
 EXAMPLES = max(150, settings.default.max_examples)
+
+pytestmark = pytest.mark.usefixtures("no_databases")
 
 
 @pytest.fixture(scope="module")
 def stocked(tmp_path_factory):
     """(path, digest -> (Program, class)) of the database that most tests of this file run on."""
     path = tmp_path_factory.mktemp("emulated") / "kernels.db"
-    return path, stock(path)
-
-
-@pytest.fixture(autouse=True)
-def isolated(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
-    yield
-    gensor_kernels.refresh()
+    return path, stock_classes(path)
 
 
 @pytest.fixture
-def kernels(isolated, stocked, monkeypatch):
+def kernels(no_databases, stocked, monkeypatch):
     path, written = stocked
     monkeypatch.setenv("GENSOR_DB", str(path))
     return written
@@ -49,7 +44,7 @@ def expected(call, shape):
     """The reference result and its bound, in the shape of the result."""
     inputs, result, precision = call.kind
     a, b = np.atleast_2d(call.a), call.b
-    wanted = workload(inputs, result, precision or "ieee", "knn", False)
+    wanted = class_workload(inputs, result, precision or "ieee", "knn", False)
     steps = [
         Step(name, None if x is None else np.broadcast_to(x, shape).reshape(lifted(shape, call)).astype(float), scalar)
         for name, x, scalar in call.steps
@@ -185,7 +180,7 @@ def test_corrupting_the_kernel_changes_the_result(tmp_path, monkeypatch):
         return text.replace("v[i] = v[i] + x[i]", "v[i] = v[i] - x[i]")
 
     def result(name, change):
-        stored = stock(tmp_path / name, ONE_CLASS, change)
+        stored = stock_classes(tmp_path / name, ONE_CLASS, change)
         monkeypatch.setenv("GENSOR_DB", str(tmp_path / name))
         with gensor_kernels.emulated("sm_87"):
             why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias)
@@ -203,7 +198,7 @@ def test_code_of_an_untrusted_database_is_made_anew(tmp_path, monkeypatch):
     """Somebody else's file is data: its Programs are used, its sources are not."""
     a, b, bias = one_call()
     path = tmp_path / "site.db"
-    stock(path, ONE_CLASS, lambda text: "#error from the file\n" + text)
+    stock_classes(path, ONE_CLASS, lambda text: "#error from the file\n" + text)
     path.chmod(0o666)
     monkeypatch.setenv("GENSOR_SITE_DB", str(path))
     with gensor_kernels.emulated("sm_87"):

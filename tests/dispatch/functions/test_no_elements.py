@@ -1,17 +1,11 @@
 """Every public function with every extent of its arrays set to zero in turn: what NumPy and PyTorch give, or raise."""
 
-from contextvars import ContextVar
-
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.devices.emulator.device import EmulatorDevice
-from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from gensor_kernels.machine.arch import lookup
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
+from tests.doubles.kernels import put, runtime_of
 
 #: What a call gives in place of a result, by a word of its error.
 REFUSED = {
@@ -163,15 +157,7 @@ CASES = [(*case, BIAS) for case in products()] + list(others())
 @pytest.fixture(params=["emulator", "library"])
 def anywhere(request, monkeypatch):
     """A device without kernels; the emulator has no library to step in, the other one nothing but that."""
-
-    def launch(arguments, arrays, steps, workspace):
-        arrays[0][...] = 55
-
-    monkeypatch.setattr(EmulatorDevice, "load", lambda self, code, launches: launch)
-    device = EmulatorDevice(lookup("sm_87")) if request.param == "emulator" else NumpyDevice()
-    made = Runtime(device, library.Library())
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
-    return device
+    return put(monkeypatch, runtime_of(FakeDevice(emulated=request.param == "emulator"))).device
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -19,7 +19,7 @@ from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -136,7 +136,7 @@ def test_any_call_agrees_with_pytorch(call):
 @given(calls(), st.sampled_from(sorted(FUNCTIONS)))
 def test_the_library_computes_the_same(call, norm):
     a, b, bias, residual, weight = (each.astype(np.float64) for each in call)
-    parameters, device = Norm(norm, 0.01, 2), NumpyDevice()
+    parameters, device = Norm(norm, 0.01, 2), FakeDevice()
     steps = (Operation("bias", bias), Operation("add", residual), Operation("mul", weight))
     value = NORMED.library(device, (a, b), parameters, None)
     found = NORMED.finished(device, value, steps, parameters, np.dtype(np.float64))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 from tests.public_cases.images import Pool
 
 functional = pytest.importorskip("torch.nn.functional")
@@ -54,7 +54,7 @@ def test_the_library_computes_the_same(call, counted):
     sizes |= dict(pad_top=top, pad_bottom=top, pad_left=left, pad_right=left)
     for op, own in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": int(counted)})):
         parameters = PoolParameters(op, "NCHW", tuple((sizes | own).items()))
-        found = POOLING.library(NumpyDevice(), (x,), parameters, None)
+        found = POOLING.library(FakeDevice(), (x,), parameters, None)
         torchs = dict(more, count_include_pad=counted) if own else more
         wanted = getattr(functional, op)(tensor(x), window, **torchs).numpy()
         assert POOLING.result((x,), parameters).shape == found.shape

@@ -5,17 +5,14 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import dot, einsum, explain, linear, matmul, prepack
-from tests.doubles.emulated_store import isolate
 
 rng = np.random.default_rng(5)
 
 
 @pytest.fixture(params=["sm_87"])
-def emulated(request, monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def emulated(request, no_databases):
     with gensor_kernels.emulated(request.param):
         yield
-    gensor_kernels.refresh()
 
 
 def weights(k, n, dtype="float16"):

@@ -28,7 +28,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -262,14 +262,14 @@ def test_padding_of_a_convolution_is_zero_behind_the_prologue(layout, dtype, gro
 @given(calls())
 def test_the_library_computes_the_same(call):
     x, b, _, steps = call
-    device, names = NumpyDevice(), tuple(name for name, _ in steps)
+    device, names = FakeDevice(), tuple(name for name, _ in steps)
     vectors = [value for _, value in steps if value is not None]
     found = PREPARED.library(device, (x, b, *vectors), Prepared(names, 1.0), None)
     np.testing.assert_allclose(found, theirs(x, steps, x.dtype) @ b.astype(np.float64), rtol=1e-2, atol=2e-2)
 
 
 def test_the_library_convolves_the_same():
-    rng, device = np.random.default_rng(5), NumpyDevice()
+    rng, device = np.random.default_rng(5), FakeDevice()
     x, w, beta = rng.standard_normal((1, 4, 5, 5)), rng.standard_normal((3, 4, 3, 3)), rng.standard_normal(4)
     sizes = {f"{what}_{side}": 1 for what in ("stride", "dilation") for side in "hw"} | {"groups": 1}
     sizes |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)

@@ -16,7 +16,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 from .test_prologue import theirs
 
@@ -167,7 +167,7 @@ def test_the_library_computes_the_same(transposed):
         w = depthwise_prologue.workload(STEPS, spatial(dtype="float64"))
     rng, declared = np.random.default_rng(7), operator(w.operator)
     arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)}
-    call = library_call(NumpyDevice(), w, arrays, ())
+    call = library_call(FakeDevice(), w, arrays, ())
     assert call is not None and prologue.VERIFIED_SCALE == 0.75
     inputs = {name: array for name, array in arrays.items() if name != "y"}
     np.testing.assert_allclose(call(), declared.expect(w, inputs).values, rtol=1e-12, atol=1e-12)

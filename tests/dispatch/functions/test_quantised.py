@@ -19,7 +19,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 FAMILY = FAMILIES["contraction_mma"]
 #: bits, elements per scale (0: a row), zeros, dtype
@@ -127,7 +127,7 @@ def test_any_layer_agrees_with_float64(layer):
     size = np.abs(x).astype(np.float64) @ np.abs(weights).T + 16.0
     assert (np.abs(found - np.maximum(wanted, 0)) <= 2.0**-10 * np.abs(wanted) + 1e-5 * size).all()
     library = QUANTISED_LINEAR.library(
-        NumpyDevice(), (x, w, scales.astype(np.float16), zeros), checked(x, w, scales, zeros, None), None
+        FakeDevice(), (x, w, scales.astype(np.float16), zeros), checked(x, w, scales, zeros, None), None
     )
     np.testing.assert_allclose(library, x.astype(np.float64) @ weights.T, rtol=1e-4, atol=1e-3)
 

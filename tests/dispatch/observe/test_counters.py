@@ -10,10 +10,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.contractions.pairs import pair
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.plans import calls
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
-from tests.doubles.numpy_device import aligned, workload
-from tests.doubles.racing import RacingDevice, kernels
+from tests.doubles.kernels import aligned, raced
 
 
 @pytest.fixture
@@ -29,22 +26,18 @@ def counted():
     return moved
 
 
-def runtime(ours=5.0):
-    return Runtime(RacingDevice(ours), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
-
-
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
 
 
 def test_misses_races_and_fallbacks(counted):
-    a, made = aligned((64, 64)), runtime()
+    a, made = aligned((64, 64)), raced()
     for _ in range(5):
         made.call(a, a, None, (), None, None)
     # The first call was the library's, before the second one was raced.
     assert counted() == {"misses": 1, "races": 1, "tunes": 0, "fallbacks": 1, "hits": counted()["hits"]}
-    slower = runtime(ours=50.0)
+    slower = raced(ours=50.0)
     for _ in range(5):
         pair(slower, "ij,jk->ik", a, a, None, None)
     assert counted()["misses"] == 2 and counted()["fallbacks"] == 6
@@ -52,7 +45,7 @@ def test_misses_races_and_fallbacks(counted):
 
 def test_hits_are_counted_where_they_are_asked_for(counted, monkeypatch):
     monkeypatch.setenv("GENSOR_COUNT_HITS", "1")
-    a, made = aligned((64, 64)), runtime()
+    a, made = aligned((64, 64)), raced()
     for _ in range(5):
         made.call(a, a, None, (), None, None)
     assert counted()["hits"][1] == 3  # the second found the Plan of the library's, the first none
@@ -62,7 +55,7 @@ def test_hits_are_counted_where_they_are_asked_for(counted, monkeypatch):
 def test_calls_of_functions_count_too(counted, monkeypatch):
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
 
-    made = runtime()
+    made = raced()
     monkeypatch.setattr(POOLING, "library", lambda *arguments: np.zeros((1, 2, 1, 1), np.float32), raising=False)
     x = aligned((1, 2, 4, 4))
     for _ in range(3):

@@ -5,7 +5,6 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels import explain, matmul
-from tests.doubles.emulated_store import isolate
 
 A = np.ones((4, 4), np.float32)
 WRONG = {
@@ -28,8 +27,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "keywords", "error", "words"), WRONG.values(), ids=WRONG)
-def test_both_say_the_same(arguments, keywords, error, words, monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def test_both_say_the_same(arguments, keywords, error, words, no_databases):
     with gensor_kernels.emulated("sm_87"):
         for call in (matmul, lambda *args, **more: explain(matmul, *args, **more)):
             with pytest.raises(error, match=words) as caught:
@@ -38,8 +36,7 @@ def test_both_say_the_same(arguments, keywords, error, words, monkeypatch, tmp_p
                 assert internal not in str(caught.value)
 
 
-def test_explain_takes_the_calls_own_arguments(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def test_explain_takes_the_calls_own_arguments(no_databases):
     out = np.empty((4, 4), np.float32)
     with gensor_kernels.emulated("sm_87"):
         why = explain(matmul, A, A, out, alpha=2, activation="relu", precision="ieee")

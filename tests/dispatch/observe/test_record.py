@@ -17,15 +17,9 @@ from gensor_kernels import record
 from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.observe import record as observe_record
 from gensor_kernels.dispatch.plans import make as plans_make
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.numpy_device import NumpyDevice, aligned, starters, workload
+from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
-
-
-def runtime(contents=None):
-    return Runtime(NumpyDevice(), library.Library(contents))
 
 
 def rows(path):
@@ -85,7 +79,7 @@ def variety():
 
 
 def test_calls_read_back_as_the_workloads_they_were_looked_up_by(tmp_path):
-    made, path, calls = runtime(), tmp_path / "shapes.csv", list(variety())
+    made, path, calls = runtime_of(), tmp_path / "shapes.csv", list(variety())
     keys = []
     for a, b, out, steps, dtype, precision in calls:
         call = resolve(a, b, out, steps, dtype, made.precision(precision))
@@ -104,7 +98,7 @@ def test_calls_read_back_as_the_workloads_they_were_looked_up_by(tmp_path):
 
 
 def test_calls_that_form_no_workload_are_rows_that_are_reported_unsupported(tmp_path):
-    made, path = runtime(), tmp_path / "shapes.csv"
+    made, path = runtime_of(), tmp_path / "shapes.csv"
     with record(path):
         for dtype in ("int64", "uint16"):
             product(made, dtype=dtype)
@@ -122,7 +116,7 @@ def test_calls_that_form_no_workload_are_rows_that_are_reported_unsupported(tmp_
 def test_counts_and_tiers_and_the_most_frequent_row_first(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     wanted = workload()
-    made = runtime(library.Contents({k.digest: k for k in starters(wanted)}, {}, {}))
+    made = runtime_of(stored=kernels(wanted, cubin=b""))
     a = aligned((64, 64))
     with record(tmp_path / "shapes.csv"):
         made.call(np.ones((3, 3)), np.ones((3, 3)), None, (), None, None)
@@ -135,7 +129,7 @@ def test_counts_and_tiers_and_the_most_frequent_row_first(tmp_path, monkeypatch)
 
 def test_a_call_that_is_passed_on_counts_once_and_as_what_was_launched(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    made = runtime(library.Contents({k.digest: k for k in starters(workload())}, {}, {}))
+    made = runtime_of(stored=kernels(workload(), cubin=b""))
     a, out = aligned((64, 64)), aligned((2, 64, 64))
     with record(tmp_path / "shapes.csv"):
         made.call(a, a.astype(np.float16), None, (), None, None)  # converted
@@ -146,8 +140,8 @@ def test_a_call_that_is_passed_on_counts_once_and_as_what_was_launched(tmp_path,
 
 def test_products_count_under_the_tf32_switch_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    both = [*starters(workload(math="tf32")), *starters(workload())]
-    made, a = runtime(library.Contents({k.digest: k for k in both}, {}, {})), aligned((64, 64))
+    both = kernels(workload(math="tf32"), cubin=b"") | kernels(workload(), cubin=b"")
+    made, a = runtime_of(stored=both), aligned((64, 64))
     with record(tmp_path / "shapes.csv"):
         made.device.allows_tf32 = True
         made.call(a, a, None, (), None, None)
@@ -158,7 +152,7 @@ def test_products_count_under_the_tf32_switch_as_it_stands(tmp_path, monkeypatch
 
 
 def test_a_call_that_raises_is_not_counted(tmp_path):
-    made = runtime()
+    made = runtime_of()
     with record(tmp_path / "shapes.csv"):
         product(made)
         with pytest.raises(ValueError, match="mismatch"):
@@ -169,10 +163,10 @@ def test_a_call_that_raises_is_not_counted(tmp_path):
 
 
 def test_nothing_is_left_of_a_recording_that_ended(tmp_path):
-    made = runtime()
+    made = runtime_of()
     warm = made.find
     with record(tmp_path / "shapes.csv"):
-        assert made.find is not warm and runtime().find(()) is None
+        assert made.find is not warm and runtime_of().find(()) is None
         product(made)
     assert made.find == made.plans.get and len(made.plans) == 1 and not observe_record.active
     product(made)
@@ -184,7 +178,7 @@ def test_nothing_is_left_of_a_recording_that_ended(tmp_path):
 
 
 def test_nested_blocks_each_get_every_call_of_theirs_once(tmp_path):
-    made, outer, inner = runtime(), tmp_path / "outer.csv", tmp_path / "inner.csv"
+    made, outer, inner = runtime_of(), tmp_path / "outer.csv", tmp_path / "inner.csv"
     with record(outer):
         product(made)
         with record(inner), record(str(outer)):  # the same file once more
@@ -195,7 +189,7 @@ def test_nested_blocks_each_get_every_call_of_theirs_once(tmp_path):
 
 
 def test_repeated_blocks_add_to_the_file(tmp_path):
-    made, path = runtime(), tmp_path / "shapes.csv"
+    made, path = runtime_of(), tmp_path / "shapes.csv"
     for m in (2, 2, 5):
         with record(path):
             product(made, m)
@@ -210,7 +204,7 @@ def test_repeated_blocks_add_to_the_file(tmp_path):
 
 
 def test_an_exception_inside_the_block_loses_nothing(tmp_path):
-    made = runtime()
+    made = runtime_of()
     with pytest.raises(KeyboardInterrupt), record(tmp_path / "shapes.csv"):
         product(made)
         raise KeyboardInterrupt
@@ -218,7 +212,7 @@ def test_an_exception_inside_the_block_loses_nothing(tmp_path):
 
 
 def test_threads_lose_no_count(tmp_path):
-    made, barrier = runtime(), threading.Barrier(8)
+    made, barrier = runtime_of(), threading.Barrier(8)
 
     def work():
         barrier.wait()
@@ -236,7 +230,7 @@ def test_threads_lose_no_count(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_counts_its_own_calls(tmp_path):
-    made, path = runtime(), tmp_path / "shapes.csv"
+    made, path = runtime_of(), tmp_path / "shapes.csv"
     with record(path):
         product(made)
         (mine,) = observe_record.active
@@ -260,14 +254,13 @@ def test_a_forked_child_counts_its_own_calls(tmp_path):
 PROGRAM = """
 import os, sys
 import numpy as np
-from gensor_kernels.dispatch.selection.library import Library
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from tests.doubles.numpy_device import NumpyDevice
-made = Runtime(NumpyDevice(), Library())
+from tests.doubles.device import FakeDevice
+from tests.doubles.kernels import runtime_of
+made = runtime_of()
 os.chdir("/")
 os.environ["GENSOR_RECORD"] = "/another.csv"
 for _ in range(3):
-    Runtime(NumpyDevice(), Library()).call(np.ones((2, 3)), np.ones((3, 4)), None, (), None, None)
+    runtime_of().call(np.ones((2, 3)), np.ones((3, 4)), None, (), None, None)
 raise SystemExit(int(sys.argv[1]))
 """
 

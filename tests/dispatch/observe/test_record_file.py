@@ -16,8 +16,9 @@ from gensor_kernels.operators.products.matmul import workload_from_operands
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import View
 from gensor_tuner.shapes.reader import read_shapes
+from tests.doubles.kernels import runtime_of
 
-from .test_record import counts, product, runtime
+from .test_record import counts, product
 
 
 @st.composite
@@ -94,7 +95,7 @@ def warned(path, made):
 
 
 def test_a_file_that_cannot_be_used_is_one_warning_and_left_as_it_is(tmp_path):
-    made = runtime()
+    made = runtime_of()
     own = tmp_path / "shapes.csv"
     for text in ("op,m,n,k\nmatmul,1,2,3\n", "a diary", "\x00\xff", ",".join(record_file.COLUMNS) + "\nmatmul,1\n"):
         own.write_text(text, encoding="latin-1")
@@ -108,7 +109,7 @@ def test_a_file_that_cannot_be_used_is_one_warning_and_left_as_it_is(tmp_path):
 
 
 def test_a_disk_that_fills_up_is_one_warning_and_the_file_as_it_was(tmp_path, monkeypatch):
-    made, path = runtime(), tmp_path / "shapes.csv"
+    made, path = runtime_of(), tmp_path / "shapes.csv"
     with record(path):
         product(made)
     before = path.read_bytes()
@@ -124,7 +125,7 @@ def test_a_disk_that_fills_up_is_one_warning_and_the_file_as_it_was(tmp_path, mo
 
 
 def test_links_and_permissions_of_the_file_stay(tmp_path):
-    made, target, link = runtime(), tmp_path / "target.csv", tmp_path / "link.csv"
+    made, target, link = runtime_of(), tmp_path / "target.csv", tmp_path / "link.csv"
     target.touch(mode=0o600)
     link.symlink_to(target)
     with record(link):

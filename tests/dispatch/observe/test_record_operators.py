@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 import gensor_kernels as gk
 from gensor_kernels import record
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import record_file
-from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.attention import attention
@@ -23,17 +20,14 @@ from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.windows import conv, depthwise, pooling
 from gensor_tuner.shapes.reader import read_shapes
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.kernels import put, runtime_of
 from tests.project.test_packaging import ROOT
 
 
 @pytest.fixture
-def host():
+def host(monkeypatch):
     """Calls go to a device whose array library is NumPy; nothing is stored."""
-    made = Runtime(NumpyDevice(), library.Library())
-    token = current.inside.set(made)
-    yield made
-    current.inside.reset(token)
+    return put(monkeypatch, runtime_of())
 
 
 def image(dtype=np.float32, shape=(2, 8, 9, 9)):

@@ -15,22 +15,20 @@ from gensor_kernels.errors import BuildError, UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.registry import FAMILIES
-from tests.doubles.emulated_store import isolate, programs, rows, workload
+from tests.doubles.stored import class_workload, programs, rows
 
 ARCH = lookup("sm_87")
 A = np.ones((16, 16), np.float32)
-PRODUCT = workload("float32", "float32", "ieee", "knn", True)
+PRODUCT = class_workload("float32", "float32", "ieee", "knn", True)
 BROKEN = "\n#error this kernel is damaged\n"
 
 
 @pytest.fixture
-def database(monkeypatch, tmp_path):
+def database(no_databases, monkeypatch, tmp_path):
     """The path of the one database there is; it is not there yet."""
-    isolate(monkeypatch, tmp_path)
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "kernels.db"))
     gk.refresh()
-    yield tmp_path / "kernels.db"
-    gk.refresh()
+    return tmp_path / "kernels.db"
 
 
 @pytest.fixture
@@ -51,7 +49,7 @@ def loaded(monkeypatch):
 
 def store(path, wanted, program, text=None):
     """Stores one kernel; its digest."""
-    found = rows(program, wanted, ARCH, text or flatten(FAMILIES[program.family].source))
+    found = rows(program, wanted, ARCH, text)
     with Store.open(path) as opened:
         opened.add(*found)
     return found[2].digest

@@ -12,19 +12,14 @@ from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
-from tests.doubles.emulated_store import isolate, rows
-from tests.doubles.numpy_device import ARCH, starters, workload
+from tests.doubles.kernels import ARCH, starters, workload
+from tests.doubles.stored import rows
 
 from .test_tiers import request, timing
 
 AGX = lookup("agx-orin-64gb")
 
-
-@pytest.fixture(autouse=True)
-def isolated(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
-    yield
-    gensor_kernels.refresh()
+pytestmark = pytest.mark.usefixtures("no_databases")
 
 
 def shelved(kernels, portfolio, times=()):
@@ -111,7 +106,7 @@ def fill(path, wanted, programs, portfolio=(), part=ARCH.part):
     with Store.open(path) as store:
         digests = []
         for program in programs:
-            found = rows(program, wanted, ARCH, flatten(FAMILIES[program.family].source))
+            found = rows(program, wanted)
             store.add(*found)
             digests.append(found[2].digest)
         if portfolio:

@@ -7,7 +7,7 @@ from gensor_kernels.dispatch.plans import problem
 from gensor_kernels.dispatch.selection import library, predict, tiers
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.space import Space
-from tests.doubles.numpy_device import ARCH, starters, workload
+from tests.doubles.kernels import ARCH, starters, workload
 
 
 def request(wanted, **keywords):

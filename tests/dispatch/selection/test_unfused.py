@@ -1,6 +1,5 @@
 """What the array library's several calls are predicted to take, and who serves a fused call by it."""
 
-from contextvars import ContextVar
 from functools import partial
 
 import ml_dtypes
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.calls.arguments import Operation, operations, resolve
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.functions import grouped
@@ -19,8 +17,8 @@ from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
-from tests.doubles.numpy_device import NumpyDevice
-from tests.doubles.racing import RacingDevice, kernels
+from tests.doubles.device import FakeDevice, Race, zero_product
+from tests.doubles.kernels import kernels, put
 
 B200 = lookup("b200")
 HALF, BFLOAT16 = np.float16, np.dtype(ml_dtypes.bfloat16)
@@ -30,32 +28,15 @@ def zeros(*shape, dtype=np.float32):
     return np.zeros(shape, dtype)
 
 
-class Lazy(RacingDevice):
-    """A part on which races go as the test says, and products cost nothing."""
-
-    def __init__(self, part, **outcome):
-        super().__init__(**outcome)
-        self.arch = lookup(part)
-
-    def product(self, a, b, precision=None, out=None):
-        found = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
-        if out is None:
-            return found
-        out[...] = 0
-        return out
-
-
 @pytest.fixture
 def on(monkeypatch, tmp_path):
     """on(part, found) makes the runtime of public functions: `found` kernels, else those that are shipped."""
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
 
     def made(part, found=None, **outcome):
-        device = Lazy(part, **outcome)
+        device = FakeDevice(part, clock=Race(**outcome), multiply=zero_product)  # products cost nothing
         shelf = selection_load.library(device.arch) if found is None else library.Library(library.Contents(found))
-        runtime = Runtime(device, shelf)
-        monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
-        return runtime
+        return put(monkeypatch, Runtime(device, shelf))
 
     return made
 
@@ -89,7 +70,7 @@ def test_products_are_counted_as_they_are_computed(dtype, epilogue, lead):
         steps = operations(epilogue=EPILOGUES.get(epilogue, ()))
     a, b = zeros(*lead, 16, 32, dtype=dtype), zeros(*lead, 32, 24, dtype=dtype)
     call = resolve(a, b, None, steps)
-    real, counting = NumpyDevice(), unfused._Library(B200)
+    real, counting = FakeDevice(), unfused._Library(B200)
     expected = evaluate(real, call, a, b)
     found = evaluate(counting, counting.call(call), counting.array(a), counting.array(b))
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype) and counting.us >= B200.launch_us
@@ -142,7 +123,7 @@ FUNCTIONS = {
 def test_functions_are_counted_as_they_are_computed(name, on, caplog):
     runtime = on("b200", {})
     base, inputs, out, steps = asked(FUNCTIONS[name])
-    function, real = base.function, NumpyDevice()
+    function, real = base.function, FakeDevice()
     value = function.library(real, inputs, base.parameters, base.math)
     expected = function.finished(real, value, steps, base.parameters, base.result.dtype)
     counting = unfused._Library(runtime.device.arch)

@@ -4,7 +4,6 @@ import importlib
 import logging
 import shutil
 import sys
-from contextvars import ContextVar
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,10 +17,8 @@ from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.errors import GensorError
-from gensor_kernels.machine.arch import lookup
-from tests.doubles.emulated_store import isolate
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.racing import RacingDevice, kernels
+from tests.doubles.device import FakeDevice, Race
+from tests.doubles.kernels import ARCH, kernels, products, put, runtime_of, workload
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
 EMULATOR = "gensor_kernels.devices.emulator."
@@ -33,13 +30,10 @@ SMALL, LARGE = workload(64, 64, 64), workload(2048, 2048, 2048)
 
 
 @pytest.fixture
-def runtime(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def runtime(no_databases, monkeypatch):
     found = kernels(SMALL)
     first, second, *_ = found
-    made = Runtime(RacingDevice(), library.Library(library.Contents(found, {SMALL.key(): first, LARGE.key(): second})))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
-    return made
+    return put(monkeypatch, runtime_of(FakeDevice(clock=Race()), found, {SMALL.key(): first, LARGE.key(): second}))
 
 
 def test_everything_stored(runtime):
@@ -62,8 +56,6 @@ def test_a_database(runtime, tmp_path):
 
 
 def test_inside_a_capture_the_first_call_launches(runtime):
-    from tests.doubles.racing import products
-
     runtime.device.is_capturing = True
     with pytest.raises(AssertionError):
         assert products(runtime, 1) == [55]
@@ -125,10 +117,8 @@ def test_every_record_is_placed_on_the_emulator(arch, emulators, monkeypatch):
 @pytest.mark.parametrize("arch", ["sm_87", "sm_90"])
 def test_every_stored_binary_is_loaded(arch, monkeypatch):
     nothing_is_compiled(monkeypatch)
-    board = RacingDevice()
-    board.arch = lookup(arch)
-    made = Runtime(board, selection_load.library(board.arch))
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=made))
+    board = FakeDevice(arch, clock=Race())
+    made = put(monkeypatch, Runtime(board, selection_load.library(board.arch)))
     wanted = set(made.library.contents.records.values())
     assert gensor_kernels.warmup() == len(wanted) and made.loaded == wanted
 

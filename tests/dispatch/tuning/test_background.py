@@ -24,21 +24,16 @@ from gensor_kernels.dispatch.tuning import background as tierup
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.operators.types.geometry import Geometry
-from tests.doubles.emulated_store import isolate
-from tests.doubles.emulated_store import stock as emulated_stock
-from tests.doubles.numpy_device import ARCH, starters, workload
-from tests.doubles.placeholder_kernels import stock
-from tests.doubles.racing import CONDITIONS, RacingDevice, kernels, products
+from tests.doubles.device import FakeDevice, Race
+from tests.doubles.kernels import ARCH, kernels, products, runtime_of, starters, workload
+from tests.doubles.stored import stock, stock_classes
 
 
 @pytest.fixture(autouse=True)
-def tuning(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
+def tuning(no_databases, monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_TUNE", "now")
     monkeypatch.delenv("GENSOR_BACKGROUND")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
-    yield
-    gensor_kernels.refresh()
 
 
 def worker(monkeypatch, code, patience=20.0):
@@ -136,7 +131,7 @@ def test_one_process_serves_many_requests_and_ends_when_told(monkeypatch):
 def test_the_worker_does_not_outlive_a_parent_that_is_killed(tmp_path):
     code = """
 import os, signal, sys, time
-from gensor_kernels.dispatch import worker
+from gensor_kernels.dispatch.tuning import worker
 made = worker.Worker()
 made._send({})
 made._message(time.monotonic() + 60)
@@ -163,7 +158,7 @@ def test_hot_kinds_of_calls_are_tuned_while_the_program_runs(monkeypatch, tmp_pa
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     found = kernels(workload(64, 64, 64))
     stored = [library.Contents(), library.Contents(found)]
-    runtime = Runtime(RacingDevice(), library.Library(read=lambda: stored[0]))
+    runtime = Runtime(FakeDevice(clock=Race()), library.Library(read=lambda: stored[0]))
     asked = []
 
     def tune(wanted, arch, notes, device, background):
@@ -195,17 +190,19 @@ def test_a_kernel_tuned_in_the_background_serves_after_a_race_only(ours, setting
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    runtime, wanted = background_tuned(tmp_path / "user.db", RacingDevice(ours), '{"background":true,"rounds":15}')
+    runtime, wanted = background_tuned(
+        tmp_path / "user.db", FakeDevice(clock=Race(ours)), '{"background":true,"rounds":15}'
+    )
     assert products(runtime, 3) == expected and len(runtime.device.races) == (not settings)
     assert not settings or not runtime.library.timings(wanted)
     if not settings:  # one race confirmed it, or did not: another process has no need of one
-        again = Runtime(RacingDevice(ours), stored.library(ARCH))
+        again = Runtime(FakeDevice(clock=Race(ours)), stored.library(ARCH))
         assert products(again, 3) == [expected[-1]] * 3 and not again.device.races
 
 
 def test_times_of_a_tuning_that_blocks_count_at_once(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
-    runtime, _ = background_tuned(tmp_path / "user.db", RacingDevice(), '{"rounds":15}')
+    runtime, _ = background_tuned(tmp_path / "user.db", FakeDevice(clock=Race()), '{"rounds":15}')
     assert products(runtime, 3) == [55, 55, 55] and not runtime.device.races
 
 
@@ -216,8 +213,8 @@ def background_tuned(path, device, samples):
         (digest,) = {row.kernel_digest for row in store.rows(Record)}
         place = (wanted.key(), ARCH.name, ARCH.part)
         store.add(
-            Timing(*place, digest, None, 5.0, samples, CONDITIONS),
-            Timing(*place, None, "cupy.matmul", 50.0, samples, CONDITIONS),
+            Timing(*place, digest, None, 5.0, samples, Race.conditions),
+            Timing(*place, None, "cupy.matmul", 50.0, samples, Race.conditions),
         )
     return Runtime(device, stored.library(ARCH)), wanted
 
@@ -239,13 +236,14 @@ def test_who_is_tuned_in_the_background(settings, integrated, tuned, monkeypatch
         monkeypatch.setenv(name, value)
     asked = []
     monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
-    runtime = Runtime(RacingDevice(), library.Library())
-    runtime.device.integrated = integrated
-    runtime.background.consider(workload())
-    runtime.background.join(10)
+    made = runtime_of(FakeDevice(clock=Race()))
+    made.device.integrated = integrated
+    made.background.consider(workload())
+    made.background.join(10)
     assert bool(asked) == tuned
-    good = library.Library(library.Contents(kernels(workload()), {workload().key(): next(iter(kernels(workload())))}))
-    Background(Runtime(RacingDevice(), good)).consider(workload())
+    stored = kernels(workload())
+    good = runtime_of(FakeDevice(clock=Race()), stored, {workload().key(): next(iter(stored))})
+    Background(good).consider(workload())
     assert len(asked) == tuned  # a record is there
 
 
@@ -253,10 +251,10 @@ def test_a_machine_that_cannot_tune_is_not_asked_for_ever(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     asked = []
     monkeypatch.setattr(tierup, "tune", lambda *request: asked.append(request) or False)
-    runtime = Runtime(RacingDevice(), library.Library())
+    made = runtime_of(FakeDevice(clock=Race()))
     for size in range(8, 80, 8):
-        runtime.background.consider(workload(size))
-        runtime.background.join(10)
+        made.background.consider(workload(size))
+        made.background.join(10)
     assert len(asked) == tierup.MOST_FAILURES
 
 
@@ -317,7 +315,7 @@ def test_damaged_databases_are_warnings(monkeypatch, tmp_path):
     with pytest.warns(RuntimeWarning, match=r"user\.db"), gensor_kernels.emulated("sm_87"):
         np.testing.assert_array_equal(gensor_kernels.matmul(a, a), a)
     gensor_kernels.refresh()
-    emulated_stock(
+    stock_classes(
         tmp_path / "good.db", {"sm_87": {("float32", "float32", "ieee"): [("sss", False, "contraction_simt", False)]}}
     )
     data = bytearray((tmp_path / "good.db").read_bytes())
@@ -344,9 +342,7 @@ def test_each_device_asks_for_itself(monkeypatch, tmp_path):
     path = tmp_path / "asked"
     worker(monkeypatch, ECHO.format(path=str(path)))
     for number in (0, 1):
-        device = RacingDevice()
-        device.number = number
-        made = Runtime(device, library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+        made = runtime_of(FakeDevice(clock=Race(), number=number), kernels(workload(64, 64, 64)))
         products(made, 1)
         made.background._tune(workload(32, 32, 32 + number))
     assert path.read_text().splitlines() == ["0 False", "0 True", "1 False", "1 True"]

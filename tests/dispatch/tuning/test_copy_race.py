@@ -1,7 +1,6 @@
 """Calls whose arrays are copied first race as a whole: copies and kernel against the library's call."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,63 +9,15 @@ import gensor_kernels
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.plans.copy_trial import CopyTrial
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN
-from gensor_kernels.dispatch.selection import library
 from gensor_kernels.operators.types.workload import Workload
-from tests.doubles.numpy_device import aligned, workload
-from tests.doubles.racing import RacingDevice, kernels
+from tests.doubles.device import FakeDevice, Prices
+from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 
 
-class Ticking(RacingDevice):
-    """A device whose clock moves by what is done: launches, copies and calls of the library have prices in us."""
-
-    def __init__(self, launch=10.0, copy=10.0, call=30.0):
-        super().__init__()
-        self.now, self.prices = 0.0, SimpleNamespace(launch=launch, copy=copy, call=call)
-        self.xp, self.timed = Priced(self), []
-
-    def load(self, code, launches):
-        inner = super().load(code, launches)
-
-        def launch(*arguments):
-            self.now += self.prices.launch
-            inner(*arguments)
-
-        return launch
-
-    def product(self, a, b, precision=None, out=None):
-        self.now += self.prices.call
-        return np.matmul(a, b, out=out)
-
-    def sampled(self, calls):
-        def time(call):
-            began = self.now
-            call()
-            return self.now - began
-
-        self.timed.append([time(call) for call in calls])
-        return [[each, each, each] for each in self.timed[-1]]
-
-
-class Priced:
-    """NumPy, whose copies and functions take their time."""
-
-    def __init__(self, device):
-        self.device, self.__name__ = device, "numpy"
-
-    def __getattr__(self, name):
-        found = getattr(np, name)
-        if name in ("array", "ascontiguousarray", "sum"):
-            return self.paid(found, "copy")
-        return self.paid(found, "call") if name in ("tensordot", "einsum") else found
-
-    def paid(self, function, what):
-        def call(*arguments, **keywords):
-            self.device.now += getattr(self.device.prices, what)
-            return function(*arguments, **keywords)
-
-        return call
+def ticking(launch=10.0, copy=10.0, call=30.0):
+    """A device whose launches, copies and calls of the library take so many microseconds."""
+    return FakeDevice(clock=Prices(launch, call, copy))
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +27,7 @@ def settings(monkeypatch, tmp_path):
 
 def made(monkeypatch, device, wanted=None, **keywords):
     wanted = wanted or workload(64, 64, 64, **keywords)
-    found = Runtime(device, library.Library(library.Contents(kernels(wanted))))
+    found = runtime_of(device, kernels(wanted))
     monkeypatch.setattr(current, "only", found)
     return found
 
@@ -95,7 +46,7 @@ def served(results):
 @pytest.mark.parametrize("copy, kernel", [(10.0, True), (15.0, True), (20.0, False), (40.0, False)])
 def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypatch, copy, kernel):
     """The kernel takes 10 us and the library 30, copies of two operands twice `copy`: the kernel alone would win."""
-    device = Ticking(copy=copy / 2)
+    device = ticking(copy=copy / 2)
     runtime = made(monkeypatch, device)
     a, b = odd((64, 64)), odd((64, 64))
     results = [gensor_kernels.matmul(a, b) for _ in range(5)]
@@ -109,7 +60,7 @@ def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypa
 
 
 def test_each_way_to_lie_has_a_timing_of_its_own(monkeypatch):
-    device = Ticking()
+    device = ticking()
     runtime = made(monkeypatch, device)
     b = aligned((64, 64))
     wide = odd((64, 128))
@@ -121,7 +72,7 @@ def test_each_way_to_lie_has_a_timing_of_its_own(monkeypatch):
 
 def test_untimed_the_library_serves_what_it_does_in_one_call(monkeypatch):
     """Even where the kernel on the copies is known to win: the copies are not in its time."""
-    device = Ticking()
+    device = ticking()
     runtime = made(monkeypatch, device)
     plain, odd_one = aligned((64, 64)), odd((64, 64))
     for _ in range(3):
@@ -140,7 +91,7 @@ def test_untimed_the_library_serves_what_it_does_in_one_call(monkeypatch):
 @pytest.mark.parametrize("copy, kernel", [(10.0, True), (25.0, False)])
 def test_contractions_of_sums(monkeypatch, copy, kernel):
     """One operand is summed first: the library's einsum, 30 us, against a sum and a product."""
-    device = Ticking(copy=copy)
+    device = ticking(copy=copy)
     runtime = made(monkeypatch, device)
     a, b = np.zeros((64, 3, 64), np.float32), aligned((64, 64))
     arguments = "ijk,kl->il", a, b
@@ -158,9 +109,9 @@ def test_other_functions(monkeypatch, launch, kernel):
 
     The library needs several calls: until the timing what is predicted to be faster serves.
     """
-    device, arguments = Ticking(launch, copy=50.0), (aligned((1, 8, 8, 64)), aligned((64, 3, 3, 64), np.float64))
+    device, arguments = ticking(launch, copy=50.0), (aligned((1, 8, 8, 64)), aligned((64, 3, 3, 64), np.float64))
     conv2d = partial(gensor_kernels.conv2d, layout="NHWC", padding=1)
-    monkeypatch.setattr(current, "only", Runtime(device, library.Library()))
+    monkeypatch.setattr(current, "only", runtime_of(device))
     why = gensor_kernels.explain(gensor_kernels.conv2d, *arguments, layout="NHWC", padding=1)
     made(monkeypatch, device, wanted=Workload.from_json(why.workload))
     results = served([conv2d(*arguments) for _ in range(5)])
@@ -173,7 +124,7 @@ def test_other_functions(monkeypatch, launch, kernel):
 
 
 def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
-    device = Ticking()
+    device = ticking()
     runtime = made(monkeypatch, device, dtype="float16")
     before = counters.races.value()
     for _ in range(HOT_RUN + 2):
@@ -183,7 +134,7 @@ def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
 
 
 def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
-    device = Ticking()
+    device = ticking()
     runtime = made(monkeypatch, device)
     a = odd((64, 64))
     for _ in range(4):
@@ -192,7 +143,7 @@ def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
 
 
 def test_a_timing_that_fails_leaves_the_library(monkeypatch):
-    device = Ticking()
+    device = ticking()
     runtime = made(monkeypatch, device)
     plain = aligned((64, 64))
     for _ in range(3):
@@ -204,7 +155,7 @@ def test_a_timing_that_fails_leaves_the_library(monkeypatch):
 
 
 def test_after_tuning_it_is_timed_again(monkeypatch):
-    device = Ticking(copy=40.0)
+    device = ticking(copy=40.0)
     runtime = made(monkeypatch, device)
     a, b = odd((64, 64)), aligned((64, 64))
     for _ in range(4):

@@ -22,7 +22,7 @@ from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.core.program import Program
-from tests.doubles.child_runtime import products, runtime
+from tests.doubles.kernels import products, raced, workload
 
 from .test_faults_worker import gone
 
@@ -35,7 +35,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are a POS
 
 def program(code, seconds=SECONDS, **keywords):
     """A finished child that ran `code` from the repository's root."""
-    command = [sys.executable, "-c", "from tests.doubles.child_runtime import *\n" + textwrap.dedent(code)]
+    command = [
+        sys.executable,
+        "-c",
+        "from tests.doubles.kernels import products, raced, tuning, workload\n" + textwrap.dedent(code),
+    ]
     environment = {**os.environ, "GENSOR_TUNE": "auto", **keywords.pop("environment", {})}
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, env=environment, **keywords
@@ -62,7 +66,7 @@ def in_child(action):
 
 def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
-    made, shared = runtime(), Worker(("false",))
+    made, shared = raced(), Worker(("false",))
     products(made, 3)
     locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
     locks += [shared._lock, current._lock, accelerate._lock, observe_record._lock, nvrtc._lock, build._object_lock]
@@ -87,8 +91,6 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
                 pass
         with build._object_lock, run._loading:
             pass
-
-    from tests.doubles.numpy_device import workload
 
     made.library_workload = workload(64, 64, 64)
     holder = threading.Thread(target=hold)
@@ -162,7 +164,7 @@ def test_what_another_thread_computes_once_is_computed_by_a_child_itself(monkeyp
 
 
 def test_a_race_of_another_thread_is_no_concern_of_a_child():
-    made = runtime()
+    made = raced()
     products(made, 1)
     (trial,) = made.plans.values()
     with trial._turn:  # as if it raced
@@ -175,7 +177,7 @@ def check(holds):
 
 def test_rows_that_wait_are_written_by_the_parent_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
-    made = runtime()
+    made = raced()
     with Store.open(tmp_path / "user.db") as store:
         store.connection.execute("BEGIN IMMEDIATE")
         products(made, 3)
@@ -238,7 +240,7 @@ def test_a_child_that_ends_like_a_program_does_not_wait():
 def test_multiprocessing_children_call_as_ever():
     done = program("""
         import multiprocessing
-        made = runtime()
+        made = raced()
         products(made, 3)
         def work(found): found.put(products(made, 3))
         found = multiprocessing.get_context("fork").SimpleQueue()
@@ -254,9 +256,8 @@ def test_multiprocessing_children_call_as_ever():
 def test_background_tuning_starts_anew_in_a_child(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     monkeypatch.delenv("GENSOR_BACKGROUND")
-    made, over, asked = runtime(), threading.Event(), []
+    made, over, asked = raced(), threading.Event(), []
     monkeypatch.setattr(background, "tune", lambda *request: over.wait() and False)
-    from tests.doubles.numpy_device import workload
 
     made.background.consider(workload(64, 64, 64))
     assert made.background._thread is not None
@@ -321,10 +322,10 @@ def test_calls_at_the_very_end_are_served(tmp_path):
     """Threads cannot be started any more."""
     done = program("""
         import atexit
-        from gensor_kernels.dispatch import trials
-        made = runtime()
-        made.device.ours = 50.0
-        atexit.register(lambda: print(products(made, trials.HOT_RUN + 2)[-1]))
+        from gensor_kernels.dispatch.plans import trial
+        made = raced()
+        made.device.clock.ours = 50.0
+        atexit.register(lambda: print(products(made, trial.HOT_RUN + 2)[-1]))
     """)
     assert done.stdout.splitlines() == ["0.0"] and done.returncode == 0 and not done.stderr
 
@@ -337,8 +338,8 @@ def test_no_thread_can_be_started(monkeypatch, caplog):
 
     from gensor_kernels.dispatch.plans import trial as plans_trial
 
-    made = runtime()
-    made.device.ours = 50.0
+    made = raced()
+    made.device.clock.ours = 50.0
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert products(made, plans_trial.HOT_RUN + 2) == [0.0] * (plans_trial.HOT_RUN + 2)
     assert made.background._thread is None

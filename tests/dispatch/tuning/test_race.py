@@ -2,7 +2,6 @@
 
 import threading
 import time
-from contextvars import ContextVar
 from dataclasses import replace
 
 import numpy as np
@@ -10,19 +9,17 @@ import pytest
 
 import gensor_kernels
 from gensor_database import Store, Timing
-from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.contractions.pairs import pair
 from gensor_kernels.dispatch.contractions.plans import LibraryPlan
 from gensor_kernels.dispatch.plans import trial as plans_trial
 from gensor_kernels.dispatch.plans.problem import Problem
-from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import Geometry
-from tests.doubles.numpy_device import aligned, workload
-from tests.doubles.racing import CONDITIONS, RacingDevice, kernels, products
+from tests.doubles.device import FakeDevice, Race
+from tests.doubles.kernels import aligned, kernels, products, put, runtime_of, workload
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +30,8 @@ def settings(monkeypatch, tmp_path):
 
 def racer(wanted=None, times=(), **keywords):
     wanted = wanted or workload(64, 64, 64)
-    contents = library.Contents(kernels(wanted), {}, {wanted.key(): list(times)} if times else {})
-    return Runtime(RacingDevice(**keywords), library.Library(contents))
+    timings = {wanted.key(): list(times)} if times else {}
+    return runtime_of(FakeDevice(clock=Race(**keywords)), kernels(wanted), timings=timings)
 
 
 @pytest.mark.parametrize("out", [False, True])
@@ -43,7 +40,7 @@ def test_the_second_call_of_a_kind_races_and_the_winner_serves(out, tmp_path):
     assert products(runtime, 3, out) == [0, 55, 55] and len(runtime.device.races) == 1
     with Store.open(tmp_path / "user.db") as store:
         rows = list(store.rows(Timing))
-    assert len(rows) == runtime.device.races[0] + 1 and {row.device for row in rows} == {CONDITIONS}
+    assert len(rows) == runtime.device.races[0] + 1 and {row.device for row in rows} == {Race.conditions}
     assert {row.vendor for row in rows if row.kernel_digest is None} == {"numpy.matmul"}
     again = racer(times=rows)  # another process: nothing races, the winner serves from the first call on
     assert products(again, 3) == [55, 55, 55] and not again.device.races
@@ -74,26 +71,19 @@ def test_no_race_without_leave(monkeypatch):
             assert products(runtime, 4) == [0] * 4 and not runtime.device.races
 
 
-class Waiting(RacingDevice):
-    """The stream waits for a collective whose other half this thread sends later: whoever waits for it hangs."""
-
-    def sampled(self, calls):
-        pytest.fail("the program hangs")
-
-    synchronize = sampled
-
-
 def test_without_races_nothing_waits_for_the_stream(monkeypatch):
-    """Products, fused products and calls with copies serve on a stream that must not be waited for."""
+    """Products, fused products and calls with copies serve on a stream that must not be waited for: it waits for a
+    collective whose other half this thread sends later."""
     monkeypatch.setenv("GENSOR_RACE", "0")
-    runtime = Runtime(Waiting(), library.Library(library.Contents(kernels(workload(64, 64, 64)))))
+    waits = dict.fromkeys(("sampled", "synchronize"), pytest.fail.Exception("the program hangs"))
+    made = runtime_of(FakeDevice(clock=Race(), fails=waits), kernels(workload(64, 64, 64)))
     a, wide = aligned((64, 64)), aligned((64, 64), np.float64).astype(np.float32)[::-1].astype(np.float16)
     for _ in range(plans_trial.HOT_RUN + 2):
-        runtime.call(a, a, None, (), None, None)
-        runtime.call(a, a, None, (Operation("relu"),), None, None)
-        runtime.call(a, wide, None, (), None, None)
-        pair(runtime, "ij,jk", a, wide, None, None)
-    assert not any(isinstance(plan, plans_trial.Trial) for plan in runtime.plans.values())
+        made.call(a, a, None, (), None, None)
+        made.call(a, a, None, (Operation("relu"),), None, None)
+        made.call(a, wide, None, (), None, None)
+        pair(made, "ij,jk", a, wide, None, None)
+    assert not any(isinstance(plan, plans_trial.Trial) for plan in made.plans.values())
 
 
 def test_no_race_inside_graph_capture():
@@ -117,14 +107,13 @@ def test_an_output_that_is_read_too_is_not_raced():
 
 
 def test_only_kernels_with_binaries_race():
-    wanted = workload(64, 64, 64)
-    runtime = Runtime(RacingDevice(), library.Library(library.Contents(kernels(wanted, cubin=b""))))
-    assert products(runtime, 4) == [0] * 4 and not runtime.device.races
+    made = runtime_of(FakeDevice(clock=Race()), kernels(workload(64, 64, 64), cubin=b""))
+    assert products(made, 4) == [0] * 4 and not made.device.races
 
 
 def test_a_race_that_fails_is_called_off_once(caplog):
     runtime = racer()
-    runtime.device.sampled = lambda calls: (_ for _ in ()).throw(MemoryError("no memory"))
+    runtime.device.fails = ("sampled",)
     with caplog.at_level("INFO", "gensor_kernels"):
         assert products(runtime, 4) == [0] * 4
     assert caplog.text.count("a race was called off") == 1
@@ -132,7 +121,7 @@ def test_a_race_that_fails_is_called_off_once(caplog):
 
 def test_a_kernel_the_device_refuses_does_not_race(caplog):
     runtime = racer()
-    runtime.device.failure = BuildError("the driver refused it")
+    runtime.device.fails = {"load": BuildError("the driver refused it")}
     with caplog.at_level("INFO", "gensor_kernels"):
         assert products(runtime, 3) == [0] * 3
     assert "does not race" in caplog.text and not runtime.device.races
@@ -144,7 +133,7 @@ def test_other_conditions_are_another_race():
     products(first, 3)
     rows = [row for rows in first.library.contents.timings.values() for row in rows]
     later = racer(times=rows, ours=30.0)
-    later.device.under = later.library.conditions = '{"driver":2}'
+    later.device.clock.conditions = later.library.conditions = '{"driver":2}'
     assert products(later, 3) == [55, 0, 0] and len(later.device.races) == 1
     assert not later.library.reload() and products(later, 1) == [0]
 
@@ -161,14 +150,14 @@ def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
     """The kernel wins in one mode and loses in the other; a program that calls on and on is served by what wins."""
     runtime = racer()
     device = runtime.device
-    device.under = '{"power_mode":"0"}'
-    runtime.adapt(device.under)
+    device.clock.conditions = '{"power_mode":"0"}'
+    runtime.adapt(device.conditions())
     assert products(runtime, 3) == [0, 55, 55]
     thread = power_mode.watch(runtime, seconds=0.01)
-    device.ours, device.under = 30.0, '{"power_mode":"1"}'
+    device.clock.ours, device.clock.conditions = 30.0, '{"power_mode":"1"}'
     assert wait_for(lambda: not runtime.plans)
     assert products(runtime, 3) == [55, 0, 0] and len(device.races) == 2
-    device.under = '{"power_mode":"0"}'
+    device.clock.conditions = '{"power_mode":"0"}'
     assert wait_for(lambda: not runtime.plans)
     assert products(runtime, 3) == [55] * 3 and len(device.races) == 2
     device.conditions = lambda: 1 // 0
@@ -262,14 +251,12 @@ def test_contractions_race_on_the_callers_arrays():
 
 def test_functions_race_too(monkeypatch):
     x = aligned((64, 256))
-    probe = racer()
-    monkeypatch.setattr(current, "inside", ContextVar("test", default=probe))
+    probe = put(monkeypatch, racer())
     gensor_kernels.sum(x, axis=-1)
     (plan,) = probe.plans.values()
     wanted = plan.request.problem.workload
     for ours, expected in [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])]:
-        runtime = racer(wanted, ours=ours)
-        monkeypatch.setattr(current, "inside", ContextVar("test", default=runtime))
+        runtime = put(monkeypatch, racer(wanted, ours=ours))
         assert [float(gensor_kernels.sum(x, axis=-1)[0]) for _ in range(3)] == expected
         assert len(runtime.device.races) == 1
         for _ in range(plans_trial.HOT_RUN):

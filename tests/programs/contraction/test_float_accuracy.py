@@ -18,15 +18,13 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction.rewrite.floats_wgmma import LEAST_SUM
 from gensor_kernels.programs.registry import FAMILIES
 from tests.campaigns.size import FULL
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.contraction_harness import Case, Kernel, Problem, mma, simt
 
 ROWS, COLUMNS = 64, 64
@@ -112,16 +110,14 @@ class InParts(NamedTuple):
 
 
 @pytest.fixture(params=["contraction_mma", "contraction_floats_wgmma"])
-def in_parts(request, tmp_path, monkeypatch):
+def in_parts(request, no_databases):
     """What stores products of bfloat16 parts: a kernel of warps, or a call that reaches one of warpgroups."""
     if request.param == "contraction_mma":
         yield InParts(lambda a, b: product(PARTS, a, b), LENGTHS)
         return
-    isolate(monkeypatch, tmp_path)
     family, arch, sample = FAMILIES[request.param], lookup("sm_90"), workload(ROWS, COLUMNS, 1024, dtype="float32")
     program = next(each for each in family.starters(sample, arch) if each["block_m"] == each["block_n"] == ROWS)
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(program.replace(split_k=1, persistent=0, cluster=0), sample, arch, flatten(family.source)))
+    store_kernels(no_databases, arch, (program.replace(split_k=1, persistent=0, cluster=0), sample))
 
     def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == family.name

@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.numpy_device import NumpyDevice
+from tests.doubles.device import FakeDevice
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -131,7 +131,7 @@ def test_any_call_agrees_with_float64(call):
     assert found.dtype == np.float32
     assert (np.abs(found - 0.5 * wanted) <= 1e-6 * (a.shape[-1] + 4) * size).all()
     parameters = Stored(named.get("dtype_a"), named.get("dtype_b"), np.dtype(np.float32))
-    library = STORED_PRODUCT.library(NumpyDevice(), raw, parameters, None)
+    library = STORED_PRODUCT.library(FakeDevice(), raw, parameters, None)
     np.testing.assert_allclose(library, wanted, rtol=1e-4, atol=1e-4 * (1 + size.max()))
 
 

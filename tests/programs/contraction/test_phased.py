@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels import conv_transpose2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv_phased import axis, least_depth, phased, phases
 from gensor_kernels.operators.windows.conv_product import _indices, output_size
@@ -16,7 +14,7 @@ from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import random_legal
 from tests.programs.phased import transposed
 
@@ -156,14 +154,12 @@ def test_the_walk_chooses_them_where_most_taps_meet_nothing(arch, dtype):
     ids=["usual", "uneven", "stride above the filter", "dilated", "most outputs cut off"],
 )
 @pytest.mark.parametrize("flip", [1, -1])
-def test_calls_match_torch(how, flip, tmp_path, monkeypatch):
+def test_calls_match_torch(how, flip, no_databases):
     """A stored kernel serves other sizes of its class, and views."""
     torch = pytest.importorskip("torch")
-    isolate(monkeypatch, tmp_path)
     problem = transposed()
     program = SIMT.starters(problem, lookup("sm_87"))[4].replace(split_k=3)
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(program, problem, lookup("sm_87"), flatten(SIMT.source)))
+    store_kernels(no_databases, lookup("sm_87"), (program, problem))
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 5, 6, 32)).astype(np.float32)
     w = rng.standard_normal((32, 24, 4, 3)).astype(np.float32)

@@ -15,7 +15,7 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.emulator.build import compiler
 from tests.database.test_layers import unprivileged
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 
 HEADER = "op,m,n,k,dtype\n"
 BAD = """matmul,12,x,3,fp16

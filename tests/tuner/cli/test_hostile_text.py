@@ -12,11 +12,11 @@ import zlib
 import pytest
 
 from gensor_database import Record, Store, Timing
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import kernel_rows, lines
+from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import rows as toy_rows
+from tests.doubles.stored import kernel_rows, lines
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 
 #: Clears the screen, sets the window's title, turns text around, hides, ends a line.
 EVIL = "\x1b[2J\x1b]0;t\x07\u202e\u2066\u200b\x9b31m\r\n\x85\u2028"

@@ -22,10 +22,10 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.search.walk import walk
 from tests.dispatch.selection.test_tiers import request
-from tests.doubles.numpy_device import ARCH, starters, workload
-from tests.doubles.placeholder_kernels import kernel_rows, record_of
+from tests.doubles.kernels import ARCH, starters, workload
+from tests.doubles.stored import kernel_rows, record_of
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 learning = pytest.importorskip("gensor_tuner.learn.command")
 
 SIZES = [(64 * m, 64 * n, 128 * k) for m in (1, 4, 9, 16) for n in (2, 7, 12) for k in (1, 3, 8)]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,28 +16,25 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.tuning.worker import WorkerError
 from gensor_kernels.errors import BuildError
-from tests.doubles import timed_device
-from tests.doubles.fake_cuda import DeviceWithoutGpu, Refused
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import SIZES, cubin, kernel_rows, lines, record_of, stock
+from tests.doubles import timed
+from tests.doubles.fake_cuda import FakeCudaDevice, Refused
+from tests.doubles.kernels import ARCH, workload
+from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, stock
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 measuring = pytest.importorskip("gensor_tuner.measure.command")
 
 
 @pytest.fixture
-def measure(monkeypatch, capsys, tmp_path):
+def measure(gensor_tune, monkeypatch, tmp_path):
     """measure("--budget", "5", plan={...}) -> (exit code, results, stderr) of the database k.db, made by `stock`."""
 
-    def run(*arguments, plan=(), db="k.db", start=timed_device.Here):
+    def run(*arguments, plan=(), db="k.db", start=timed.Here):
         monkeypatch.setattr(measuring.measure, "__defaults__", (start,))
-        monkeypatch.setenv(timed_device.PLAN, json.dumps(dict(plan)))
+        monkeypatch.setenv(timed.PLAN, json.dumps(dict(plan)))
         found = tmp_path / "found.jsonl"
-        line = ["gensor-tune", "measure", "--db", str(tmp_path / db), "--json", str(found), *arguments]
-        monkeypatch.setattr(sys, "argv", line)
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, lines(found) if found.exists() else [], capsys.readouterr()
+        code, out, err = gensor_tune("measure", "--db", tmp_path / db, "--json", found, *arguments)
+        return code, lines(found) if found.exists() else [], SimpleNamespace(out=out, err=err)
 
     return run
 
@@ -183,7 +181,7 @@ def test_a_kernel_that_faults_is_rejected_and_the_others_are_timed(measure, tmp_
 
 
 def test_a_kernel_that_kills_the_process_twice_is_rejected(measure, tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "COMMAND", timed_device.COMMAND)
+    monkeypatch.setattr(measuring, "COMMAND", timed.COMMAND)
     stock(tmp_path / "k.db", SIZES[:1])
     code, (found,), _ = measure(plan={"deadly": ["kernel 2"]}, start=measuring.start_worker)
     assert code == 0 and found["status"] == "ok" and found["kernels"] == 2
@@ -196,7 +194,7 @@ def test_a_kernel_that_hangs_once_is_given_a_second_chance(measure, tmp_path):
     stock(tmp_path / "k.db", SIZES[:1])
     hung = []
 
-    class Hanging(timed_device.Here):
+    class Hanging(timed.Here):
         def ask(self, request):
             if "workload" in request and not hung:
                 hung.append(1)
@@ -241,15 +239,12 @@ def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
         assert sum(merge(home, brought).values()) == len(timings(tmp_path / "times.db")) == 4 * len(made)
 
 
-def test_show_has_what_was_measured(measure, tmp_path, monkeypatch, capsys):
+def test_show_has_what_was_measured(measure, gensor_tune, tmp_path):
     stock(tmp_path / "k.db", SIZES[:1], kernels=1)
     measure()
 
     def show(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gensor-tune", "show", "--db", str(tmp_path / "k.db"), *arguments])
-        with pytest.raises(SystemExit):
-            cli.main()
-        return capsys.readouterr().out
+        return gensor_tune("show", "--db", "{}/k.db", *arguments)[1]
 
     (record,) = map(json.loads, show("--json").splitlines())
     assert record["measured_us"] == pytest.approx(500) and record["vendor_us"] == pytest.approx(2000)
@@ -270,11 +265,11 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
         "import sys; from tests.doubles.site_database_fleet import Blocker; "
         "sys.meta_path.insert(0, Blocker('cuda.bindings', 'cuda.core')); "
         "from gensor_tuner.measure import command; from gensor_tuner.cli import app; "
-        "from tests.doubles import timed_device; "
-        "command.COMMAND = timed_device.COMMAND; app.main()"
+        "from tests.doubles import timed; "
+        "command.COMMAND = timed.COMMAND; app.main()"
     )
     line = [sys.executable, "-c", code, "measure", "--db", str(tmp_path / "k.db")]
-    environment = {**os.environ, timed_device.PLAN: "{}", "PATH": ""}
+    environment = {**os.environ, timed.PLAN: "{}", "PATH": ""}
     first = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
     seen = [first.stdout.readline() for _ in range(2)]
     first.send_signal(signal.SIGKILL)
@@ -290,7 +285,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
 
 
 def test_a_cuda_device_that_must_not_compile_does_not(monkeypatch):
-    device = DeviceWithoutGpu("orin-nano-8gb")
+    device = FakeCudaDevice("orin-nano-8gb")
     device.compiles, made = False, nvrtc.compile_count()
 
     def refuse(image):

@@ -1,13 +1,11 @@
 """Operand sets, the vendor's side of a timing, and the timer's rounds, on a device whose library is NumPy."""
 
-import math
 from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
@@ -17,29 +15,14 @@ from gensor_kernels.operators.types.workload import View
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure import timer as measure
 from gensor_tuner.measure.operands import POISON, Noise, Operands
+from tests.doubles.device import FakeDevice, emulate, wide_product
 
 ARCH = lookup("sm_87")
 
 
-class Library(EmulatorDevice):
-    """A device that has a library of its own."""
-
-    emulated = False
-
-    def product(self, a, b, math, out=None):
-        wide = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
-        if out is None:
-            return wide
-        out[...] = wide
-        return out
-
-    def erfc(self, x):
-        return np.vectorize(math.erfc)(x).astype(x.dtype)
-
-
 @pytest.fixture(scope="module")
 def device():
-    return Library(ARCH)
+    return FakeDevice(ARCH, emulate, multiply=wide_product)
 
 
 @pytest.fixture(scope="module")

@@ -115,21 +115,16 @@ class Binaries:
         return each.name
 
 
-class Device:
-    def __init__(self, refused):
-        self.refused = refused
+class Timer:
+    """Its own device. Times are those of a table; each round the clock is slower by a tenth."""
+
+    def __init__(self, pool, true, refused=()):
+        self.true = {each.name: seconds for each, seconds in zip(pool.candidates, true, strict=True)}
+        self.device, self.rounds, self.refused = self, [], [pool.candidates[column].name for column in refused]
 
     def load(self, code, launches):
         if code in self.refused:
             raise BuildError("planted")
-
-
-class Timer:
-    """Times are those of a table; each round the clock is slower by a tenth."""
-
-    def __init__(self, pool, true, refused=()):
-        self.true = {each.name: seconds for each, seconds in zip(pool.candidates, true, strict=True)}
-        self.device, self.rounds = Device([pool.candidates[column].name for column in refused]), []
 
     def time(self, problem, kernels, vendor=True, before=None):
         slower = 1.1 ** len(self.rounds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 
@@ -20,7 +19,6 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.cli import app
 from gensor_tuner.report.contents import Part, parts
 from gensor_tuner.report.drawing import LogScale, duration, si
 from gensor_tuner.report.markup import Markup, tag
@@ -55,13 +53,6 @@ class Reader(HTMLParser):
         return sum(tag == name and (css is None or css in (a.get("class") or "").split()) for tag, a in self.found)
 
 
-def write(monkeypatch, capsys, *arguments) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["gensor-tune", "report", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    return ended.value.code, *capsys.readouterr()
-
-
 @pytest.fixture(scope="module")
 def shipped() -> Part:
     with Store.open(SHIPPED, readonly=True, immutable=True) as store:
@@ -69,9 +60,9 @@ def shipped() -> Part:
     return part
 
 
-def test_the_shipped_database(monkeypatch, capsys, tmp_path, shipped):
+def test_the_shipped_database(gensor_tune, tmp_path, shipped):
     out = tmp_path / "report.html"
-    code, said, _ = write(monkeypatch, capsys, "--db", PRETUNED / "sm_87.db", "--arch", "sm_87", "-o", out)
+    code, said, _ = gensor_tune("report", "--db", PRETUNED / "sm_87.db", "--arch", "sm_87", "-o", out)
     text = out.read_text(encoding="utf-8")
     assert code == 0 and f"{len(shipped.lines)} workloads of orin-nano-8gb" in said
     assert len(text) < 1_000_000
@@ -83,9 +74,9 @@ def test_the_shipped_database(monkeypatch, capsys, tmp_path, shipped):
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)
 
 
-def test_timings_are_drawn(monkeypatch, capsys, tmp_path, shipped):
+def test_timings_are_drawn(gensor_tune, tmp_path, shipped):
     out = tmp_path / "report.html"
-    assert write(monkeypatch, capsys, "--db", timed(tmp_path / "timed.db", every=2), "-o", out)[0] == 0
+    assert gensor_tune("report", "--db", timed(tmp_path / "timed.db", every=2), "-o", out)[0] == 0
     page, text = Reader(out.read_text(encoding="utf-8")), out.read_text(encoding="utf-8")
     every, timings = len(shipped.lines), len(shipped.lines[::2])
     assert (
@@ -99,9 +90,9 @@ def test_timings_are_drawn(monkeypatch, capsys, tmp_path, shipped):
     assert "The time of cupy.matmul over ours" in text
 
 
-def test_texts_of_a_database_stay_texts(monkeypatch, capsys, tmp_path):
+def test_texts_of_a_database_stay_texts(gensor_tune, tmp_path):
     out = tmp_path / "report.html"
-    assert write(monkeypatch, capsys, "--db", hostile(tmp_path / "hostile.db"), "-o", out)[0] == 0
+    assert gensor_tune("report", "--db", hostile(tmp_path / "hostile.db"), "-o", out)[0] == 0
     page = Reader(out.read_text(encoding="utf-8"))
     assert page.count("script") == page.count("style") == page.count("title", None) - page.count("circle") == 1
     assert not page.count("img") + page.count("iframe")
@@ -113,13 +104,13 @@ def test_texts_of_a_database_stay_texts(monkeypatch, capsys, tmp_path):
     assert not [text for text in HOSTILE[:4] if text in shown]
 
 
-def test_nothing_to_show_is_a_sentence(monkeypatch, capsys, tmp_path):
+def test_nothing_to_show_is_a_sentence(gensor_tune, tmp_path):
     Store.open(tmp_path / "empty.db").close()
-    code, _, said = write(monkeypatch, capsys, "--db", tmp_path / "empty.db", "-o", tmp_path / "report.html")
+    code, _, said = gensor_tune("report", "--db", tmp_path / "empty.db", "-o", tmp_path / "report.html")
     assert code == 2 and "has no records: tune into it first" in said
     with Store.open(tmp_path / "one.db") as store:
         store.add(*rows(1))
-    code, _, said = write(monkeypatch, capsys, "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
+    code, _, said = gensor_tune("report", "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
     assert code == 2 and "cannot be written: No such file" in said
 
 

@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from gensor_database import Timing, quiet
 from gensor_database.store import Store
 from gensor_kernels.operators.products import matmul
+from tests.doubles.device import FakeDevice, emulate
 
 
 def ask(text: str) -> dict:
@@ -78,28 +80,16 @@ def test_memory_beyond_the_limit_ends_the_process():
 def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
     """Two devices, both the emulator's: what is asked for the second runs there, and not on the first."""
     from gensor_kernels.devices import cuda
-    from gensor_kernels.devices.emulator.device import EmulatorDevice
-    from gensor_kernels.machine.arch import lookup
     from gensor_tuner.measure import timer as measure_timer
     from gensor_tuner.run import worker
 
     current, launched = [0], []
 
-    class Numbered(EmulatorDevice):
-        def __init__(self, number):
-            super().__init__(lookup("sm_87"))
-            self.number = number
+    def opened(number):
+        noted = partial(emulate, after=lambda *_: launched.append((number, current[0])))
+        return FakeDevice(execute=noted, emulated=True, number=number)
 
-        def load(self, code, launches):
-            launch = super().load(code, launches)
-
-            def on_this_device(*arguments):
-                launched.append((self.number, current[0]))
-                launch(*arguments)
-
-            return on_this_device
-
-    monkeypatch.setattr(cuda, "CudaDevice", Numbered)
+    monkeypatch.setattr(cuda, "CudaDevice", opened)
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: current[0])
     monkeypatch.setattr(cuda, "make_current", lambda wanted: current.__setitem__(0, wanted))
     monkeypatch.setattr(measure_timer, "CudaClock", lambda device: measure_timer.HostClock())

@@ -14,10 +14,10 @@ import pytest
 
 from gensor_database import Record, Source, Store, Timing, Verification
 from gensor_kernels.build.nvrtc import toolchain
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import kernel_rows, lines, record_of, stock
+from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import residual
 from tests.doubles.store_rows import rows as toy_rows
+from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
 pytest.importorskip("gensor_tuner.cli.app")
 SHIPPED = Path(__file__).resolve().parents[3] / "database" / "pretuned" / "sm_87.db"

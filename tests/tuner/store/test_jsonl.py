@@ -14,7 +14,7 @@ from gensor_database import PRETUNED, Kernel, Portfolio, Record, Store, Timing, 
 from gensor_database.record import TABLES
 from gensor_kernels.programs.core.program import Program
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 grammar = pytest.importorskip("gensor_tuner.store.validation")
 SHIPPED = PRETUNED / "sm_87.db"
 pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason="the sm_87 database is not in this checkout")

@@ -14,7 +14,7 @@ from gensor_database import Catalog, Kernel, Record, Store, StoreError, Timing, 
 from gensor_database.record import TABLES
 from tests.doubles.store_rows import ABI, ARCH, PART, kernel_rows, key, portfolio, rows
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {"contraction_mma": ABI}
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from gensor_database import Store, StoreWarning, Timing, write_queue
 from gensor_database.record import TABLES
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import kernel_rows, lines, record_of, stock
+from tests.doubles.kernels import ARCH, workload
+from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import sqlite3
-import sys
 import warnings
 
 import pytest
@@ -22,10 +21,10 @@ from gensor_kernels.dispatch.selection import load as selection_load
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.registry import FAMILIES
 from tests.database.test_migrations import OLD_TABLES, STEPS, OldKernel, OldTiming, old_schema
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import kernel_rows, lines, record_of, stock
+from tests.doubles.kernels import ARCH, workload
+from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {name: family.abi for name, family in FAMILIES.items()}
 SHAPES = [workload(32 + 8 * (n % 20), 64 + 64 * (n // 20), 64) for n in range(120)]
 
@@ -69,15 +68,8 @@ def old_database(path):
     return rows
 
 
-def tune(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["gensor-tune", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code, capsys.readouterr()
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
-def test_a_thousand_rows_of_the_version_before_lose_no_timing(tmp_path, monkeypatch, capsys):
+def test_a_thousand_rows_of_the_version_before_lose_no_timing(gensor_tune, tmp_path, monkeypatch):
     rows = old_database(tmp_path / "k.db")
     assert len(rows) >= 1000
     monkeypatch.setattr(migrations, "STEPS", (STEP, *STEPS))
@@ -90,9 +82,9 @@ def test_a_thousand_rows_of_the_version_before_lose_no_timing(tmp_path, monkeypa
     assert len(timings) == 960 and {(r.key, r.vendor, round(r.median_us), r.created) for r in timings} == wanted
     assert {row.kernel_digest for row in timings} == {None, *(row.digest for row in kernels)} and len(records) == 120
 
-    code, told = tune(monkeypatch, capsys, "refresh", "--db", tmp_path / "k.db", "--json", tmp_path / "f.jsonl")
+    code, _, err = gensor_tune("refresh", "--db", tmp_path / "k.db", "--json", tmp_path / "f.jsonl")
     found = lines(tmp_path / "f.jsonl")
-    assert code == 0 and "all 960 timings are kept" in told.err
+    assert code == 0 and "all 960 timings are kept" in err
     assert {each["status"] for each in found} <= {"rebuilt", "left"}
     left = sum(each["records"] for each in found if each["status"] == "left")
     with Store.open(tmp_path / "k.db", readonly=True) as store:
@@ -100,8 +92,8 @@ def test_a_thousand_rows_of_the_version_before_lose_no_timing(tmp_path, monkeypa
         assert {row.digest for row in records} <= {row.digest for row in store.rows(Record)}
         served = [store.find(each.key(), ARCH.name, ARCH.part, ABIS) for each in SHAPES]
         assert sum(each is not None and each.usable for each in served) == 120 - left and left < 12
-    code, told = tune(monkeypatch, capsys, "verify", "--db", tmp_path / "k.db", "--rebuild")
-    assert code == 0 and "2 ok, 2 outdated" in told.err
+    code, _, err = gensor_tune("verify", "--db", tmp_path / "k.db", "--rebuild")
+    assert code == 0 and "2 ok, 2 outdated" in err
 
 
 def test_a_readonly_old_database_serves_what_is_current_without_being_changed(tmp_path, monkeypatch):

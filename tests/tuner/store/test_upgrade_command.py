@@ -15,10 +15,10 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import replay
-from tests.doubles.numpy_device import ARCH, workload
-from tests.doubles.placeholder_kernels import kernel_rows, lines, record_of, stock
+from tests.doubles.kernels import ARCH, workload
+from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
+pytest.importorskip("gensor_tuner.cli.app")
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulator is built with g++")
 

@@ -12,7 +12,7 @@ from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.on_device import verify_on
 from gensor_tuner.verify.verify import verified_epilogue
-from tests.doubles import device_double
+from tests.doubles import spoiled
 
 from .test_verify import FLOAT, HALF, smallest
 
@@ -23,7 +23,7 @@ def coded(candidate, workload, target="sm_87"):
 
 def judged(workload=HALF, after=None, split=1, family="contraction_mma"):
     each = smallest(family, workload, split_k=split)
-    return verify_on(device_double.double(after), each, coded(each, workload), workload)
+    return verify_on(spoiled.device(after), each, coded(each, workload), workload)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def judged(workload=HALF, after=None, split=1, family="contraction_mma"):
 @pytest.mark.parametrize("split", [1, 3])
 def test_right_kernels_pass_the_emulators_cases(family, workload, split):
     each = smallest(family, workload, split_k=split)
-    verdict = verify_on(device_double.double(), each, coded(each, workload), workload)
+    verdict = verify_on(spoiled.device(), each, coded(each, workload), workload)
     assert verdict.outcome == "ok", verdict.detail
     assert (verdict.method, verdict.part) == ("device", "orin-nano-8gb")
     assert 0 < verdict.worst <= 1 or workload.accumulator == "int32"
@@ -50,14 +50,14 @@ def test_right_kernels_pass_the_emulators_cases(family, workload, split):
 
 
 SPOILERS = {
-    "a wrong number": (device_double.wrong_number, "wrong", "1 of 7056 outside"),
-    "a write behind C": (device_double.write_behind_result, "wrong", "guard zone around C"),
-    "a write between rows": (device_double.write_between_rows, "wrong", "between the elements of C"),
-    "a write into A": (device_double.write_into_operand, "wrong", "an operand"),
-    "a write behind B": (device_double.write_behind_operand, "wrong", "an operand"),
-    "a write before the workspace": (device_double.write_before_workspace, "wrong", "workspace"),
-    "a fault": (device_double.fault, "failed", "KernelFault"),
-    "a refusal": (device_double.refuse, "not_compiled", "the driver refused"),
+    "a wrong number": (spoiled.wrong_number, "wrong", "1 of 7056 outside"),
+    "a write behind C": (spoiled.write_behind_result, "wrong", "guard zone around C"),
+    "a write between rows": (spoiled.write_between_rows, "wrong", "between the elements of C"),
+    "a write into A": (spoiled.write_into_operand, "wrong", "an operand"),
+    "a write behind B": (spoiled.write_behind_operand, "wrong", "an operand"),
+    "a write before the workspace": (spoiled.write_before_workspace, "wrong", "workspace"),
+    "a fault": (spoiled.fault, "failed", "KernelFault"),
+    "a refusal": (spoiled.refuse, "not_compiled", "the driver refused"),
 }
 
 
@@ -66,12 +66,12 @@ def test_wrong_kernels_are_told_by_their_outcome(after, outcome, words):
     verdict = judged(after=after, split=2)
     assert (verdict.outcome, verdict.method) == (outcome, "device") and words in verdict.detail, verdict
     assert outcome == "not_compiled" or "'name': 'blocks'" in verdict.detail
-    assert verdict.worst > 1 or after is not device_double.wrong_number
+    assert verdict.worst > 1 or after is not spoiled.wrong_number
 
 
 def test_what_is_no_kernels_fault_is_raised():
     with pytest.raises(MemoryError):
-        judged(after=device_double.no_memory)
+        judged(after=spoiled.no_memory)
 
 
 # ---- from a process of its own
@@ -79,7 +79,7 @@ def test_what_is_no_kernels_fault_is_raised():
 
 def asked(after, seconds=60.0):
     each = smallest("contraction_simt", FLOAT)
-    with DeviceVerifier(partial(device_double.double, after), seconds) as verifier:
+    with DeviceVerifier(partial(spoiled.device, after), seconds) as verifier:
         return [verifier.verify(each, coded(each, FLOAT), FLOAT) for _ in range(2)]
 
 
@@ -87,13 +87,13 @@ def test_a_process_serves_one_kernel_after_the_other():
     first, second = asked(None)
     assert first == second and first.outcome == "ok" and first.part == "orin-nano-8gb"
     each = smallest("contraction_simt", FLOAT)
-    assert first == verify_on(device_double.double(), each, coded(each, FLOAT), FLOAT)
+    assert first == verify_on(spoiled.device(), each, coded(each, FLOAT), FLOAT)
 
 
 GRAVE = {
-    "a fault": (device_double.fault, 60.0, "illegal memory access"),
-    "a process that dies": (device_double.die, 60.0, "ended with 9, 2 times"),
-    "a hang": (device_double.hang, 1.0, "did not end within 1 s, 2 times"),
+    "a fault": (spoiled.fault, 60.0, "illegal memory access"),
+    "a process that dies": (spoiled.die, 60.0, "ended with 9, 2 times"),
+    "a hang": (spoiled.hang, 1.0, "did not end within 1 s, 2 times"),
 }
 
 
@@ -105,12 +105,12 @@ def test_the_next_kernel_gets_a_fresh_process(after, seconds, words):
 
 def test_an_error_that_is_no_kernels_ends_the_run():
     with pytest.raises(GpuError, match="could not verify a kernel: MemoryError: out of memory"):
-        asked(device_double.no_memory)
+        asked(spoiled.no_memory)
 
 
 @pytest.mark.parametrize(
     ("opener", "words"),
-    [(device_double.absent, "^CuPy is not installed: a command$"), (device_double.broken, "ended with 5")],
+    [(spoiled.absent, "^CuPy is not installed: a command$"), (spoiled.broken, "ended with 5")],
 )
 def test_a_device_that_does_not_open_is_a_sentence(opener, words):
     with pytest.raises(GpuError, match=words), DeviceVerifier(opener):

@@ -14,7 +14,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.verify.device_process import DeviceVerifier
-from tests.doubles import device_double
+from tests.doubles import spoiled
 
 ARCH = lookup("sm_87")
 WORKLOAD = matmul.workload(40, 48, 64, dtype="float32")
@@ -22,7 +22,7 @@ WORKLOAD = matmul.workload(40, 48, 64, dtype="float32")
 
 def tuned(path, verify, after=None, top=1):
     """(result, verdicts by kernel) of tuning one workload into the database at `path`."""
-    with DeviceVerifier(partial(device_double.double, after)) as verifier, Store.open(path) as store:
+    with DeviceVerifier(partial(spoiled.device, after)) as verifier, Store.open(path) as store:
         run = Run(ARCH, store, Options(top=top, verify=verify), verifier=verifier if verify == "device" else None)
         ((_, result),) = run.rows([Row(0, "row", workload=WORKLOAD)])
         found = {}
@@ -37,7 +37,7 @@ def fail_once(path, arrays, workspace):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    device_double.fault(arrays, workspace)
+    spoiled.fault(arrays, workspace)
 
 
 def test_both_verdicts_are_stored_and_a_second_run_resumes(tmp_path):
@@ -82,7 +82,7 @@ def test_a_kernel_that_fails_on_the_device_is_never_used_again(tmp_path):
 
 
 def test_where_nothing_passes_the_row_fails_and_says_why(tmp_path):
-    result, found = tuned(tmp_path / "k.db", "device", device_double.wrong_number)
+    result, found = tuned(tmp_path / "k.db", "device", spoiled.wrong_number)
     assert result.status == "failed" and "wrong: 1 of " in result.error
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         kernels = [store.kernel(row.digest) for row in store.rows(Kernel)]
@@ -117,13 +117,13 @@ def command(monkeypatch, capfd, tmp_path):
 
 
 def test_the_command_verifies_on_the_device(command):
-    code, out, err = command(device_double.of)
+    code, out, err = command(spoiled.of)
     assert code == 0, err
     assert out.splitlines()[-1].split()[-1] == "device"
 
 
 def no_cupy(arch):
-    return device_double.absent()
+    return spoiled.absent()
 
 
 def test_without_a_device_it_says_what_is_missing_before_any_work(command, tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
@@ -20,7 +19,7 @@ from gensor_kernels.programs.core.tensor_maps import TensorMap, described, key
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
 
 ARCH = lookup("sm_90")
@@ -145,14 +144,11 @@ def test_maps_of_copies_lie_in_the_workspace():
     assert key(packed, True) != before[0] and key(packed, False) == before[1]
 
 
-def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+def test_calls_reach_a_stored_kernel_however_operands_lie(no_databases):
     """Steps of two, rows back to front, a batch that is broadcast, elements off whole accesses."""
-    isolate(monkeypatch, tmp_path)
     workload = matmul.workload(512, 511, 587, batch=2)
     strided = replace(workload, layout=(*workload.layout[:1], ("b", "s"), ("c", "n")))
-    with Store.open(tmp_path / "none.db") as store:
-        for each in (workload, strided):
-            store.add(*rows(made(each).program, each, ARCH, flatten(ALIGNED.source)))
+    store_kernels(no_databases, ARCH, *((made(each).program, each) for each in (workload, strided)))
     rng = np.random.default_rng(2)
     a = rng.standard_normal((3, 1, 70, 33)).astype(np.float16)
     b = rng.standard_normal((4, 33, 90)).astype(np.float16)

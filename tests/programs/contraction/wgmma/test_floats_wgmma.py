@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.machine.arch import lookup
@@ -21,7 +20,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.mutator.configuration import Changed
 from tests.programs.lattices import MMA, random_legal
 
@@ -144,14 +143,11 @@ def test_faults_are_found(name):
     assert verdict.outcome in ("failed", "wrong"), verdict
 
 
-def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+def test_calls_reach_a_stored_kernel_however_operands_lie(no_databases):
     """Steps of two, rows back to front, a batch that is broadcast, elements off whole accesses."""
-    isolate(monkeypatch, tmp_path)
     problem = workload(batch=2)
     strided = replace(problem, layout=(*problem.layout[:1], ("b", "s"), ("c", "n")))
-    with Store.open(tmp_path / "none.db") as store:
-        for each in (problem, strided):
-            store.add(*rows(made(each).program, each, ARCH, flatten(FAMILY.source)))
+    store_kernels(no_databases, ARCH, *((made(each).program, each) for each in (problem, strided)))
     rng = np.random.default_rng(2)
     a = rng.standard_normal((3, 1, 70, 1001)).astype(np.float32)
     b = rng.standard_normal((4, 1001, 90)).astype(np.float32)

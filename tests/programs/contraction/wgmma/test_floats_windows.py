@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels import conv2d, explain
 from gensor_kernels.build import nvrtc
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.windows.conv import workload as convolution
@@ -29,7 +27,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.mutator.configuration import Changed
 from tests.programs.lattices import MMA, random_legal
 
@@ -187,13 +185,11 @@ def views(whole, layout):
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_calls_reach_a_stored_kernel_however_the_image_lies(layout, tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
+def test_calls_reach_a_stored_kernel_however_the_image_lies(layout, no_databases):
     problem = image(c=254, layout=layout.lower())  # of a class whose addresses are multiples of 4 bytes
     if layout == "NCHW":
         problem = problem.with_sizes(h=13, w=13)
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(made(problem).program, problem, ARCH, flatten(FAMILY.source)))
+    store_kernels(no_databases, ARCH, (made(problem).program, problem))
     rng = np.random.default_rng(3)
     whole = rng.standard_normal((2, 11, 18, 257)).astype(np.float32)
     filters = (30, 3, 3, 254) if layout == "NHWC" else (30, 254, 3, 3)

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import find_nvdisasm
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import gated
 from gensor_kernels.programs.core import params
@@ -19,7 +17,7 @@ from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.strategies.parallel import Request, search
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, WGMMA, random_legal
 
 ARCH = lookup("sm_90")
@@ -99,13 +97,10 @@ def test_who_serves_them_and_who_is_chosen():
     assert search(Request(large, ARCH, 0, "full")).best[0][0].family == WGMMA.name
 
 
-def test_calls_reach_a_stored_kernel(tmp_path, monkeypatch):
+def test_calls_reach_a_stored_kernel(no_databases):
     """`linear` with the gate's rows above the other's, and `matmul` of halves side by side, rows of a view."""
-    isolate(monkeypatch, tmp_path)
     down, across = (gated.workload("swiglu", 256, 512, 256, trans_b=flag) for flag in (True, False))
-    with Store.open(tmp_path / "none.db") as store:
-        for each in (down, across):
-            store.add(*rows(made(each).program, each, ARCH, flatten(WGMMA.source)))
+    store_kernels(no_databases, ARCH, *((made(each).program, each) for each in (down, across)))
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 72), (2 * 88, 72)))
     gate, other = (x.astype(float) @ half.astype(float).T for half in (w[:88], w[88:]))

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.products.normed import normed
@@ -14,7 +12,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import ALIGNED, MMA, WGMMA, random_legal
 
 ARCH = lookup("sm_90")
@@ -85,11 +83,9 @@ def test_it_is_preferred_to_products_of_single_warps():
         assert best(WGMMA, *sizes) < 0.85 * best(MMA, *sizes)
 
 
-def test_calls_reach_a_stored_kernel(tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
+def test_calls_reach_a_stored_kernel(no_databases):
     problem = workload("layernorm", epilogue=("bias", "add", "mul"))
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(made(problem).program, problem, ARCH, flatten(WGMMA.source)))
+    store_kernels(no_databases, ARCH, (made(problem).program, problem))
     rng = np.random.default_rng(4)
     a, b, bias, residual, weight = (
         rng.standard_normal(shape).astype(np.float16) for shape in ((70, 136), (136, 264), 264, (70, 264), 264)

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels import conv2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.geometry import Geometry, Window
@@ -24,7 +22,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA, random_legal
 
 FAMILY, ARCH = FAMILIES["contraction_packed_wgmma"], lookup("sm_90")
@@ -165,12 +163,10 @@ def test_packing_pays_where_pixels_are_read_often():
     assert best(FAMILY.name, few) > best("contraction_packed", few)
 
 
-def test_calls_reach_a_stored_kernel_however_operands_lie(tmp_path, monkeypatch):
+def test_calls_reach_a_stored_kernel_however_operands_lie(no_databases):
     """Groups, strides, dilation, padding, channels that are no whole accesses, and views."""
-    isolate(monkeypatch, tmp_path)
     problem = workload(c=21, k_out=40, h=11, w=9, s=2)  # the least aligned class: what others' kernels do not read
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(made(problem).program, problem, ARCH, flatten(FAMILY.source)))
+    store_kernels(no_databases, ARCH, (made(problem).program, problem))
     rng = np.random.default_rng(2)
     x, w, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((3, 42, 11, 9), (40, 21, 3, 2), (40,)))
     how = {"layout": "NCHW", "stride": (2, 1), "padding": 1, "dilation": (1, 3), "groups": 2, "activation": "relu"}

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.programs.core.params import ragged_tiles
@@ -15,7 +13,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.mutator.configuration import Changed
 from tests.programs.lattices import MMA, WGMMA, random_legal
 
@@ -107,12 +105,10 @@ def test_many_rows_are_predicted_faster_than_on_warps_and_few_are_not():
     assert FAMILIES["contraction_aligned"].serves(ragged.workload(8, 512, 511, 512), ARCH)
 
 
-def test_calls_reach_a_stored_kernel(tmp_path, monkeypatch):
+def test_calls_reach_a_stored_kernel(no_databases, monkeypatch):
     """More groups than a warp has lanes, empty ones, rows of none; ends that make no sense stay inside."""
-    isolate(monkeypatch, tmp_path)
     problem = ragged.workload(8, 512, 512, 512)
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(made(problem, persistent=1).program, problem, ARCH, flatten(WGMMA.source)))
+    store_kernels(no_databases, ARCH, (made(problem, persistent=1).program, problem))
     rng = np.random.default_rng(4)
     sizes = [3, 0, 70, 1, *[0] * 30, 64, 9]
     x = rng.standard_normal((sum(sizes) + 5, 40)).astype(np.float16)

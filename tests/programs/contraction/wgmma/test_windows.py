@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database.store import Store
 from gensor_kernels import conv2d, explain
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import find_nvdisasm
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
@@ -25,7 +23,7 @@ from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
-from tests.doubles.emulated_store import isolate, rows
+from tests.doubles.stored import store_kernels
 from tests.programs.lattices import WGMMA
 
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3}
@@ -94,11 +92,9 @@ def test_cases_have_one_group_and_taps_of_several_steps():
     assert {case.workload.size["c"] for case in cases} >= {0, 128, 72}
 
 
-def test_calls_reach_a_stored_kernel_where_copies_can_read_the_image(tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
+def test_calls_reach_a_stored_kernel_where_copies_can_read_the_image(no_databases):
     workload, arch = conv.workload(**SIZES, dtype="float16"), lookup("sm_90")
-    with Store.open(tmp_path / "none.db") as store:
-        store.add(*rows(made(workload, epilogue_fixed=0).program, workload, arch, flatten(WGMMA.source)))
+    store_kernels(no_databases, arch, (made(workload, epilogue_fixed=0).program, workload))
     rng = np.random.default_rng(2)
     x, w, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, 11, 9, 72), (40, 3, 2, 72), (40,)))
     how = {"layout": "NHWC", "stride": (2, 1), "padding": 1, "dilation": (1, 3), "activation": "relu"}

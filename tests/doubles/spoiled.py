@@ -1,45 +1,25 @@
-"""Devices for the verifier: the emulator taken for a GPU, and ones that go wrong as GPUs do.
-
-Functions of a module, so that a child process can call them.
-"""
+"""The emulator taken for a GPU whose kernels go wrong as on GPUs: functions of a module, for child processes."""
 
 import ctypes
 import os
 import time
+from functools import partial
 
 from gensor_kernels.devices.emulator import KernelFault
-from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.errors import BuildError
-from gensor_kernels.machine.arch import lookup
 from gensor_tuner.gpu import GpuError
 
-
-class Double(EmulatorDevice):
-    """The emulator, which is not taken for one; `after` spoils what a launch has done."""
-
-    emulated = False
-    after = staticmethod(lambda arrays, workspace: None)
-
-    def load(self, code, launches):
-        launch = super().load(code, launches)
-
-        def spoiled(arguments, arrays, steps, workspace):
-            launch(arguments, arrays, steps, workspace)
-            self.after(arrays, workspace)
-
-        return spoiled
+from .device import FakeDevice, emulate
 
 
-def double(after=None, arch="sm_87"):
-    device = Double(lookup(arch))
-    if after is not None:
-        device.after = after
-    return device
+def device(after=None, arch="sm_87"):
+    """A device where `after(arrays, workspace)` runs behind each launch, to corrupt memory say."""
+    return FakeDevice(arch, partial(emulate, after=after))
 
 
 def of(arch):
     """Stands for `open_gpu` where a GPU of every architecture is."""
-    return double(arch=arch.name)
+    return device(arch=arch.name)
 
 
 def poke(array, offset):

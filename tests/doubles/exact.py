@@ -1,65 +1,63 @@
-"""A device that computes what Params say, reading and writing memory where a kernel would, with NumPy.
+"""Launches that compute the product in Params with NumPy, reading and writing memory where a kernel would.
 
 So a result proves the arguments it was launched with: addresses, strides, sizes and epilogue. The launches are compared
 with those that the kernel's Program asks for at these sizes, which proves that the Plan was made for them.
 """
 
 import ctypes
-import threading
-from collections import Counter
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
-from gensor_kernels.devices.device import Arguments
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
 
-from .racing import RacingDevice
+from .device import Race
 
 RELU, BIAS = OPERATIONS["relu"].code, OPERATIONS["bias"].code
 
 
-class ExactDevice(RacingDevice):
-    """float32 products with biases and relu. `kernels` are those that may be launched, by digest.
+class Turns(Race):
+    """The library and each kernel win races in turn: another winner each time."""
 
-    `errors` is what was wrong with launches, whoever caught it; `salted`: results tell which kernel computed them.
+    def __init__(self):
+        super().__init__()
+        self.number = count(1)
+
+    def __call__(self, calls):
+        winner = next(self.number) % len(super().__call__(calls))
+        return [500.0 if index == winner else 1000.0 for index in range(len(calls))]
+
+
+class Exact:
+    """Execution of float32 products with biases and relu. `kernels` may be launched, by digest.
+
+    `errors` collects failed checks even where the caller catches them; `last` is the digest of the kernel launched
+    last; `salted`: each kernel marks the bits of its results.
     """
 
     def __init__(self, kernels=(), salted=False):
-        super().__init__()
-        self.local = Arguments()
-        self.salted, self.errors, self.launches = salted, [], Counter()
-        self.wanted = {}
+        self.salted, self.errors, self.wanted, self.last = salted, [], {}, None
         self.of_code = {kernel.code.digest: kernel for kernel in dict(kernels).values()}
-        self._count = threading.Lock()
 
-    def sampled(self, calls):
-        for call in calls:
-            call()
-        with self._count:
-            self.races.append(len(calls) - 1)
-        # The library, each kernel in turn: another winner each time.
-        times = [1000.0 if index != len(self.races) % len(calls) else 500.0 for index in range(len(calls))]
-        return [[time * 0.99, time, time * 1.01] for time in times]
+    def __call__(self, device, code, launches):
+        kernel, asked = self.of_code[code.digest], tuple(launches)
 
-    def load(self, code, launches):
         def launch(arguments, arrays, steps, workspace):
-            with self._count:
-                self.launches[code.digest] += 1
+            self.last = kernel.digest
             try:
-                self._execute(code, tuple(launches), bytes(arguments[0]))
+                self._execute(kernel, asked, bytes(arguments[0]))
             except AssertionError as error:
                 self.errors.append(error)
                 raise
 
         return launch
 
-    def _execute(self, code, launches, packed):
+    def _execute(self, kernel, launches, packed):
         numbers = params._HEAD.unpack_from(packed)
         pointers, strides, (m, n, k, batch), steps = numbers[:5], numbers[5:25], numbers[25:29], numbers[36]
-        kernel = self.of_code[code.digest]
         assert launches == self._launches(kernel, m, n, k, batch), (kernel.program, m, n, k, batch)
         inner = numbers[29:31]
         shape = (batch // (inner[0] * inner[1]), *inner)

@@ -1,30 +1,89 @@
-"""A database of kernels for the emulated tests: few classes, so that a run builds few libraries.
+"""Databases of real Programs: without binaries for the emulator, with placeholder binaries for fake devices."""
 
-Every dtype has kernels for some layouts at 16-byte alignment, for some at element alignment, and one without any
-unit stride, which serves whatever the others do not. Cubins are absent: the emulator builds from the sources.
-"""
+from __future__ import annotations
 
 import json
 
-from gensor_database import Binary, Kernel, Source, Store, Verification
+from gensor_database import Binary, Kernel, Record, Source, Store, Verification, canonical
 from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
-ACCUMULATORS = dict(float64="float64", float32="float32", float16="float32", bfloat16="float32", int8="int32")
-ACCUMULATORS |= dict(complex64="complex64", complex128="complex128")
-SIZES = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int8": 1,
-    "int32": 4,
-    "complex64": 8,
-    "complex128": 16,
-}
+from .kernels import ARCH, starters, workload
+
+
+def isolate(patch, folder):
+    """Hide the packaged databases and the user's own; the path of a user's database that is not there yet."""
+    path = folder / "none.db"
+    patch.setattr("gensor_database.layers.PRETUNED", folder / "no-packaged-databases")
+    patch.setenv("GENSOR_DB", str(path))
+    patch.delenv("GENSOR_SITE_DB", raising=False)
+    return path
+
+
+def rows(program, wanted, arch=ARCH, text=None, cubin=b""):
+    """The rows of one kernel, as the tuner would store it: Source, Binary, Kernel, Verification."""
+    family = FAMILIES[program.family]
+    source = Source.of(flatten(family.source) if text is None else text)
+    constants = canonical(family.constants(program, wanted))
+    binary = Binary(source.digest, constants, arch.target, cubin, 64, 0, 0, 0, "{}", "nvrtc 12.9.86")
+    kernel = Kernel(family.name, family.abi, wanted.class_key(), program.to_json(), arch.name, binary.digest)
+    verdict = Verification(kernel.digest, "emulator", "ok", worst=0.5)
+    return source, binary, kernel, verdict
+
+
+def store_kernels(path, arch, *kernels):
+    """Add kernels, as (Program, Workload), to a database."""
+    with Store.open(path) as store:
+        for program, wanted in kernels:
+            store.add(*rows(program, wanted, arch))
+
+
+# ---- placeholders
+
+
+SIZES = ((64, 64, 64), (128, 64, 32), (256, 256, 64))
+
+
+def cubin(number: int) -> bytes:
+    """A placeholder that begins as an ELF image."""
+    return b"\x7fELF kernel %d" % number
+
+
+def kernel_rows(wanted, limit=3):
+    """The rows of each of a Workload's default Programs."""
+    found = enumerate(list(starters(wanted))[:limit])
+    return [rows(kernel.program, wanted, cubin=cubin(number)) for number, kernel in found]
+
+
+def record_of(wanted, kernel: Kernel, created=1_700_000_000) -> Record:
+    """A record that names a kernel."""
+    return Record(wanted.key(), ARCH.name, ARCH.part, kernel.abi, kernel.digest, 5.0, 1.0, "ok", created=created)
+
+
+def stock(path, sizes=SIZES, kernels=3, **keywords) -> list:
+    """Make a database: a record and a portfolio of the default Programs for each size; the Workloads."""
+    made = [workload(*size, **keywords) for size in sizes]
+    with Store.open(path) as store:
+        for wanted in made:
+            found = kernel_rows(wanted, kernels)
+            store.add(*(row for group in found for row in group), record_of(wanted, found[0][2]))
+            store.replace_portfolio(ARCH.name, ARCH.part, wanted.class_key(), [group[2].digest for group in found])
+    return made
+
+
+def lines(path) -> list[dict]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# ---- few classes, so that a run on the emulator builds few libraries
+
+#: Every dtype has kernels for some layouts at 16-byte alignment, for some at element alignment, and one without any
+#: unit stride, which serves whatever the others do not.
 MMA, SIMT = "contraction_mma", "contraction_simt"
 
 # (dtype of the operands, of the result, math) -> (layouts of a, b and c, 16-byte aligned, family, with a split too)
@@ -81,14 +140,7 @@ OLD_CLASSES = {
 ARCHS = {"sm_87": CLASSES, "sm_75": OLD_CLASSES}
 
 
-def isolate(patch, folder):
-    """No database but those a test makes: neither the packaged ones nor the user's."""
-    patch.setattr("gensor_database.layers.PRETUNED", folder / "no-packaged-databases")
-    patch.setenv("GENSOR_DB", str(folder / "none.db"))
-    patch.delenv("GENSOR_SITE_DB", raising=False)
-
-
-def workload(inputs, result, math, layouts, aligned):
+def class_workload(inputs, result, math, layouts, aligned):
     """A Workload of a class at sizes large enough for every starter."""
     types = {"a": inputs, "b": inputs, "c": result}
     return Workload(
@@ -98,7 +150,7 @@ def workload(inputs, result, math, layouts, aligned):
         ACCUMULATORS[inputs],
         math,
         dict(zip("abc", layouts, strict=True)),
-        {name: 16 if aligned else SIZES[dtype] for name, dtype in types.items()},
+        {name: 16 if aligned else facts(dtype).itemsize for name, dtype in types.items()},
     )
 
 
@@ -118,17 +170,7 @@ def legal(program, wanted, arch):
     return bool(space.legal(space.point(program)[None])[0])
 
 
-def rows(program, wanted, arch, text, cubin=b""):
-    """The rows of one kernel, as the tuner would store it."""
-    family = FAMILIES[program.family]
-    source = Source.of(text)
-    constants = json.dumps(family.constants(program, wanted), sort_keys=True)
-    binary = Binary(source.digest, constants, arch.target, cubin, 0, 0, 0, 0, "{}", "none")
-    kernel = Kernel(family.name, family.abi, wanted.class_key(), program.to_json(), arch.name, binary.digest)
-    return source, binary, kernel, Verification(kernel.digest, "emulator", "ok", provenance='{"by":"tests"}')
-
-
-def stock(path, archs=ARCHS, alter=lambda text: text):
+def stock_classes(path, archs=ARCHS, alter=lambda text: text):
     """Writes the database; digest -> (Program, class Workload) of its kernels. `alter` changes every source."""
     written = {}
     with Store.open(path) as store:
@@ -136,7 +178,7 @@ def stock(path, archs=ARCHS, alter=lambda text: text):
             arch = lookup(name)
             for turn, (types, variants) in enumerate(classes.items()):
                 for layouts, wide, family, split in variants:
-                    wanted = workload(*types, layouts, wide)
+                    wanted = class_workload(*types, layouts, wide)
                     text = alter(flatten(FAMILIES[family].source))
                     for program in programs(wanted, arch, family, split, turn):
                         found = rows(program, wanted, arch, text)

@@ -1,0 +1,74 @@
+"""A GPU with a clock that the test sets: kernels take as long as their code says, and fail as the plan says."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from gensor_kernels.errors import BuildError
+from gensor_tuner.measure.process import StoredTimes, reply_to, serve
+from gensor_tuner.measure.timer import Timer
+
+from .device import FakeDevice, Fault, Numpy, Prices, zero_product
+from .kernels import ARCH
+
+#: What the device is to do, as JSON: microseconds of a launch of ours ("ours") and of the library's ("theirs"), pieces
+#: of cubins that are "slow" (ten times as long), "faulty", "deadly" or "refused", "memory" in bytes, "conditions".
+PLAN = "GENSOR_TESTS_PLAN"
+
+
+def open_timer(memory=None):
+    plan = json.loads(os.environ[PLAN])
+    limit = memory or plan.get("memory", 1 << 30)
+
+    def named(what, code):
+        return any(piece.encode() in code.cubin for piece in plan.get(what, ()))
+
+    def execute(device, code, launches):
+        if named("refused", code):
+            raise BuildError("the driver refused the stored cubin: planted")
+
+        def launch(arguments, arrays, steps, workspace):
+            if named("faulty", code):
+                raise Fault("planted: an illegal memory access")
+            if named("deadly", code):
+                os._exit(9)
+
+        return launch
+
+    def full(shape, value, dtype):
+        if np.prod(shape) * np.dtype(dtype).itemsize > limit:
+            raise MemoryError("planted: out of memory")
+        return np.full(shape, value, dtype)
+
+    ours = plan.get("ours", 500.0)
+    clock = Prices(lambda code: ours * (10 if named("slow", code) else 1), plan.get("theirs", 2000.0))
+    clock.conditions = json.dumps(plan.get("conditions", {"driver": 1}), separators=(",", ":"))
+    arch = replace(ARCH, l2_mb=0.05)  # few sets of operands exceed it
+    return Timer(FakeDevice(arch, execute, clock, xp=Numpy(full=full), multiply=zero_product), clock, memory)
+
+
+class Here:
+    """A worker in this process: as quick as a test wants it, and it cannot be killed."""
+
+    def __init__(self, arguments):
+        self.arguments, self.times = arguments, None
+
+    def ask(self, request):
+        if self.times is None:
+            memory, *paths = self.arguments
+            limit = int(memory) or None
+            self.times = StoredTimes(open_timer(limit), [Path(path) for path in paths], limit)
+        return json.loads(json.dumps(reply_to(self.times, request, lambda message: None)))
+
+    def close(self):
+        self.times = None
+
+
+COMMAND = (sys.executable, "-m", "tests.doubles.timed")
+
+if __name__ == "__main__":
+    serve(open_timer)
