@@ -13,7 +13,7 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import files
 from gensor_kernels.devices.emulator import FOLDER, build
 from gensor_kernels.errors import BuildError
-from tests.devices.emulated import SMALL, execute, source
+from tests.doubles.emulated_kernels import SMALL, execute, source
 from tests.mutator.mutations import INTRINSICS
 
 CUDA = files()

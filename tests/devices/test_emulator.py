@@ -16,8 +16,7 @@ from gensor_kernels.devices.emulator import KernelFault, build, build_many, run
 from gensor_kernels.devices.emulator import build as build_library
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.errors import BuildError, ToolMissingError
-
-from .emulated import SMALL, Launch, execute, gemm, source
+from tests.doubles.emulated_kernels import SMALL, Launch, execute, gemm, source
 
 MODES = [
     {"order": "forward", "copies": "late"},

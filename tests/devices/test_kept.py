@@ -19,8 +19,7 @@ from gensor_kernels.devices.emulator.build import _emulator_digest, _folder, bui
 from gensor_kernels.devices.emulator.kept import Kept
 from gensor_kernels.devices.emulator.run import DamagedError
 from gensor_kernels.errors import ConfigError
-
-from .emulated import SMALL, source
+from tests.doubles.emulated_kernels import SMALL, source
 
 device, run_module = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("device", "run"))
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")

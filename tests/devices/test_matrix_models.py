@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import KernelFault
-
-from .emulated import execute
+from tests.doubles.emulated_kernels import execute
 
 # One warp loads its fragments as they lie in memory, [lane][register], multiplies and stores the sums.
 MULTIPLY = """

@@ -16,9 +16,8 @@ from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.pixels import Pixels
 from gensor_kernels.programs.core.tensor_maps import TensorMap, described
+from tests.doubles.emulated_kernels import Launch
 from tests.programs.lattices import WGMMA
-
-from .emulated import Launch
 
 ROWS, UNIT = 64, 64
 IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import KernelFault
-
-from .emulated import execute
+from tests.doubles.emulated_kernels import execute
 
 # 64 threads; every thread owns the 16 bytes at 16 * thread, written before the case begins.
 PREAMBLE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.devices.emulated import execute
+from tests.doubles.emulated_kernels import execute
 
 SHARED = 8192
 KERNEL = """

@@ -23,7 +23,7 @@ from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.launch_cost import HIDDEN_US, ramp_us
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.verify.verify import verify
-from tests.devices.emulated import execute
+from tests.doubles.emulated_kernels import execute
 from tests.mutator import mutations
 from tests.mutator.configuration import Changed
 from tests.mutator.mutations import DEPENDENT

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import KernelFault
-from tests.devices.emulated import execute
+from tests.doubles.emulated_kernels import execute
 
 # Two blocks of 64 threads at the same time. `left` is where block 0 leaves 16 bytes per thread.
 PREAMBLE = """
