@@ -1,5 +1,5 @@
 // The host bodies of the intrinsics: thin typed wrappers, so that a kernel compiles fast, over the emulator.
-// cuda/core/intrinsics.cuh documents each function and includes this file after the types it needs.
+// cuda/intrinsics.cuh documents each function and includes this file after the types it needs.
 #pragma once
 #include "interface.h"
 

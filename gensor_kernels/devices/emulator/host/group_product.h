@@ -98,7 +98,7 @@ static float power(u32 exponent) {
 }
 
 // Products of 8-bit floats: all of them and the sum are cut to 13 bits behind the leading bit of the largest one, and
-// the new sum to 14 bits (tolerance/base.py). A sum with a NaN or an infinity is what IEEE arithmetic makes of it.
+// the new sum to 14 bits (tolerance.py). A sum with a NaN or an infinity is what IEEE arithmetic makes of it.
 WIDE_VECTORS void multiply_cut_rows(GroupSums &sums, const GroupA &a, const GroupB &b, int n) {
     static float largest[256], unit[256], inverse[256], plain[256], cut[256];
     for (int i = 0; i < 16; ++i) {
