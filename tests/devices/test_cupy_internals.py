@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def launched():
-    """Return the output of `python -m tests.doubles.launched`; CuPy 14's warning about the streams of CuPy 13 is an
+    """Return the output of `python -m tests.devices.launched`; CuPy 14's warning about the streams of CuPy 13 is an
     error."""
     keep = {"GENSOR_TUNE": "predicted", "GENSOR_DETERMINISTIC": "1"}
     command = [
@@ -32,7 +32,7 @@ def launched():
         "-W",
         "error:ExternalStream is deprecated:DeprecationWarning",
         "-m",
-        "tests.doubles.launched",
+        "tests.devices.launched",
     ]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **keep}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,11 @@
-"""Launches that reach the driver, as JSON: `python -m tests.doubles.launched`, without a GPU."""
+"""Launches that reach the driver, as JSON: `python -m tests.devices.launched`, without a GPU."""
 
 import ctypes
 import json
 import threading
 
 from gensor_kernels.programs.core import params
-
-from .driver_double import Driver
+from tests.doubles.driver_double import Driver
 
 driver = Driver(params.SIZE)
 driver.install()
@@ -21,9 +20,8 @@ from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E
 from gensor_kernels.programs.core.family import Launch  # noqa: E402
 from gensor_kernels.programs.core.params import Tiling  # noqa: E402
 from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap  # noqa: E402
+from tests.doubles.fake_cuda import allocator  # noqa: E402
 from tests.mutator.programs import configurations  # noqa: E402
-
-from .fake_cuda import allocator  # noqa: E402
 
 IMAGE = b"\x7fELF image"
 #: Of `cupy.cuda.Device.attributes`, whose names CuPy takes from CUDA's enumeration.
