@@ -5,13 +5,11 @@ from __future__ import annotations
 from .attention.family import Attention
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
-from .contraction.rewrite.aligned import ContractionAligned
-from .contraction.rewrite.floats_wgmma import ContractionFloatsWgmma
-from .contraction.rewrite.packed import ContractionPacked
-from .contraction.rewrite.packed_wgmma import ContractionPackedWgmma
-from .contraction.rewrite.phased import ContractionPhased
-from .contraction.rewrite.phased_mma import ContractionPhasedMma
-from .contraction.rewrite.sliced import ContractionSliced
+from .contraction.rewrite.align import ALIGNED
+from .contraction.rewrite.ozaki import SLICED
+from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
+from .contraction.rewrite.phases import PHASED, PHASED_MMA
+from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
@@ -25,17 +23,17 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         ContractionMma(),
-        ContractionPacked(),
+        PACKED,
         ContractionPatch(),
-        ContractionPhased(),
-        ContractionPhasedMma(),
+        PHASED,
+        PHASED_MMA,
         ContractionSimt(),
-        ContractionSliced(),
+        SLICED,
         ContractionStrip(),
         ContractionWgmma(),
-        ContractionAligned(),
-        ContractionPackedWgmma(),
-        ContractionFloatsWgmma(),
+        ALIGNED,
+        PACKED_WGMMA,
+        FLOATS_WGMMA,
         Gemv(),
         RowsFamily(),
         Window(),

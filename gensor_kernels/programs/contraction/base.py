@@ -6,7 +6,7 @@ build.py.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,6 +107,10 @@ class ContractionFamily(Family):
         """See cases.contraction_cases."""
         return contraction_cases(workload, self.tile(program), epilogue)
 
+    def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
+        """Add the problems that this main loop needs beside those of every contraction."""
+        return found
+
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
@@ -150,22 +154,8 @@ class ContractionFamily(Family):
     starter_blocks: tuple[tuple[int, int], ...] = ()
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split, ``variants`` in turn; at most 8."""
-        coordinates = {c.name: c.values for c in self.coordinates(workload, arch)}
-        variants, splits = self.variants(workload), len(coordinates["split_k"]) > 1
-        wanted = [
-            {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
-            | variants[place % len(variants)]
-            for place, (m, n) in enumerate(self.starter_blocks)
-            for step in coordinates["block_k"][1::-1]
-        ]
-        programs, columns = completions(self, wanted, workload, arch)
-        good = self.legal(columns, workload, arch) & self.starts(columns, workload, arch)
-        found: dict[tuple[int, ...], Program] = {}  # by block tile: of the first step that will do
-        for program, fine in zip(programs, good, strict=True):
-            if fine:
-                found.setdefault((program["block_m"], program["block_n"]), program)
-        return list(dict.fromkeys(found.values()))[:8]
+        """Return default completions of ``starter_blocks``, with ``variants`` in turn."""
+        return block_starters(self, self.starter_blocks, self.variants(workload), self.starts, workload, arch)
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
@@ -180,6 +170,35 @@ class ContractionFamily(Family):
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Which legal Programs are worth starting from."""
         return np.ones(len(columns["block_m"]), bool)
+
+
+def block_starters(
+    family: Family,
+    blocks: Sequence[tuple[int, int]],
+    variants: Sequence[Mapping[str, int]],
+    starts: Callable[[Columns, Workload, Arch], np.ndarray],
+    workload: Workload,
+    arch: Arch,
+) -> list[Program]:
+    """Return default completions of some block tiles that ``starts`` accepts; at most 8.
+
+    Every third tile is split, and each takes the next of the ``variants``: values of further coordinates.
+    """
+    coordinates = {c.name: c.values for c in family.coordinates(workload, arch)}
+    splits = len(coordinates["split_k"]) > 1
+    wanted = [
+        {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2 and splits)}
+        | variants[place % len(variants)]
+        for place, (m, n) in enumerate(blocks)
+        for step in coordinates["block_k"][1::-1]
+    ]
+    programs, columns = completions(family, wanted, workload, arch)
+    good = family.legal(columns, workload, arch) & starts(columns, workload, arch)
+    found: dict[tuple[int, ...], Program] = {}  # by block tile: the first step that is good
+    for program, fine in zip(programs, good, strict=True):
+        if fine:
+            found.setdefault((program["block_m"], program["block_n"]), program)
+    return list(dict.fromkeys(found.values()))[:8]
 
 
 def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:

@@ -54,7 +54,6 @@ FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
 class ContractionMma(ContractionFamily):
     """Tensor-core matrix products."""
 
-    name = "contraction_mma"
     abi = 5
     source = "contraction_mma.cu"
     names = (
@@ -64,9 +63,23 @@ class ContractionMma(ContractionFamily):
         *shared.EPILOGUE_NAMES,
         *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
     )
-    #: whether blocks may share the steps of all tiles, and what a thread then needs
-    streams, stream_registers = True, stream_k.STREAM_REGISTERS
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
+
+    def __init__(
+        self,
+        name: str = "contraction_mma",
+        *,
+        streams: bool = True,
+        stream_registers: float = stream_k.STREAM_REGISTERS,
+        extra_shared: int = 0,
+    ) -> None:
+        """Make the main loop of the kernel ``name``.
+
+        ``streams``: stream-K is among the choices, at the cost of ``stream_registers`` per thread.  ``extra_shared``
+        are the bytes of shared memory that the kernel takes beside the ring and the slabs.
+        """
+        self.name, self.streams, self.stream_registers = name, streams, stream_registers
+        self.extra_shared = extra_shared
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
@@ -172,11 +185,11 @@ class ContractionMma(ContractionFamily):
             contraction_complex.NAME: contraction_complex.PLAIN * like,
         }
 
-    @staticmethod
-    def _memory(c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
-        """Dynamic shared bytes of a block: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
+    def _memory(self, c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
+        """Return a block's dynamic shared bytes: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
         memory = np.maximum(c["ring"], c["slab"] * warps)
-        return np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+        memory = np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+        return memory + self.extra_shared if self.extra_shared else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """See mma_loop."""
@@ -200,8 +213,11 @@ class ContractionMma(ContractionFamily):
     # ---- one Program
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases and mma_floats."""
-        found = super().cases(program, workload, epilogue)
+        """Return the cases of every contraction, and sums that have to be formed again (see with_own_cases)."""
+        return self.with_own_cases(super().cases(program, workload, epilogue), program)
+
+    def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
+        """Add inputs whose sums overflow in bfloat16 parts and have to be formed again."""
         return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -252,4 +268,4 @@ class ContractionMma(ContractionFamily):
                 tile_bytes(p, extents(workload)),
             )
         )
-        return class_launches(program, workload, self.name, 32 * warps, memory)
+        return class_launches(program, workload, self.name, 32 * warps, memory + self.extra_shared)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.programs.contraction.rewrite.pack_cases import SMALL, thin
+from gensor_kernels.programs.contraction.thin_filters import SMALL, thin
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.program import Program
 

@@ -1,5 +1,8 @@
-"""What contraction_aligned copies so that tensor copies can read it, and widens so that warpgroups can multiply it
-(contraction_aligned.cu)."""
+"""Copy operands that tensor copies cannot read: contraction_aligned, warpgroup products of the copies.
+
+A launch in front (operand_copies.cuh) copies operands into aligned lines, turns them where warpgroups need rows along
+k, and widens elements that are stored narrower than they are multiplied.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import stored_constants
-from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.contraction.problem import extents, is_product
+from gensor_kernels.programs.contraction.wgmma import store
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
+from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.programs.contraction.wgmma.launches import ROW_AXIS
+from gensor_kernels.programs.core.tensor_maps import operand_extents, readable
 
-from .copy_launch import CHUNK, Copy
+from . import copy_launch
+from .base import Constants, Rewritten
+from .copy_launch import CHUNK, Copy, CopyOperands
 
 if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a thread per store beside its loads, and those of widening: of the SASS.
@@ -60,3 +72,38 @@ def aligned(workload: Workload) -> Workload:
         layout=tuple((name, units.get(name, layout)) for name, layout in workload.layout),
         alignment=tuple((name, CHUNK if name in units else given) for name, given in workload.alignment),
     )
+
+
+class Align(CopyOperands):
+    """Copies in front of warpgroup products."""
+
+    def __init__(self) -> None:
+        super().__init__("contraction_align", copies)
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the product of the copies."""
+        return aligned(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve products with an operand that tensor copies cannot read."""
+        if not is_product(workload) or extents(workload).window:
+            return f"{workload.operator} is no product of matrices"
+        if not copies(workload):
+            return "tensor copies read its operands where they are"
+        return main.serves(aligned(workload), arch) or copy_launch.too_large(copies(workload), workload)
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Read operands that are copied wherever they lie, and others as contraction_wgmma reads them."""
+        e, sizes = extents(aligned(workload)), operand_extents(geometry)
+        copied = {copy.operand for copy in copies(workload)}
+        return store.writes(workload, geometry) and all(
+            operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
+            for operand, where in (("a", geometry.a), ("b", geometry.b))
+        )
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add the macros of the copying launch, and the types of operands that it widens."""
+        return super().constants(found, workload) | sources(workload)
+
+
+ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=4)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import workspace_bytes
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.launch_cost import cost_of_front
+
+from .base import Constants, Rewrite
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -132,3 +135,33 @@ def cost(copies: Sequence[Copy], workload: Workload, arch: Arch) -> tuple[float,
 def branches(copies: Sequence[Copy]) -> frozenset[str]:
     """Of the copying launch."""
     return frozenset({f"copied_{copy.operand}" for copy in copies} | {"nothing_to_copy"})
+
+
+class CopyOperands(Rewrite):
+    """Copies of operands in front of a product that reads them by tensor copies.
+
+    ``entry`` is the kernel that makes the ``copies``.
+    """
+
+    def __init__(self, entry: str, copies: Callable[[Workload], tuple[Copy, ...]]) -> None:
+        self._entry, self._copies = entry, copies
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of the copies."""
+        return cost(self._copies(workload), workload, arch)
+
+    def constants(self, found: Constants, workload: Workload) -> Constants:
+        """Add the macros of the copying launch."""
+        return found | constants(self._copies(workload))
+
+    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put the copying launch in front of the product."""
+        return in_front(self._entry, self._copies(workload), program, workload, found)
+
+    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+        """Add the copies."""
+        return offsets(self._copies(workload), program, workload)[1]
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of the product and of the copies."""
+        return main.branches(program, workload) | branches(self._copies(workload))

@@ -58,7 +58,6 @@ def _common_divisors() -> np.ndarray:
 class ContractionSimt(ContractionFamily):
     """Matrix products on the CUDA cores, with virtual threads."""
 
-    name = "contraction_simt"
     abi = 7
     source = "contraction_simt.cu"
     names = (
@@ -69,6 +68,10 @@ class ContractionSimt(ContractionFamily):
         *(contraction_prologue.NAME, MASKED, stream_k.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
+
+    def __init__(self, name: str = "contraction_simt") -> None:
+        """Make the main loop of the kernel ``name``."""
+        self.name = name
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""

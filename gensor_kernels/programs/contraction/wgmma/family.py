@@ -43,16 +43,18 @@ EMPTY = "empty k"
 class ContractionWgmma(ContractionFamily):
     """Matrix products of warpgroups."""
 
-    name = "contraction_wgmma"
     abi = 5
     source = "contraction_wgmma.cu"
     names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES, stream_k.NAME)
-    streams = True
-    gates = True
-    ragged = True  # groups of different rows
-    norms = True
-    image = "a"  # the operands that an image can be
     starter_blocks = ((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192), (64, 256))
+
+    def __init__(self, name: str = "contraction_wgmma", *, only_products: bool = False, images: str = "a") -> None:
+        """Make the main loop of the kernel ``name``.
+
+        ``only_products`` leaves out stream-K, gates, groups of different rows and norms.  ``images`` are the operands
+        that can be the image of a convolution.
+        """
+        self.name, self.only_products, self.images = name, only_products, images
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Products of plain matrices, and of images, that tensor copies can read, of the types in wgmma_parts.KINDS."""
@@ -65,15 +67,15 @@ class ContractionWgmma(ContractionFamily):
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
             return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
-        refused = (e.gate and not self.gates) or (e.rows and not self.ragged) or (e.norm and not self.norms) or e.scaled
-        if refused or (e.prologue and not e.window):
+        refused = self.only_products and (e.gate or e.rows or e.norm)
+        if refused or e.scaled or (e.prologue and not e.window):
             return f"no warpgroup product for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
                 return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
-        return windows.unreadable(workload, self.image) if e.window else None
+        return windows.unreadable(workload, self.images) if e.window else None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward, and over one batch entry again and again, but not over one row."""
@@ -101,7 +103,7 @@ class ContractionWgmma(ContractionFamily):
             stores.route(route, e),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
-            *(wgmma_stream_k.coordinate(e) if self.streams else ()),
+            *(() if self.only_products else wgmma_stream_k.coordinate(e)),
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -200,7 +202,7 @@ class ContractionWgmma(ContractionFamily):
         """Those of every contraction, summed as the hardware does."""
         found, e = super().cases(program, workload, epilogue), extents(workload)
         if e.window:
-            found = windows.cases(found, self.tile(program), alone="a" in self.image)
+            found = windows.cases(found, self.tile(program), alone="a" in self.images)
         elif program["persistent"] == parts.IN_TURNS:
             found += [_empty_turns(case, e.rows > 0) for case in found if case.name == EMPTY]
         return [replace(case, workload=self.summed(case.workload)) for case in found]
