@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from .attention.family import Attention
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
@@ -14,6 +17,7 @@ from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
+from .core.program import Program
 from .gemv.family import Gemv
 from .rows.family import RowsFamily
 from .window.family import Window
@@ -41,3 +45,15 @@ FAMILIES: dict[str, Family] = {
         Winograd(),
     )
 }
+
+
+def program_from_json(text: str | Mapping[str, object]) -> Program:
+    """Return the Program of canonical JSON or of an already parsed mapping, its coordinates in its family's order.
+
+    ValueError for text that is no Program.
+    """
+    body = json.loads(text) if isinstance(text, str) else text
+    family = FAMILIES.get(str(body["family"])) if isinstance(body, Mapping) and "family" in body else None
+    if family is None:
+        return Program.from_json(text, None)
+    return Program.from_json(text, family.names, family.always)

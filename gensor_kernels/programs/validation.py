@@ -16,7 +16,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 
 from .core.program import Program
-from .registry import FAMILIES
+from .registry import FAMILIES, program_from_json
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
 LARGEST_EXTENT = 2**31 - 1
@@ -64,9 +64,9 @@ def _declared(workload: Workload) -> Workload:
 
 def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name: str) -> Program:
     """The Program of a kernel's row: of that family, with values that it has for some Workload of the class."""
-    family, body = FAMILIES.get(family_name), json.loads(text)
+    family = FAMILIES.get(family_name)
     current = family is not None and abi == family.abi
-    program = Program.from_json(text, None if current else sorted(set(body) - {"family"}))
+    program = program_from_json(text) if current else Program.from_json(text, None)
     if program.to_json() != text or program.family != family_name:
         raise ValueError("'program' is not in canonical form, or of another family")
     if family is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.cases import Case, contraction_cases, impossible_edges
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Family
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
@@ -22,6 +22,7 @@ from . import complex as contraction_complex
 from . import prologue as contraction_prologue
 from . import stream_k
 from .build import workspace_bytes
+from .cases import contraction_cases, impossible_edges
 from .norm import WHOLE_ROWS, in_workspace
 from .problem import extents
 

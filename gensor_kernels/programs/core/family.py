@@ -95,6 +95,8 @@ class Family:
     source: str
     #: coordinate names in order, "level" first
     names: tuple[str, ...]
+    #: coordinates that every Workload of the family has, though those of other families may lack them (OPTIONAL)
+    always: tuple[str, ...] = ()
     #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
     own: Mapping[str, Collection[int]] = MappingProxyType({})
 

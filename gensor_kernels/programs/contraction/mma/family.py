@@ -12,16 +12,9 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import (
-    complex as contraction_complex,
-)
-from gensor_kernels.programs.contraction import (
-    default_tiles,
-    stream_k,
-)
-from gensor_kernels.programs.contraction import (
-    prologue as contraction_prologue,
-)
+from gensor_kernels.programs.contraction import complex as contraction_complex
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
+from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
@@ -35,6 +28,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
 from . import cost as parts
+from . import default_tiles
 from . import loop as mma_loop
 from . import split_float as mma_split_float
 from .instructions import INSTRUCTIONS, default_instruction, instructions, kind

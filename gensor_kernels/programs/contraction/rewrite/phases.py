@@ -21,6 +21,7 @@ from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
+from gensor_kernels.programs.contraction.cases import contraction_cases
 from gensor_kernels.programs.contraction.implicit_gemm import MASKED, MOST_TAPS
 from gensor_kernels.programs.contraction.mma import split_float
 from gensor_kernels.programs.contraction.mma.family import ContractionMma
@@ -29,7 +30,7 @@ from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.contraction.simt.family import ContractionSimt
 from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
-from gensor_kernels.programs.core.cases import Case, contraction_cases
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
 from gensor_kernels.programs.core.program import Program
 

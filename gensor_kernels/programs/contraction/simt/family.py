@@ -15,16 +15,9 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.storage import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import (
-    complex as contraction_complex,
-)
-from gensor_kernels.programs.contraction import (
-    default_tiles,
-    stream_k,
-)
-from gensor_kernels.programs.contraction import (
-    prologue as contraction_prologue,
-)
+from gensor_kernels.programs.contraction import complex as contraction_complex
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
+from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import Loop, settled, sized, window_issue, window_registers
@@ -37,6 +30,7 @@ from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
 from . import cost as parts
+from . import default_tiles
 from .operands import load_clocks, matrices, transposed
 
 if TYPE_CHECKING:
@@ -67,6 +61,7 @@ class ContractionSimt(ContractionFamily):
         *shared.EPILOGUE_NAMES,
         *(contraction_prologue.NAME, MASKED, stream_k.NAME),
     )
+    always = ("form",)
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
 
     def __init__(self, name: str = "contraction_simt") -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.default_tiles import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.cost import MOST_WARP_OUTPUTS
+from gensor_kernels.programs.contraction.mma.default_tiles import default_warp_tiles
 from gensor_kernels.programs.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.programs.contraction.patch.shape import stored_whole
 from gensor_kernels.programs.contraction.problem import extents

@@ -14,8 +14,9 @@ import numpy as np
 
 from gensor_kernels.operators.types.geometry import Geometry, Window
 from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.contraction.cases import granularity
 from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.core.cases import Case, granularity
+from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.pixels import MOST_MOVED, Pixels
 from gensor_kernels.programs.core.tensor_maps import MOST_STRIDE
 
