@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE, Loop, granted
-from gensor_kernels.programs.core.family import Columns, Facts
+from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
+from gensor_kernels.programs.contraction.mma.instructions import (
+    BARRIER,
+    INSTRUCTIONS,
+    MMA_LATENCY,
+    READ_LATENCY,
+    Instruction,
+    instructions,
+)
+from gensor_kernels.programs.contraction.problem import power_of_two_in
+from gensor_kernels.programs.contraction.split_k import reduction
+from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 
-from .shape import ELEMENT, Sizes
+from .shape import ELEMENT, Sizes, sizes_of
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
 CUT_ISSUE = 3.0
@@ -84,3 +101,180 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop) 
         registers=registers,
         shared_bytes=loop.memory,
     )
+
+
+BLOCKS = tuple(range(16, 257, 16))
+HEADS = tuple(range(16, 257, 16))
+WARP_ROWS = (16, 32)
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+#: Rows of a warp times columns of its scores and sums together; beyond, they spill.
+MOST_WARP_VALUES = 6656
+MOST_COPIES, MOST_PREDICATES = 64, 32
+#: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
+EXPONENTIAL = 8.0
+#: Clocks of the two shuffles that end a row's maximum, and of what depends on it.
+REDUCE = 110.0
+
+
+def kind(workload: Workload) -> str:
+    """Which row of INSTRUCTIONS a Workload uses."""
+    return {"float16": "f16", "bfloat16": "bf16"}.get(workload.dtype["a"], "")
+
+
+def choices(workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
+    """The instructions the Arch has for a Workload, best first."""
+    return instructions(kind(workload), arch) if kind(workload) in INSTRUCTIONS else ()
+
+
+def ring_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of Q and of the ring of K and V, of numbers or arrays."""
+    return (v["block_q"] + 2 * v["stages"] * v["block_k"]) * v["head_tile"] * ELEMENT
+
+
+def slab_bytes(v: Mapping[str, Any]) -> Any:
+    """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
+    return v["epilogue_staged"] * v["head_tile"] * 64
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Everything attention tabulates."""
+    e = sizes_of(workload)
+
+    def grid(v: Values) -> dict[str, np.ndarray]:
+        tiles = -(-e.m // v["block_q"])
+        return {"tiles": tiles, "held_q": e.m / tiles}
+
+    def splits(v: Values) -> dict[str, np.ndarray]:
+        written, after = reduction(v["split_k"], e, arch)  # type: ignore[arg-type]
+        return {"slabs": v["split_k"] * e.batch, "written": written, "after": after}
+
+    def bounds(v: Values) -> dict[str, np.ndarray]:
+        promised = np.maximum(v["min_blocks"], 1)
+        return {"promised": promised, "register_share": arch.regs_per_sm / 32 / 8 / promised}
+
+    def warps(v: Values) -> dict[str, np.ndarray]:
+        return {"warps": v["block_q"] // v["warp_q"], "fits_warps": v["block_q"] % v["warp_q"] == 0}
+
+    def copy(v: Values) -> dict[str, np.ndarray]:
+        through = v["copy"] == 0
+        narrow = np.minimum(v["vector_k"], v["vector_v"]) < 4
+        return {
+            "fits_copy": np.where(through, v["stages"] == 1, ~narrow),
+            "in_flight": np.where(through, 0.5, v["stages"] - 0.5),
+            "exposed": np.where(through, 0.12, 0.04),
+            "copy_issue": np.where(through, 4.2, 4.6),
+            "hold": np.where(through, 0.8 * np.maximum(v["vector_k"] / 4, 1), 1.2),
+        }
+
+    return (
+        Part(("block_q",), grid),
+        Part(("block_q", "block_k", "split_k"), _iterations(e)),
+        Part(("head_tile",), lambda v: {"fits_head": v["head_tile"] >= e.n}),
+        Part(("split_k",), splits),
+        Part(("min_blocks",), bounds),
+        Part(("block_q", "warp_q"), warps),
+        Part(("copy", "stages", "vector_k", "vector_v"), copy),
+        Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {"ring": ring_bytes(v)}),
+        Part(("warp_q", "block_k", "head_tile", "instruction", "q_registers"), _multiply(workload, arch)),
+        Part(("warp_q", "block_k", "head_tile", "q_registers", "swizzle"), _read),
+        *(Part(("block_q", "warp_q", "block_k", "head_tile", f"vector_{x}"), _copies(x)) for x in "kv"),
+        Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
+    )
+
+
+def _iterations(e: Sizes):
+    """Steps of a block, on average: causal ones skip what they do not see."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        steps = np.empty(len(v["block_q"]))
+        for block in np.unique(v["block_q"]):
+            last = np.arange(block - 1, e.m + block - 1, block)
+            seen = e.visible(last)
+            for keys in np.unique(v["block_k"]):
+                at = (v["block_q"] == block) & (v["block_k"] == keys)
+                steps[at] = np.mean(-(-seen // keys))
+        each = steps / v["split_k"]
+        return {
+            "iterations": np.maximum(each if e.causal else np.ceil(each - 1e-9), 0.5),
+            "fits_split": (v["split_k"] - 1) * v["block_k"] < e.keys,
+        }
+
+    return function
+
+
+def _multiply(workload: Workload, arch: Arch):
+    """Both products and the softmax of a warp's step."""
+    known = choices(workload, arch)
+    counts = {choice.code: choice.needed for choice in known}
+    rate = arch.rate(known[0].rate) / 4
+    masked = sizes_of(workload).mask_bytes > 0
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        fragments = v["warp_q"] / 16
+        scores, sums = v["warp_q"] * v["block_k"] / 32, v["warp_q"] * v["head_tile"] / 32
+        count = np.array([counts[int(code)] for code in v["instruction"]])
+        products = 2.0 * v["warp_q"] * v["block_k"] * v["head_tile"]
+        math = products / rate * np.where(count == known[0].needed, 1, 2)
+        powers = (scores + 2 * fragments) * EXPONENTIAL
+        # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
+        weigh = scores * (5.0 + 3.0 * masked) + sums + 24 * fragments
+        queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
+        return {
+            # Exponentials and products use pipes of their own, and of one warp follow each other.
+            "math": np.maximum(math, powers),
+            "chain": np.minimum(math, powers) + weigh + 2 * (BARRIER + READ_LATENCY + MMA_LATENCY) + REDUCE,
+            "multiplies": products / 2048 * count,
+            "weigh_issue": weigh + 40,
+            # Fitted to what NVRTC 12.9 allocated.
+            "base_registers": 1.2 * sums + queries + scores * (1.25 + 0.5 * masked) + 12 + 16 * fragments,
+            "outputs": v["warp_q"] * v["head_tile"],
+            "fits_warp": v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,
+        }
+
+    return function
+
+
+def _read(v: Values) -> dict[str, np.ndarray]:
+    """Instructions and shared clocks of a warp to read the fragments of a step."""
+    steps = v["head_tile"] / 16
+    matrices = 2 * steps * v["block_k"] / 16 + (1 - v["q_registers"]) * steps * v["warp_q"] / 16
+    plain = np.array([unswizzled_degree(int(row)) for row in v["head_tile"] * ELEMENT])
+    return {"read_issue": matrices, "read_clocks": matrices * 4 * np.where(v["swizzle"] == 1, 1, plain)}
+
+
+def _copies(operand: str):
+    """A thread's pieces of a tile of K or V (OperandTile in mma_tiles.cuh)."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        threads = 32 * np.maximum(v["block_q"] // v["warp_q"], 1)
+        width = v[f"vector_{operand}"]
+        pieces = v["head_tile"] * ELEMENT // width
+        lanes = np.minimum(power_of_two_in(pieces), power_of_two_in(threads))
+        passes, columns = -(-v["block_k"] * lanes // threads), pieces // lanes
+        scattered = np.maximum(32.0 / lanes, width * 32 / 128) + np.maximum(width / 4, 1) + 1
+        return {
+            f"copies_{operand}": passes * columns,
+            f"passes_{operand}": passes,
+            f"copy_clocks_{operand}": passes * columns * scattered * 0.5,
+            f"fits_{operand}": (passes * columns <= MOST_COPIES) & (columns <= MOST_PREDICATES),
+        }
+
+    return function
+
+
+def _store(e: Sizes):
+    """How a warp's outputs leave."""
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        staged, split = v["epilogue_staged"] == 1, v["split_k"] > 1
+        size = np.where(split, e.bytes_acc, e.bytes_c)
+        wide = np.where(split, 16, v["vector_c"])
+        width = np.where(staged, wide, np.minimum(wide, 2 * size))
+        return {
+            "stores": size / (width * 32.0),
+            "store_lines": np.where(staged, np.maximum(width / 4, 1), 8.0),
+            "slab": slab_bytes(v),
+            "staging_clocks": np.where(staged, v["head_tile"] * (16 * 4 * 2 / 128), 0.0),
+        }
+
+    return function

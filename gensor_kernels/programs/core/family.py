@@ -200,24 +200,3 @@ class Facts:
     spill_bytes: np.ndarray
     issue: np.ndarray
     register_offset: np.float32
-
-
-def macro_token(dtype: str) -> str:
-    """The device type of a NumPy dtype name, as the kernel sources spell it."""
-    return _TOKENS[dtype]
-
-
-_TOKENS = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half_t",
-    "bfloat16": "bfloat16_t",
-    "float8_e4m3fn": "e4m3_t",
-    "float8_e5m2": "e5m2_t",
-    "int8": "i8",
-    "uint4x2": "u4x2_t",
-    "int32": "i32",
-    "int64": "i64",
-    "complex64": "c64",
-    "complex128": "c128",
-}

@@ -14,12 +14,13 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.contraction.base import SPLITS
-from gensor_kernels.programs.contraction.build import epilogue_codes, reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.complex import RATES
 from gensor_kernels.programs.contraction.problem import extents, is_product
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed

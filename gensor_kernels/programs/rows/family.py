@@ -14,11 +14,10 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance.rows import SERIAL
-from gensor_kernels.operators.types.epilogue import OPERATIONS as STEPS
-from gensor_kernels.programs.contraction.build import EPILOGUE_NONE
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.lattice import Lattice
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
@@ -139,10 +138,7 @@ class RowsFamily(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of rows.cu."""
-        e, codes = view(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(STEPS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        e = view(workload)
         names = ("threads_k", "threads_m", "items", "keep", "online", "min_blocks")
         return {
             "IN_TYPE": macro_token(e.rows.a.dtype),
@@ -156,7 +152,7 @@ class RowsFamily(Family):
             "VECTOR": program["vector"] * e.bytes_a,
             "C_VECTOR": max(e.align_c, e.bytes_c),
             "SPLIT": int(program["split_k"] > 1),
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
         }
 

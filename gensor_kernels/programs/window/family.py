@@ -15,11 +15,10 @@ import numpy as np
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction.build import EPILOGUE_NONE
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 
@@ -145,10 +144,7 @@ class Window(Family):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Macro bindings of window.cu."""
-        call, codes = call_of(workload), 0
-        if program["epilogue_fixed"]:
-            codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue))
-            codes = codes or EPILOGUE_NONE
+        call = call_of(workload)
         names = ("block_c", "block_h", "block_w", "thread_h", "thread_w", "window", "staged", "filter_held", "split")
         return {
             "IN_TYPE": macro_token(workload.dtype["x"]),
@@ -160,7 +156,7 @@ class Window(Family):
             "B_VECTOR": int(parts.vector_b(program["vector_a"], call)),
             "C_VECTOR": program["vector_c"],
             **{name.upper(): program[name] for name in names},
-            "EPILOGUE_CODES": codes,
+            "EPILOGUE_CODES": epilogue_codes(program, workload),
             "MIN_BLOCKS": program["min_blocks"],
             **contraction_prologue.macros(call.prologue),
         }

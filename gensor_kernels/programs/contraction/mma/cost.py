@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.contraction.mixed_input import held, scale_parts, spread
+from gensor_kernels.programs.contraction import prologue as contraction_prologue
+from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction.cost import Loop, register_limit, window_issue, window_registers
+from gensor_kernels.programs.contraction.implicit_gemm import MASKED, copy_lines
+from gensor_kernels.programs.contraction.mixed_input import SPREAD_ISSUE, held, scale_parts, spread, stored, word_costs
 from gensor_kernels.programs.contraction.norm import norm_parts, partial
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.programs.contraction.prologue import inline_parts
 from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
-from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.banks import wavefronts
+from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import complex as mma_complex
 from . import split_float as mma_split_float
 from .instructions import MMA_LATENCY, instructions, kind, least_registers, waits
-from .operands import copies, read
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -93,10 +99,10 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *norm_parts(e, arch),
         *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
-        copies(workload, "a", arch),
-        copies(workload, "b", arch),
-        read(workload, "a", arch),
-        read(workload, "b", arch),
+        _copies(workload, "a", arch),
+        _copies(workload, "b", arch),
+        _read(workload, "a", arch),
+        _read(workload, "b", arch),
         Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring, fixed=True),
         Part(("copy", "stages", "vector_a", "vector_b"), copy, fixed=True),
         Part(("warp_n", "epilogue_staged", "vector_c", "split_k"), store, fixed=True),
@@ -172,3 +178,190 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         return outputs_of
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function, fixed=True)
+
+
+def k_contiguous(workload: Workload, operand: str) -> bool:
+    """Whether an operand's shared rows run along k (also where it has no unit stride)."""
+    return extents(workload).unit[operand] in ("k", "s")
+
+
+def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's rows of A or columns of B, and its values of k."""
+    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
+
+
+def matrices(workload: Workload, operand: str) -> int:
+    """Matrices an operand consists of."""
+    return extents(workload).matrices if operand == "b" else 1
+
+
+def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
+    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and what widening one costs."""
+    e, cost = extents(workload), word_costs(workload, operand, arch)
+    axis = {"a": "m", "b": "n"}[operand]
+    along_k = k_contiguous(workload, operand)
+    element = stored(e, operand)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        block, width = v[f"block_{axis}"], v[f"vector_{operand}"]
+        pieces = ((v["block_k"] if along_k else block) * element).astype(np.int64) // width
+        outputs = {
+            f"rows_{operand}": block if along_k else v["block_k"],
+            f"pieces_{operand}": pieces,
+            f"pieces_power_{operand}": power_of_two_in(pieces),
+            f"piece_clocks_{operand}": np.maximum(width / 4, 1) + 1,
+            f"piece_lines_{operand}": width * 32 / 128,
+        }
+        if cost:
+            # What is widened here is stored in 16-byte chunks, which every other lane has in the same banks.
+            words = held(e, operand, v["copy"]) / element * width / 4
+            outputs[f"piece_clocks_{operand}"] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
+            own = (v["copy"] == 0) * np.maximum(width / 4, 1)
+            outputs[f"piece_issue_{operand}"] = own * cost[0] + np.maximum(words / 4 - 1, 0)
+            outputs[f"piece_widening_{operand}"] = own * cost[1]
+        return outputs
+
+    names = (f"block_{axis}", "block_k", f"vector_{operand}")
+    return Part((*names, "copy") if cost else names, function, fixed=True)
+
+
+@lru_cache(maxsize=512)
+def unswizzled_degree(row_bytes: int) -> int:
+    """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
+    return wavefronts([row * row_bytes for row in range(8)], 16)
+
+
+@lru_cache(maxsize=512)
+def plain_degree(row_bytes: int) -> int:
+    """Wavefronts to read 4 rows x 8 adjacent words of an unswizzled tile: one register of 32-bit fragments."""
+    return wavefronts([lane % 4 * row_bytes + lane // 4 * 4 for lane in range(32)], 4)
+
+
+@lru_cache(maxsize=512)
+def doubles_degree(row_bytes: int) -> float:
+    """The same of 8 rows x 4 adjacent doubles, or of 4 rows x 8, of which half a warp reads 4 x 4 at once."""
+    return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
+
+
+@lru_cache(maxsize=512)
+def complex_degree(row_bytes: int, along_k: bool) -> float:
+    """The same of 16 bytes per lane, 8 rows x 4 or 4 rows x 8, of which a quarter of a warp reads 2 x 4 or 4 x 2."""
+    lanes = ((lane // 4, lane % 4) for lane in range(32))
+    places = [g * row_bytes + t * 16 if along_k else t * row_bytes + g * 16 for g, t in lanes]
+    return wavefronts(places, 16) / 4
+
+
+def _read(workload: Workload, operand: str, arch: Arch) -> Part:
+    """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
+    axis = {"a": "m", "b": "n"}[operand]
+    e, cost = extents(workload), word_costs(workload, operand, arch)
+    element = e.element
+    matrices = e.matrices if operand == "b" else 1
+    along_k = k_contiguous(workload, operand)
+    rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
+    by_matrix = (along_k or element == 2) and element < 8
+    rows_of: Callable[[int], float] = unswizzled_degree if by_matrix else plain_degree
+    if element >= 8:
+        rows_of = doubles_degree if element == 8 else functools.partial(complex_degree, along_k=along_k)
+
+    def function(v: Values) -> dict[str, np.ndarray]:
+        bytes_k = v["block_k"] * held(e, operand, v.get("copy", 1))
+        count = matrices * v[f"warp_{axis}"] / 16 * ((bytes_k if along_k else v["block_k"] * element) / 32)
+        row = bytes_k if along_k else v[f"block_{axis}"] * element
+        plain = np.array([rows_of(int(length)) for length in row])
+        degree = np.where(v["swizzle"] == 1, 1, plain)
+        if by_matrix:
+            reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
+            outputs = {f"read_issue_{operand}": reads, f"read_clocks_{operand}": count * 4 * degree}
+            if cost:
+                words = (v["copy"] == 1) * matrices * v[f"warp_{axis}"] * v["block_k"] * stored(e, operand) / 128
+                outputs[f"read_issue_{operand}"] = reads + words * cost[0]
+                outputs[f"read_widening_{operand}"] = words * cost[1]
+            return outputs
+        if element >= 4:
+            return {
+                f"read_issue_{operand}": count * (16 // element + rounding),
+                f"read_clocks_{operand}": count * 4 * degree,
+            }
+        # Bytes across rows: sixteen byte loads and their packing.
+        degree = np.where((v["swizzle"] == 1) & (row % 64 == 0), 1, 2)
+        return {f"read_issue_{operand}": count * (16 + 12), f"read_clocks_{operand}": count * 16 * degree}
+
+    names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
+    return Part((*names, "copy") if e.is_widened else names, function, fixed=True)
+
+
+def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(LANES, PASSES, COLUMNS) of an operand's OperandTile."""
+    # The largest power of two in (pieces | threads) is the smaller of the two's.
+    lanes = np.minimum(c[f"pieces_power_{operand}"], c["power_m"] * c["power_n"] * 32.0)
+    passes = np.ceil(c[f"rows_{operand}"] * lanes / (warps * 32.0))
+    return lanes, passes, c[f"pieces_{operand}"] / lanes
+
+
+def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> np.ndarray:
+    """Accumulators, the fragments of a k step, pieces staged in registers, addresses; those of a stream."""
+    warps = np.maximum(c["down"] * c["across"], 1.0)
+    held: Any = 0.0
+    for operand in ("a", "b"):
+        _, passes, pieces = thread_copies(c, operand, warps)
+        held = _holding(held, c, workload, operand, passes, pieces)
+    held = held + c.get("scale_registers", 0.0) + stream_k.registers(c, of_stream)
+    return c["base_registers"] + _doubled(c, warps, arch) * c["second_fragments"] + held
+
+
+def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Any:
+    """``held`` registers and those that an operand's copies hold."""
+    held = held + passes * pieces * matrices(workload, operand) * c[f"hold_{operand}"]
+    if operand == extents(workload).window:
+        held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])
+    if operand == extents(workload).prepared:
+        held = held + contraction_prologue.registers(c, workload, *entries(workload, operand, passes, pieces))
+    return held
+
+
+def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
+    """Where the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh, bool."""
+    return c["double_needs"] <= register_limit(c, warps, arch)
+
+
+def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stream: float) -> Loop:
+    """What an iteration takes, and the end of a block of ``memory`` shared bytes."""
+    warps = c["down"] * c["across"]
+    doubled = _doubled(c, warps, arch)
+    issue, clocks, widening = c["step_issue"], 0.0, np.zeros_like(warps)
+    held = stream_k.registers(c, of_stream)
+    for operand in ("a", "b"):
+        lanes, passes, pieces = thread_copies(c, operand, warps)
+        count = passes * pieces * matrices(workload, operand)
+        # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
+        issue = issue + c[f"read_issue_{operand}"] + count * c["copy_issue"] + passes * 2.4
+        if word_costs(workload, operand, arch):
+            issue = issue + count * c[f"piece_issue_{operand}"]
+            widening = widening + c[f"read_widening_{operand}"] + count * c[f"piece_widening_{operand}"]
+        # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
+        lines = copy_lines(c, workload, operand, lanes)
+        scattered = np.maximum(lines, c[f"piece_lines_{operand}"]) + c[f"piece_clocks_{operand}"]
+        clocks = clocks + c[f"read_clocks_{operand}"] + count * scattered * 0.5
+        if operand == extents(workload).window:
+            issue = issue + window_issue(*entries(workload, operand, passes, pieces), c[MASKED])
+        if operand == extents(workload).prepared:
+            issue = issue + contraction_prologue.issue(c, workload, *entries(workload, operand, passes, pieces))
+        held = _holding(held, c, workload, operand, passes, pieces)
+    more = c.get("scale_multiplies", np.zeros_like(warps))
+    return Loop(
+        warps=warps,
+        math=np.maximum(c["math"] * (1 + more / c["multiplies"]), widening + c.get("parts_clocks", 0.0)),
+        multiplies=c["multiplies"] + more,
+        issue=issue + c.get("scale_issue", 0.0) + c.get("parts_issue", 0.0),
+        wavefronts=clocks * warps,
+        chain=c["chain"] - doubled * c["chain_saved"],
+        in_flight=c["in_flight"],
+        exposed=c["exposed"],
+        registers=c["base_registers"] + doubled * c["second_fragments"] + held + c.get("scale_registers", 0.0),
+        memory=memory,
+        outputs=c["outputs"],
+        touched=c["k_steps"],
+        staging=c["staging_rows"] * (60.0 + warps * c["staging_clocks"])
+        + (c["row_clocks"] / warps if extents(workload).norm else 0.0),
+    )

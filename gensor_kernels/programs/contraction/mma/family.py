@@ -27,12 +27,10 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
-from . import cost as parts
-from . import default_tiles
-from . import loop as mma_loop
+from . import cost, default_tiles
 from . import split_float as mma_split_float
+from .cost import k_contiguous
 from .instructions import INSTRUCTIONS, default_instruction, instructions, kind
-from .operands import k_contiguous
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -92,18 +90,18 @@ class ContractionMma(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
-        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in parts.STEP_BYTES]
+        steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in cost.STEP_BYTES]
         codes = tuple(i.code for i in instructions(kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, steps),
+            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, steps),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
-            Coordinate("warp_m", parts.WARP_TILES_M, 2, "tile", "rows of C per warp"),
-            Coordinate("warp_n", parts.WARP_TILES_N, 2, "tile", "columns of C per warp"),
+            Coordinate("warp_m", cost.WARP_TILES_M, 2, "tile", "rows of C per warp"),
+            Coordinate("warp_n", cost.WARP_TILES_N, 2, "tile", "columns of C per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             *shared.epilogue_coordinates(workload),
             *contraction_prologue.inline_coordinate(e),
@@ -129,7 +127,7 @@ class ContractionMma(ContractionFamily):
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See mma_parts."""
-        return parts.parts(workload, arch)
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_mma.cu, and at least one block per SM."""
@@ -143,7 +141,7 @@ class ContractionMma(ContractionFamily):
             c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
         ) > 0
         for operand in ("a", "b"):
-            _, passes, pieces = mma_loop.copies(c, operand, warps)
+            _, passes, pieces = cost.thread_copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
         ok &= norm_legal(c, extents(workload)) & (c["least_registers"] <= register_limit(c, warps, arch))
@@ -157,10 +155,10 @@ class ContractionMma(ContractionFamily):
         like = np.ones_like(m)
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
-        stage = parts.ring_bytes(one, workload)
+        stage = cost.ring_bytes(one, workload)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
-        held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * parts.words(e))
+        held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
         tiles = default_tiles.warp_tiles(m, n, held)
         promised = np.maximum(like * int(in_parts), stream_k.promised(columns, arch))
         return {
@@ -186,12 +184,12 @@ class ContractionMma(ContractionFamily):
         return memory + self.extra_shared if self.extra_shared else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See mma_loop."""
-        return mma_loop.registers(columns, workload, arch, self._of_stream(workload))
+        """See cost."""
+        return cost.registers(columns, workload, arch, self._of_stream(workload))
 
     def _of_stream(self, workload: Workload) -> float:
         """Registers that a stream takes."""
-        return self.stream_registers if parts.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
+        return self.stream_registers if cost.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
@@ -199,7 +197,7 @@ class ContractionMma(ContractionFamily):
 
         def known() -> dict[str, Any]:
             memory = self._memory(c, c["down"] * c["across"], workload)
-            return settled(c, e, arch, facts, mma_loop.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return settled(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
@@ -257,8 +255,8 @@ class ContractionMma(ContractionFamily):
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         memory = int(
             max(
-                parts.ring_bytes(p, workload),
-                parts.slab_bytes(p, extents(workload)) * warps,
+                cost.ring_bytes(p, workload),
+                cost.slab_bytes(p, extents(workload)) * warps,
                 tile_bytes(p, extents(workload)),
             )
         )

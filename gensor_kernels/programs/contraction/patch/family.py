@@ -18,7 +18,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal, vector_coordinate
-from gensor_kernels.programs.contraction.build import epilogue_codes, reduce_launch, workspace_bytes
+from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.programs.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.programs.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N
@@ -27,7 +27,8 @@ from gensor_kernels.programs.contraction.mma.instructions import instructions, k
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed

@@ -29,9 +29,8 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
-from . import cost as parts
-from . import default_tiles
-from .operands import load_clocks, matrices, transposed
+from . import cost, default_tiles
+from .cost import load_clocks, matrices, transposed
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -80,17 +79,17 @@ class ContractionSimt(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
         return (
-            *shared.grid_coordinates(workload, parts.BLOCKS, parts.BLOCKS, parts.STEPS),
+            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, cost.STEPS),
             Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
             shared.vector_coordinate(workload, "a", 1),
             shared.vector_coordinate(workload, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
             contraction_complex.form(workload),
-            Coordinate("thread_m", parts.THREAD_TILES, 2, "tile", "rows of C per thread"),
-            Coordinate("thread_n", parts.THREAD_TILES, 2, "tile", "columns of C per thread"),
-            Coordinate("vthread_m", parts.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
-            Coordinate("vthread_n", parts.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
-            Coordinate("lanes_m", parts.LANES, 2, "layout", "threads of a warp along M"),
+            Coordinate("thread_m", cost.THREAD_TILES, 2, "tile", "rows of C per thread"),
+            Coordinate("thread_n", cost.THREAD_TILES, 2, "tile", "columns of C per thread"),
+            Coordinate("vthread_m", cost.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
+            Coordinate("vthread_n", cost.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
+            Coordinate("lanes_m", cost.LANES, 2, "layout", "threads of a warp along M"),
             *shared.epilogue_coordinates(workload),
             *contraction_prologue.inline_coordinate(extents(workload)),
             *masked_coordinate(workload),
@@ -106,7 +105,7 @@ class ContractionSimt(ContractionFamily):
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See simt_parts."""
-        return parts.parts(workload, arch)
+        return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_simt.cu, and at least one block per SM."""
@@ -129,7 +128,7 @@ class ContractionSimt(ContractionFamily):
         e = extents(workload)
         c = columns
         like = np.ones_like(c["block_m"])
-        m, n = np.searchsorted(parts.BLOCKS, c["block_m"]), np.searchsorted(parts.BLOCKS, c["block_n"])
+        m, n = np.searchsorted(cost.BLOCKS, c["block_m"]), np.searchsorted(cost.BLOCKS, c["block_n"])
         form = c["form"]
         tiles = np.zeros((5, len(like)), dtype=np.int32)
         for each in np.unique(form):
@@ -259,10 +258,10 @@ class ContractionSimt(ContractionFamily):
         """The product, and for a split the reduction."""
         p = dict(program.values)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = max(int(parts.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
+        memory = max(int(cost.ring_bytes(p, workload)), int(tile_bytes(p, extents(workload))))
         if p["epilogue_staged"] == 1 and not in_workspace(program, extents(workload)):
             word = extents(workload).bytes_acc
-            slab = int(parts.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
+            slab = int(cost.store_rows(p["thread_m"], p["thread_n"], word)) * down * p["block_n"] * word
             memory = max(memory, (slab + 127) // 128 * 256)
         return class_launches(program, workload, self.name, down * across, memory)
 

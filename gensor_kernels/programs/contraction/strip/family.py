@@ -16,14 +16,14 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.programs.contraction.base import block_fits, vector_coordinate
-from gensor_kernels.programs.contraction.build import epilogue_codes
 from gensor_kernels.programs.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.programs.contraction.mma.cost import BLOCKS
 from gensor_kernels.programs.contraction.mma.family import FLOAT_OUTPUTS
 from gensor_kernels.programs.contraction.mma.instructions import instructions, kind
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part, macro_token
+from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
+from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed

@@ -17,8 +17,7 @@ from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.cases import granularity
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.pixels import MOST_MOVED, Pixels
-from gensor_kernels.programs.core.tensor_maps import MOST_STRIDE
+from gensor_kernels.programs.core.tensor_maps import MOST_MOVED, MOST_STRIDE, Pixels
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
