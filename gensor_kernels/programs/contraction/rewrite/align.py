@@ -14,11 +14,9 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import stored_constants
 from gensor_kernels.programs.contraction.problem import extents, is_product
-from gensor_kernels.programs.contraction.wgmma import store
+from gensor_kernels.programs.contraction.wgmma import store, tma
 from gensor_kernels.programs.contraction.wgmma.cost import KINDS, kind
 from gensor_kernels.programs.contraction.wgmma.family import ContractionWgmma
-from gensor_kernels.programs.contraction.wgmma.launches import ROW_AXIS
-from gensor_kernels.programs.core.tensor_maps import operand_extents, readable
 
 from . import copy_launch
 from .base import Constants, Rewritten
@@ -94,12 +92,8 @@ class Align(CopyOperands):
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Read operands that are copied wherever they lie, and others as contraction_wgmma reads them."""
-        e, sizes = extents(aligned(workload)), operand_extents(geometry)
         copied = {copy.operand for copy in copies(workload)}
-        return store.writes(workload, geometry) and all(
-            operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
-            for operand, where in (("a", geometry.a), ("b", geometry.b))
-        )
+        return store.writes(workload, geometry) and tma.reads(aligned(workload), geometry, copied)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
         """Add the macros of the copying launch, and the types of operands that it widens."""
