@@ -125,11 +125,11 @@ class Family:
         raise NotImplementedError
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """Values for the coordinates of levels 1 and 2, given those of lower levels: the default completion.
+        """Return the default completion: values for the coordinates of levels 1 and 2, given those of lower levels.
 
         A coordinate of level 2 may depend on the (given) values of level 1.
         """
-        raise NotImplementedError
+        return {}
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """What the roofline needs to know; ``facts`` are compiler facts that replace estimates."""
@@ -148,8 +148,8 @@ class Family:
         raise NotImplementedError
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """(bytes, must be zero) of the workspace one call needs."""
-        raise NotImplementedError
+        """Return (bytes, must be zero) of the workspace one call needs."""
+        return 0, False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """The arguments of a launch that depend on the Program."""
@@ -180,8 +180,11 @@ class Family:
         return program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """The SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop."""
-        raise NotImplementedError
+        """Return the SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop.
+
+        Without opcodes, the main loop is not recognised in the SASS.
+        """
+        return frozenset(), 0
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """At most 8 good, legal, complete Programs that differ in kind."""

@@ -168,10 +168,6 @@ class Window(Family):
         blocks, memory = parts.grid(t, call), parts.shared_bytes(c, t, call)
         return (Launch(self.name, int(blocks[0]), int(t.threads[0]), int(memory[0])),)
 
-    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """None."""
-        return 0, False
-
     def tile(self, program: Program) -> dict[str, int]:
         """Channels, rows and columns of y per block, and threads per window."""
         return {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"], "split": program["split"]}
@@ -201,10 +197,6 @@ class Window(Family):
     def main_loop(self, program: Program) -> Hashable:
         """Every coordinate but those of epilogue and launch bounds."""
         return program.family, tuple(value for name, value in program.values if name not in EPILOGUE_NAMES)
-
-    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Nothing to recognise a main loop by: a fixed window has none, and other loops look alike."""
-        return frozenset(), 0
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Of some thousand Programs, the fastest of each kind."""

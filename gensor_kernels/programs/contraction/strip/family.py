@@ -188,10 +188,6 @@ class ContractionStrip(Family):
         tiles = call.images * int(own.bands * own.runs) * -(-call.filters // filters)
         return (Launch(self.name, tiles, 32 * warps, memory, per_sm=p["min_blocks"]),)
 
-    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """None."""
-        return 0, False
-
     def tile(self, program: Program) -> dict[str, int]:
         """Rows and columns of a block's tile."""
         return {"m": program["block_m"], "n": program["block_n"]}
