@@ -14,6 +14,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.attention import NAMES
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch, Part
@@ -22,6 +23,7 @@ from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as own
 from . import cost
 from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
@@ -104,15 +106,15 @@ class Attention(Family):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of attention.cu, and at least one block per SM."""
         c = columns
-        memory, warps, promised = self._memory(c), c["warps"], c["promised"]
+        memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
         ok = (
-            c["fits_warps"]
-            * c["fits_warp"]
-            * c["fits_copy"]
-            * c["fits_k"]
-            * c["fits_v"]
-            * c["fits_split"]
-            * c["fits_head"]
+            c[own.FITS_WARPS]
+            * c[column.FITS_WARP]
+            * c[column.FITS_COPY]
+            * c[own.FITS["k"]]
+            * c[own.FITS["v"]]
+            * c[column.FITS_SPLIT]
+            * c[own.FITS_HEAD]
             > 0
         )
         ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
@@ -145,11 +147,13 @@ class Attention(Family):
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
-        return np.maximum(c["ring"], c["slab"] * c["warps"])
+        return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Sums, scores, weights, Q where it is kept, pieces on their way, addresses."""
-        return columns["base_registers"] + (columns["copies_k"] + columns["copies_v"]) * columns["hold"]
+        return (
+            columns[column.BASE_REGISTERS] + (columns[own.COPIES["k"]] + columns[own.COPIES["v"]]) * columns[own.HOLD]
+        )
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""

@@ -18,9 +18,9 @@ from gensor_kernels.programs.core.params import Tiling, tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completions
 
+from . import column, stream_k
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
-from . import stream_k
 from .build import workspace_bytes
 from .cases import contraction_cases, impossible_edges
 from .norm import WHOLE_ROWS, in_workspace
@@ -77,12 +77,12 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 
 def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
-    return (c["fits_split"] > 0) & block_fits(c, arch, warps, memory)
+    return (c[column.FITS_SPLIT] > 0) & block_fits(c, arch, warps, memory)
 
 
 def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
     """Whether the warps and shared memory of a block fit, and of as many as are promised."""
-    promised = c["promised"]
+    promised = c[column.PROMISED]
     held = promised * (memory + arch.smem_reserved)
     ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
     ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)

@@ -11,6 +11,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
 from gensor_kernels.programs.core.family import Columns, Facts
 
+from . import column
 from .problem import Extents
 
 #: Share of the L2 that keeps a working set alive beside streams.
@@ -68,15 +69,15 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     Blocks resident at once walk along k together: what several of them read in a step comes from DRAM once.
     Between windows a panel is found again in so far as it fits the L2.
     """
-    tiles_m, tiles_n = c["tiles_m"], c["tiles_n"]
+    tiles_m, tiles_n = c[column.TILES["m"]], c[column.TILES["n"]]
     window = np.minimum(blocks, residents * arch.sms)
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
-    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c["raster_rows"], tiles_m)))
+    columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c[column.RASTER_ROWS], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
     whole_a, whole_b = e.whole_a, e.whole_b
     # Of an operand that is read through a window, neighbouring rows share elements.
-    held_a = rows * (c["held_m"] * (e.whole_a / e.m))
-    held_b = columns * (c["held_n"] * (e.whole_b / e.n))
+    held_a = rows * (c[column.HELD["m"]] * (e.whole_a / e.m))
+    held_b = columns * (c[column.HELD["n"]] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)
     usable = arch.l2_mb * 2**20 * L2_USABLE
     lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
@@ -88,7 +89,7 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
 
 def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     """Registers the compiler may give a thread under the launch bounds; what it wants beyond them spills."""
-    return np.minimum(np.floor(c["register_share"] / warps) * 8.0, arch.regs_per_thread)
+    return np.minimum(np.floor(c[column.REGISTER_SHARE] / warps) * 8.0, arch.regs_per_thread)
 
 
 def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -113,7 +114,7 @@ def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np
 def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
     """The terms of a contraction that a family's loop decides, whatever the sizes."""
     registers, spilling, issue = granted(loop, c, facts, arch)
-    stores = loop.outputs * c["stores"]
+    stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
     finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
     return {
@@ -127,7 +128,7 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
         "in_flight": loop.in_flight,
         "exposed": loop.exposed,
         "epilogue": finish * 2.0 + loop.staging + 100.0,
-        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c["store_lines"]) + loop.staging,
+        "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         "registers": registers,
         "shared_bytes": loop.memory,
         "ahead": loop.ahead,
@@ -137,20 +138,22 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
 
 def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
     """The complete terms from what is `settled`."""
-    tiles, residents = c["tiles_m"] * c["tiles_n"], known["residents"]
-    blocks = tiles * c["slabs"]
-    among = c["written"] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
+    tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
+    blocks = tiles * c[column.SLABS]
+    among = c[column.WRITTEN] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
         **known,
         blocks=blocks,
-        iterations=c["iterations"],
+        iterations=c[column.ITERATIONS],
         # Past an edge nothing is loaded: only compute is wasted there.
-        l2_bytes=c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"] + among / (blocks * c["iterations"]),
+        l2_bytes=c[column.HELD["m"]] * c[column.STEP["a"]]
+        + c[column.HELD["n"]] * c[column.STEP["b"]]
+        + among / (blocks * c[column.ITERATIONS]),
         # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
         prologue=BLOCK_START + searching(e),
-        epilogue_bytes=c["written"] - among,
-        after=c["after"] + c.get("before", 0.0),
+        epilogue_bytes=c[column.WRITTEN] - among,
+        after=c[column.AFTER] + c.get(column.BEFORE, 0.0),
     )
 
 

@@ -16,11 +16,13 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
 from gensor_kernels.programs.core.launch_cost import fixed_us
 from gensor_kernels.programs.core.macros import macro_token
 from gensor_kernels.programs.core.program import Program
 
+from . import column
 from .problem import Extents, extents
 
 if TYPE_CHECKING:
@@ -63,9 +65,9 @@ def inline_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     if not e.prologue:
         return ()
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         inlined = v[NAME] == 0
-        return {"inlined": inlined, "before": np.where(inlined, 0.0, microseconds(e, arch))}
+        return {column.INLINED: inlined, column.BEFORE: np.where(inlined, 0.0, microseconds(e, arch))}
 
     return (Part((NAME,), function),)
 
@@ -75,14 +77,14 @@ def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -
     e = extents(workload)
     width, along = _width(c, e)
     each = element_issue(e.prologue, e.element) if e.prologue else 0.0
-    return c["inlined"] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
+    return c[column.INLINED] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
 
 
 def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     """Registers for the vectors: their elements of a step, addresses, and which loads lie in the image."""
     e = extents(workload)
     _, along = _width(c, e)
-    return c["inlined"] * (
+    return c[column.INLINED] * (
         ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0
     )
 

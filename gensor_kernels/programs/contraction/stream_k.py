@@ -17,6 +17,7 @@ from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch
 from gensor_kernels.programs.core.params import Tiling
 
+from . import column
 from .problem import Extents
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def launch(main: Launch, program: Program) -> Launch:
 
 
 def _counted(blocks: np.ndarray, c: Columns) -> Any:
-    return 2.0 * blocks * c["iterations"] < MOST_STEPS
+    return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
 
 
 def promised(columns: Columns, arch: Arch) -> Any:

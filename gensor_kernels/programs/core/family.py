@@ -13,6 +13,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
 from .cases import Case
+from .columns import Column
 from .params import Tiling
 from .program import Program
 from .tensor_maps import TensorMap
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 Values = Mapping[str, np.ndarray]
-#: Many Programs at once: coordinate values (int32) and outputs of parts (float32) by name; see tables.py.
-Columns = Mapping[str, np.ndarray]
+#: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (tables.py).
+Columns = Mapping[str | Column, np.ndarray]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
 LEVELS = (0, 1, 2)
@@ -76,12 +77,12 @@ class Part(NamedTuple):
     """Outputs that depend on the coordinates ``names`` alone.
 
     ``function`` gets their values by name, int64 arrays over the product of the lattices, and returns arrays of
-    that length, or of shape (rows, length), by output name.  They are kept as float32.  Of a ``fixed`` part they are
+    that length, or of shape (rows, length), by Column.  They are kept as float32.  Of a ``fixed`` part they are
     the same for every size of the Workload: what is asked about many sizes computes them once.
     """
 
     names: tuple[str, ...]
-    function: Callable[[Values], Mapping[str, np.ndarray]]
+    function: Callable[[Values], Mapping[Column, np.ndarray]]
     fixed: bool = False
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.windows import winograd
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal
 from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cost import Loop, assemble
@@ -25,6 +26,7 @@ from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as own
 from . import cost as winograd_cost
 from . import shape as shapes
 from .cases import branches_of, winograd_cases
@@ -95,8 +97,8 @@ class Winograd(Family):
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of winograd.cu, and at least one block per SM."""
-        legal = columns["fits"] * columns["fits_stages"] > 0
-        return legal & common_legal(columns, arch, columns["warps"], self._memory(columns))
+        legal = columns[own.FITS] * columns[own.FITS_STAGES] > 0
+        return legal & common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The largest preferred thread tile that is legal and finds registers, two buffers where they fit."""
@@ -120,32 +122,32 @@ class Winograd(Family):
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Dynamic shared bytes of a block: the buffers, or both slabs."""
-        return np.maximum(c["tile"] * c["stages"], c["slab"])
+        return np.maximum(c[own.TILE] * c["stages"], c[column.SLAB])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """See winograd_parts.registers."""
-        return columns["base_registers"]
+        return columns[column.BASE_REGISTERS]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c = columns
         loop = Loop(
-            warps=c["warps"],
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["issue"],
-            wavefronts=c["clocks"],
-            chain=c["chain"],
+            warps=c[column.WARPS],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[column.ISSUE],
+            wavefronts=c[own.CLOCKS],
+            chain=c[column.CHAIN],
             in_flight=1.0,
-            exposed=c["exposed"],
-            registers=c["base_registers"],
+            exposed=c[column.EXPOSED],
+            registers=c[column.BASE_REGISTERS],
             memory=self._memory(c),
-            outputs=c["outputs"],
+            outputs=c[column.OUTPUTS],
             touched=c["block_k"] * 0.5,
-            staging=c["staging"],
+            staging=c[own.STAGING],
         )
         terms = assemble(c, call_of(workload).e, arch, facts, loop)
-        terms.after = terms.after + c["first"]
+        terms.after = terms.after + c[own.FIRST]
         return terms
 
     # ---- one Program
@@ -189,7 +191,7 @@ class Winograd(Family):
     def tile(self, program: Program) -> dict[str, int]:
         """Rows, columns and channels of a block's tile, split and raster."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k", "raster": "raster"}
-        return {name: program[own] for name, own in source.items()}
+        return {name: program[coordinate] for name, coordinate in source.items()}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Parts of the channels; the kernel counts its tiles itself."""

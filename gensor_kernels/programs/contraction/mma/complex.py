@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.complex import GAUSS, NAME
 from gensor_kernels.programs.contraction.problem import extents
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Part, Values
 
+from . import column as mma
 from .instructions import MMA_LATENCY, instructions, kind, least_registers, waits
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ def multiply(workload: Workload, arch: Arch) -> Part:
     clocks = 4 * 4 / arch.rate(choices[0].rate)
     conjugated = sum(extents(workload).conjugated[x] for x in "ab")
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         steps, gauss = v["block_k"] / 4, v[NAME] == GAUSS
         count = np.array([counts[int(code)] for code in v["instruction"]])
         of_k = 1 / np.minimum(count, 1)  # fragments along k that one instruction takes
@@ -40,19 +43,19 @@ def multiply(workload: Workload, arch: Arch) -> Part:
         mixed = gauss * elements * v["block_k"] / 32
         fragments = elements / 2 * of_k
         return waits(latency, steps / of_k, v["copy"]) | {
-            "math": products + mixed * (32 * 4 / arch.rate("fma_f64")),
-            "multiplies": outputs * steps / 128 * count * v[NAME],
-            "step_issue": steps / of_k + 9,
-            "parts_issue": mixed + (~gauss * v["warp_m"] + conjugated * elements / 2) * v["block_k"] / 32,
+            column.MATH: products + mixed * (32 * 4 / arch.rate("fma_f64")),
+            column.MULTIPLIES: outputs * steps / 128 * count * v[NAME],
+            column.STEP_ISSUE: steps / of_k + 9,
+            mma.PARTS_ISSUE: mixed + (~gauss * v["warp_m"] + conjugated * elements / 2) * v["block_k"] / 32,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated for 85 Programs of
             # both forms, asynchronous copies: median error 12 registers.
-            "double_needs": held / 32 + 2 * fragments + 48,
-            "least_registers": least_registers(count),
-            "base_registers": held / 32 + 0.8 * fragments + 0.2 * fragments * steps / of_k + 16,
-            "second_fragments": 0 * fragments,
-            "outputs": outputs,
-            "k_steps": steps,
-            "fits_warp": (held <= MOST_SUM_WORDS) & (v["block_k"] / of_k % 4 == 0),
+            mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
+            mma.LEAST_REGISTERS: least_registers(count),
+            column.BASE_REGISTERS: held / 32 + 0.8 * fragments + 0.2 * fragments * steps / of_k + 16,
+            mma.SECOND_FRAGMENTS: 0 * fragments,
+            column.OUTPUTS: outputs,
+            column.K_STEPS: steps,
+            column.FITS_WARP: (held <= MOST_SUM_WORDS) & (v["block_k"] / of_k % 4 == 0),
         }
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy", NAME), function, fixed=True)

@@ -12,9 +12,9 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import base as shared
+from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction import complex as contraction_complex
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
-from gensor_kernels.programs.contraction import stream_k
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import class_constants, class_launches
 from gensor_kernels.programs.contraction.cost import register_limit, settled, sized
@@ -27,6 +27,7 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.tables import once
 
+from . import column as mma
 from . import cost, default_tiles
 from . import split_float as mma_split_float
 from .cost import k_contiguous
@@ -122,7 +123,7 @@ class ContractionMma(ContractionFamily):
         """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
         if not extents(workload).is_complex:
             return super().starts(columns, workload, arch)
-        held = self.registers(columns, workload, arch) * columns["down"] * columns["across"] * 32
+        held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -133,20 +134,25 @@ class ContractionMma(ContractionFamily):
         """The rules of contraction_mma.cu, and at least one block per SM."""
         e = extents(workload)
         fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
-        return fits & (columns["fits_split"] > 0) & stream_k.legal(columns, arch)
+        return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
 
     def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        warps = c["down"] * c["across"]
+        warps = c[column.DOWN] * c[column.ACROSS]
         ok = (
-            c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_copy"] * c["fits_store"] * c.get("fits_scales", 1)
+            c[column.FITS["m"]]
+            * c[column.FITS["n"]]
+            * c[column.FITS_WARP]
+            * c[column.FITS_COPY]
+            * c[column.FITS_STORE]
+            * c.get(column.FITS_SCALES, 1)
         ) > 0
         for operand in ("a", "b"):
             _, passes, pieces = cost.thread_copies(c, operand, warps)
             along = passes if k_contiguous(workload, operand) else pieces
             ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= norm_legal(c, extents(workload)) & (c["least_registers"] <= register_limit(c, warps, arch))
+        ok &= norm_legal(c, extents(workload)) & (c[mma.LEAST_REGISTERS] <= register_limit(c, warps, arch))
         if extents(workload).prologue:
-            ok &= (c["inlined"] == 0) | (c["copy"] == 0)
+            ok &= (c[column.INLINED] == 0) | (c["copy"] == 0)
         return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -179,8 +185,8 @@ class ContractionMma(ContractionFamily):
 
     def _memory(self, c: Columns, warps: np.ndarray, workload: Workload) -> np.ndarray:
         """Return a block's dynamic shared bytes: the ring, the slabs of a staged epilogue, or a tile of whole rows."""
-        memory = np.maximum(c["ring"], c["slab"] * warps)
-        memory = np.maximum(memory, c["tile"]) if extents(workload).norm else memory
+        memory = np.maximum(c[column.RING], c[column.SLAB] * warps)
+        memory = np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
         return memory + self.extra_shared if self.extra_shared else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -196,11 +202,11 @@ class ContractionMma(ContractionFamily):
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
-            memory = self._memory(c, c["down"] * c["across"], workload)
+            memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
             return settled(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = sized(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
-        return stream_k.streamed(terms, c, e, arch, c["outputs"] * terms.warps)
+        return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     # ---- one Program
 

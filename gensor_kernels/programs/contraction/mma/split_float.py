@@ -13,9 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, Arch
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import Extents
 from gensor_kernels.programs.core.cases import USUAL, Case
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Values
+
+from . import column as mma
 
 #: In mma_parts.INSTRUCTIONS.
 KIND = "f32"
@@ -48,16 +52,16 @@ def pays(products: int, rate: float, arch: Arch) -> bool:
     return products == 1 or rate / products > arch.rate("fma_f32")
 
 
-def costs(v: Values, arch: Arch) -> dict[str, np.ndarray]:
+def costs(v: Values, arch: Arch) -> dict[Column, np.ndarray]:
     """Of a warp's iteration: instructions, and clocks of the busier of the pipes for floats and for the rest."""
     elements = (v["warp_m"] + v["warp_n"]) * v["block_k"] / 32
     additions = v["warp_m"] * v["warp_n"] / 128 * v["block_k"] / 16 * ADDITIONS
     floats = (SPLIT_FLOATS * elements + additions) * (128 / arch.rate("fma_f32"))
     others = SPLIT_OTHERS * elements * 2
     return {
-        "chain": BARRIER + v["block_k"] / 16 * (SPLIT_LATENCY + SUM_LATENCY),
-        "parts_issue": (SPLIT_FLOATS + SPLIT_OTHERS) * elements + additions,
-        "parts_clocks": np.maximum(floats, others),
+        column.CHAIN: BARRIER + v["block_k"] / 16 * (SPLIT_LATENCY + SUM_LATENCY),
+        mma.PARTS_ISSUE: (SPLIT_FLOATS + SPLIT_OTHERS) * elements + additions,
+        mma.PARTS_CLOCKS: np.maximum(floats, others),
     }
 
 

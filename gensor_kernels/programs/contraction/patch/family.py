@@ -16,7 +16,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
-from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction.base import RASTERS, SPLITS, common_legal, vector_coordinate
 from gensor_kernels.programs.contraction.build import reduce_launch, workspace_bytes
 from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
@@ -33,6 +33,7 @@ from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.core.starters import completed
 
+from . import column as patch
 from . import cost as patch_cost
 from . import shape as shapes
 from .cases import patch_branches, patch_cases
@@ -107,11 +108,11 @@ class ContractionPatch(Family):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
         c = columns
-        warps = c["down"] * c["across"]
-        ok = (c["fits_m"] * c["fits_n"] * c["fits_warp"] * c["fits_store"]) > 0
+        warps = c[column.DOWN] * c[column.ACROSS]
+        ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
         pieces = c["copies"] * warps * 32
         ok &= pieces <= patch_cost.MOST_PIECES
-        ok &= np.maximum(c["verified"], c["strided"] + pieces * shapes.PLANE) <= arch.smem_per_block
+        ok &= np.maximum(c[patch.VERIFIED], c[patch.STRIDED] + pieces * shapes.PLANE) <= arch.smem_per_block
         return ok & stream_k.legal(c, arch) & common_legal(c, arch, warps, self._memory(c, warps))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -121,39 +122,42 @@ class ContractionPatch(Family):
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
         """Dynamic shared bytes of a block: one or two stages, or the slabs."""
-        return np.maximum(c["filters"] + c["stage"] * np.minimum(c["block_steps"], 2), c["slab"] * warps)
+        return np.maximum(
+            c[patch.FILTERS] + c[patch.STAGE] * np.minimum(c[patch.BLOCK_STEPS], 2), c[column.SLAB] * warps
+        )
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, fragments, elements on their way and where they come from."""
         staged = columns["copies"] * (shapes.PLANE / call_of(workload).size + 3.0)
-        return columns["base_registers"] + staged + stream_k.registers(columns)
+        return columns[column.BASE_REGISTERS] + staged + stream_k.registers(columns)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms; iterations are taps, and a step's copies are spread over its taps."""
         c, call = columns, call_of(workload)
-        warps = c["down"] * c["across"]
-        late = np.maximum(c["patch_pieces"] / (warps * 32) - c["copies"], 0)
+        warps = c[column.DOWN] * c[column.ACROSS]
+        late = np.maximum(c[patch.PATCH_PIECES] / (warps * 32) - c["copies"], 0)
         copied, own = patch_cost.copying(c, workload, warps, late), 1.0 / call.taps
-        arranging = np.ceil(c["fours"] / (warps * 32)) * c["arrange_issue"]
+        arranging = np.ceil(c[patch.FOURS] / (warps * 32)) * c[patch.ARRANGE_ISSUE]
         loop = Loop(
             warps=warps,
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["tap_issue"],
-            wavefronts=c["tap_clocks"] * warps + (c["copy_clocks"] + c["fours"] * c["arrange_clocks"] / 32) * own,
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[patch.TAP_ISSUE],
+            wavefronts=c[patch.TAP_CLOCKS] * warps
+            + (c[patch.COPY_CLOCKS] + c[patch.FOURS] * c[patch.ARRANGE_CLOCKS] / 32) * own,
             # Filters are arranged between barriers; pieces that come late are waited for, one behind the other.
-            chain=c["chain"] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
+            chain=c[column.CHAIN] + (np.ceil(late) * arch.l2_latency + np.ceil(warps / 4) * arranging) * own,
             in_flight=float(call.taps),
             exposed=np.full_like(warps, 0.08),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c, warps),
-            outputs=c["outputs"],
+            outputs=c[column.OUTPUTS],
             touched=np.ones_like(warps),
-            staging=c["warp_m"] / 16 * (60.0 + warps * c["staging_clocks"]),
+            staging=c["warp_m"] / 16 * (60.0 + warps * c[column.STAGING_CLOCKS]),
         )
         terms = assemble(c, extents(workload), arch, facts, loop)
         terms.issue = terms.issue + (copied + arranging) * own
-        terms.prologue = BLOCK_START + patch_cost.start(c["copy_bytes"], copied, warps)
+        terms.prologue = BLOCK_START + patch_cost.start(c[patch.COPY_BYTES], copied, warps)
         outputs = c["block_m"] * c["block_n"]
         return stream_k.streamed(terms, c, extents(workload), arch, outputs, iterations=call.taps)
 

@@ -19,6 +19,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth, phased, phases
 from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import WORKSPACE_GROUP, reduce_launch
 from gensor_kernels.programs.contraction.cases import contraction_cases
@@ -31,6 +32,7 @@ from gensor_kernels.programs.contraction.simt.family import ContractionSimt
 from gensor_kernels.programs.contraction.split_k import reduction
 from gensor_kernels.programs.contraction.stream_k import NAME as STREAM
 from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch, Part, Values
 from gensor_kernels.programs.core.program import Program
 
@@ -123,14 +125,14 @@ class Phases(Rewrite):
         """Pass sums through the workspace even where k is not split."""
         e = extents(phased(workload))
 
-        def splits(v: Values) -> dict[str, np.ndarray]:
+        def splits(v: Values) -> dict[Column, np.ndarray]:
             split = v["split_k"]
             written, after = reduction(split, e, arch, through=np.ones(len(split), bool))
-            return {"slabs": split * e.batch, "written": written, "after": after}
+            return {column.SLABS: split * e.batch, column.WRITTEN: written, column.AFTER: after}
 
         return (*(_of_phase(part) for part in found if part.names != ("split_k",)), Part(("split_k",), splits))
 
-    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[Column, np.ndarray]:
         """Promise one block per multiprocessor to the compiler."""
         return found | {"min_blocks": np.ones_like(columns["block_m"])}
 
@@ -203,8 +205,8 @@ def _of_phase(part: Part) -> Part:
     def function(v: Values) -> Mapping[str, np.ndarray]:
         stored = "split_k" in v and "epilogue_staged" in v
         outputs = dict(part.function({**v, "split_k": np.maximum(v["split_k"], 2)} if stored else v))
-        if "base_registers" in outputs:
-            outputs["base_registers"] = outputs["base_registers"] + REGISTERS
+        if column.BASE_REGISTERS in outputs:
+            outputs[column.BASE_REGISTERS] = outputs[column.BASE_REGISTERS] + REGISTERS
         return outputs
 
     return part._replace(function=function)

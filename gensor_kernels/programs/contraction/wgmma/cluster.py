@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import Extents
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
+
+from . import column as wgmma
 
 #: Blocks by themselves; pairs side by side along m, which share tiles of B; and along n, of A. Multiprocessors come in
 #: pairs themselves, so a pair of blocks finds room wherever two blocks do.
@@ -45,27 +49,27 @@ def cluster_parts(e: Extents) -> tuple[Part, ...]:
     return (
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
-        Part(("raster", "cluster"), lambda v: {"raster_rows": np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
+        Part(("raster", "cluster"), lambda v: {column.RASTER_ROWS: np.maximum(v["raster"], pair(v, "m"))}, fixed=True),
         _shares(e),
     )
 
 
 def clustered(terms: Terms, c: Columns) -> Terms:
     """The terms of Programs, some of which are clusters: what both blocks need still arrives at both."""
-    saved = (c["held_m"] * c["step_a"] + c["held_n"] * c["step_b"]) * c["saved"]
+    saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
     terms.l2_bytes = terms.l2_bytes - saved
-    terms.epilogue = terms.epilogue + c["meetings"]
+    terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
     return terms
 
 
 def _tiles(extent: int, axis: str) -> Part:
     """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         blocks = pair(v, axis)
         tiles = -(-extent // (v[f"block_{axis}"] * blocks)) * blocks
-        return {f"tiles_{axis}": tiles, f"held_{axis}": extent / tiles}
+        return {column.TILES[axis]: tiles, column.HELD[axis]: extent / tiles}
 
     return Part((f"block_{axis}", "cluster"), function)
 
@@ -73,11 +77,11 @@ def _tiles(extent: int, axis: str) -> Part:
 def _shares(e: Extents) -> Part:
     """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
 
-    def function(v: Values) -> dict[str, np.ndarray]:
+    def function(v: Values) -> dict[Column, np.ndarray]:
         of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
         return {
-            "saved": 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
-            "meetings": (v["cluster"] > 0) * MEETINGS,
+            wgmma.SAVED: 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
+            wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,
         }
 
     return Part(("block_m", "block_n", "cluster"), function)

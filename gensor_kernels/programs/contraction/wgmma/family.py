@@ -14,7 +14,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.contraction import base as shared
-from gensor_kernels.programs.contraction import stream_k
+from gensor_kernels.programs.contraction import column, stream_k
 from gensor_kernels.programs.contraction.base import ContractionFamily
 from gensor_kernels.programs.contraction.build import common_constants, gate_constants, stored_constants
 from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
@@ -25,6 +25,7 @@ from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Laun
 from gensor_kernels.programs.core.program import Program
 
 from . import cluster, cost, implicit_gemm, store, tma
+from . import column as wgmma
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -104,8 +105,8 @@ class ContractionWgmma(ContractionFamily):
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """The rules of contraction_wgmma.cu."""
         c = columns
-        ok = (c["fits_groups"] * c["fits_turns"] * c["fits_sums"] * c["fits_store"]) > 0
-        return ok & _streams(c, arch) & shared.common_legal(c, arch, c["warps"], self._memory(c))
+        ok = (c[wgmma.FITS_GROUPS] * c[wgmma.FITS_TURNS] * c[column.FITS_SUMS] * c[column.FITS_STORE]) > 0
+        return ok & _streams(c, arch) & shared.common_legal(c, arch, c[column.WARPS], self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
@@ -123,32 +124,32 @@ class ContractionWgmma(ContractionFamily):
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Dynamic shared bytes of a block."""
-        return cost.shared_bytes(c["ring"], c["slab"], c["persistent"])
+        return cost.shared_bytes(c[column.RING], c[column.SLAB], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """What the launch gives every thread."""
-        return columns["entry"]
+        return columns[wgmma.ENTRY]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """See machine.roofline.Terms."""
         c = columns
         loop = Loop(
-            warps=c["warps"],
-            math=c["math"],
-            multiplies=c["multiplies"],
-            issue=c["issue"],
-            wavefronts=c["wavefronts"],
-            chain=c["chain"],
-            in_flight=c["in_flight"],
-            exposed=np.full_like(c["math"], 0.02),
-            registers=c["entry"],
+            warps=c[column.WARPS],
+            math=c[column.MATH],
+            multiplies=c[column.MULTIPLIES],
+            issue=c[column.ISSUE],
+            wavefronts=c[wgmma.WAVEFRONTS],
+            chain=c[column.CHAIN],
+            in_flight=c[column.IN_FLIGHT],
+            exposed=np.full_like(c[column.MATH], 0.02),
+            registers=c[wgmma.ENTRY],
             memory=self._memory(c),
-            outputs=c["outputs"],
-            touched=c["k_steps"],
-            staging=c["staging_rows"] * (60.0 + c["storing"] * c["staging_clocks"]),
-            storing=c["storing"],
-            ahead=c["ahead"],
-            behind=c["behind"],
+            outputs=c[column.OUTPUTS],
+            touched=c[column.K_STEPS],
+            staging=c[column.STAGING_ROWS] * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
+            storing=c[wgmma.STORING],
+            ahead=c[wgmma.AHEAD],
+            behind=c[wgmma.BEHIND],
         )
         e = extents(workload)
         terms = cluster.clustered(assemble(c, e, arch, facts, loop), c)

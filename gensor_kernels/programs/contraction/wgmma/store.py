@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.norm import partial
 from gensor_kernels.programs.contraction.problem import Extents, extents
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Coordinate, Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
@@ -79,7 +81,7 @@ def stores_copies(e: Extents) -> bool:
 def store_parts(e: Extents) -> tuple[Part, ...]:
     """Slabs, and what stores cost."""
 
-    def store(v: Values) -> dict[str, np.ndarray]:
+    def store(v: Values) -> dict[Column, np.ndarray]:
         staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)
         size = np.where(split, e.bytes_acc, e.bytes_c)
         wide = np.where(split, 16, v["vector_c"])
@@ -96,13 +98,13 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         # the banks, and read by a copy.
         staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {
-            "fits_store": np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
-            "stores": counted / STORE,
-            "store_lines": lines * STORE / counted,
-            "staging_clocks": v["block_n"] * staging,
+            column.FITS_STORE: np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
+            column.STORES: counted / STORE,
+            column.STORE_LINES: lines * STORE / counted,
+            column.STAGING_CLOCKS: v["block_n"] * staging,
         }
 
     return (
-        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {"slab": slab_bytes(v)}),
+        Part(("block_n", "consumers", "epilogue_staged", "persistent"), lambda v: {column.SLAB: slab_bytes(v)}),
         Part(("block_n", "epilogue_staged", "vector_c", "split_k", "persistent"), store),
     )
