@@ -6,7 +6,7 @@ build.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -176,7 +176,7 @@ class ContractionFamily(Family):
 def block_starters(
     family: Family,
     blocks: Sequence[tuple[int, int]],
-    variants: Sequence[Mapping[str, int]],
+    variants: Sequence[dict[str, int]],
     starts: Callable[[Columns, Workload, Arch], np.ndarray],
     workload: Workload,
     arch: Arch,

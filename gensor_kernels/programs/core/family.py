@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Values = Mapping[str, np.ndarray]
 #: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (tables.py).
 Columns = Mapping[str | Column, np.ndarray]
+#: Coordinate values of one Program or of many, by name.
+Points = Columns | Mapping[str, Any]
 
 #: The memory levels a construction descends: block tile, shared memory, registers.
 LEVELS = (0, 1, 2)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 
+from .columns import Column
 from .family import Columns, Coordinate, Family
 from .program import Program
 from .program_batch import on_lattice
@@ -24,12 +25,13 @@ def completions(
     """The Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in order;
     those that are not on the lattice are left out."""
     coordinates = family.coordinates(workload, arch)
-    values = {c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates}
+    values: dict[str | Column, np.ndarray] = {
+        c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates
+    }
     values["level"][:] = 2
     for level in (1, 2):
         defaults = family.defaults(values, workload, arch)
-        reached = {c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level}
-        values |= reached
+        values.update({c.name: _completed(c, wanted, defaults) for c in coordinates if c.level == level})
     numbers = np.stack([values[c.name] for c in coordinates], axis=1).astype(np.int64)
     numbers = numbers[on_lattice(numbers, coordinates)]
     names = [c.name for c in coordinates]

@@ -22,7 +22,7 @@ class Tables:
 
     def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part]):
         self.coordinates = tuple(coordinates)
-        self.place = {c.name: i for i, c in enumerate(self.coordinates)}
+        self.place: dict[str | Column, int] = {c.name: i for i, c in enumerate(self.coordinates)}
         self.values = [np.array(c.values, dtype=np.int32) for c in self.coordinates]
         self.part_of: dict[str | Column, int] = {}
         self.rows_of: dict[str | Column, int | slice] = {}
@@ -43,12 +43,12 @@ class Tables:
         self.strides.append(strides[::-1])
         outputs = part.function({name: grid.ravel() for name, grid in zip(part.names, grids, strict=True)})
         rows: list[np.ndarray] = []
-        for name, output in outputs.items():
+        for column, output in outputs.items():
             first = len(rows)
             array = np.asarray(output)
             rows.extend(np.broadcast_to(row, (step,)) for row in (array if array.ndim == 2 else [array]))
-            self.part_of[name] = number
-            self.rows_of[name] = slice(first, len(rows)) if array.ndim == 2 else first
+            self.part_of[column] = number
+            self.rows_of[column] = slice(first, len(rows)) if array.ndim == 2 else first
         self.blocks.append(np.array(rows, dtype=np.float32))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.programs.contraction.problem import Extents, extents, power_of_two_in
+from gensor_kernels.programs.core.family import Points
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -30,12 +31,12 @@ def forms(workload: Workload) -> tuple[int, ...]:
     return tuple(found)
 
 
-def step_of(v: Mapping[str, Any]) -> Any:
+def step_of(v: Points) -> Any:
     """Extent of k in one step."""
     return v["threads_k"] * v["items"] * np.where(v["form"] % 2 == 1, 1, v["vector"])
 
 
-def long_tile(v: Mapping[str, Any]) -> Any:
+def long_tile(v: Points) -> Any:
     """Entries of the long axis per block."""
     return v["threads_l"] * np.where(v["form"] % 2 == 1, v["vector"], v["rows"])
 
@@ -65,14 +66,14 @@ class Shape(NamedTuple):
     memory: np.ndarray
 
 
-def of_form(v: Mapping[str, Any], streams_b: Any, streams_a: Any) -> np.ndarray:
+def of_form(v: Points, streams_b: Any, streams_a: Any) -> np.ndarray:
     """One of two values, by the operand that is streamed."""
     return np.where(v["form"] >= A_ROWS, streams_a, streams_b)
 
 
-def shape(v: Mapping[str, Any], e: Extents) -> Shape:
+def shape(v: Points, e: Extents) -> Shape:
     """See Shape."""
-    c = {name: np.asarray(v[name], dtype=np.int64) for name in v}
+    c: dict[Any, np.ndarray] = {name: np.asarray(value, dtype=np.int64) for name, value in v.items()}
     by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
     threads, step, wide = c["threads_k"] * c["threads_l"], step_of(c), long_tile(c)
     small, split = c["small"], c["split_k"]

@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, residency
 from gensor_kernels.programs.contraction.cost import BLOCK_START, L2_USABLE
-from gensor_kernels.programs.core.family import Columns, Facts
+from gensor_kernels.programs.core.family import Columns, Facts, Points
 from gensor_kernels.programs.core.launch_cost import ramp_us
 
 from .shape import COPY, TWO_FORMS, View
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     tiles: np.ndarray
 
 
-def shape(c: Columns, e: View) -> Shape:
+def shape(c: Points, e: View) -> Shape:
     """Threads, elements per access, per thread and per step, parts of k, steps of a part, tiles of rows."""
     lanes, rows, vector, items = (c[n].astype(np.float64) for n in ("threads_k", "threads_m", "vector", "items"))
     step = lanes * items * (1 if e.by_columns else vector)
@@ -65,7 +65,7 @@ def shape(c: Columns, e: View) -> Shape:
     return Shape(lanes * rows, vector, vector * items, step, split, steps, tiles)
 
 
-def scratch_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
+def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
     """Shared bytes of the states that threads exchange (scratch_bytes in rows_source.cuh)."""
     if e.by_columns:
         states = np.where(c["threads_k"] > 1, s.threads * s.elements, 0)
@@ -78,7 +78,7 @@ def scratch_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
     return total
 
 
-def shared_bytes(c: Columns, e: View, s: Shape) -> np.ndarray:
+def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
     """Dynamic shared bytes of a block."""
     kept = np.ceil(e.k / s.step) * c["items"] * s.threads * s.elements * e.bytes_a
     return scratch_bytes(c, e, s) + np.where(c["keep"] == 2, kept, 0)

@@ -17,6 +17,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import prologue as contraction_prologue
 from gensor_kernels.programs.core.cases import Case
+from gensor_kernels.programs.core.columns import Column
 from gensor_kernels.programs.core.family import Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.programs.core.macros import epilogue_codes, macro_token
 from gensor_kernels.programs.core.params import Tiling
@@ -225,7 +226,7 @@ def _widths(element: int, most: int) -> tuple[int, ...]:
     return tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element))
 
 
-def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
     """Some values of every coordinate, all combinations: what starters are chosen from."""
     wanted = {
         **{

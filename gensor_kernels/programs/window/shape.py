@@ -19,6 +19,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.windows.sliding import IMAGES, Side, Sliding
 from gensor_kernels.programs.contraction.prologue import vector_words
+from gensor_kernels.programs.core.family import Points
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -166,7 +167,7 @@ class Tiles:
         return np.maximum(self.threads // np.maximum(self.lanes_c, 1), 1)
 
 
-def tiles(c: Mapping[str, Any], call: Call) -> Tiles:
+def tiles(c: Points, call: Call) -> Tiles:
     """The Tiles of Programs by coordinate values."""
     fixed, staged = c["window"] > 0, c["staged"] == 1
     channels = np.maximum(c["vector_a"] // call.bytes_x, 1)
@@ -207,7 +208,7 @@ def vector_b(vector_a: Any, call: Call) -> Any:
     return np.minimum(vector_a, call.align.get("w", 16))
 
 
-def legal(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
+def legal(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """The rules at the top of window.cu, but for those of an Arch."""
     ok = (c["block_c"] % t.channels == 0) & (c["vector_a"] % call.bytes_x == 0)
     ok &= (c["block_w"] % c["thread_w"] == 0) & (c["block_h"] % c["thread_h"] == 0)
@@ -220,7 +221,7 @@ def legal(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
     return ok & np.where(t.fixed, fits, shared & (c["filter_held"] == 0) & slides)
 
 
-def shared_bytes(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
+def shared_bytes(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts meet."""
     filters = np.where(t.fixed, 0, call.high.window * call.taps_pitch * call.word)
     tile = c["block_c"] * (t.staged_rows * t.pitch * call.bytes_x + filters)
@@ -232,7 +233,7 @@ def grid(t: Tiles, call: Call) -> np.ndarray:
     return t.across.astype(np.float64) * t.down * t.deep * (call.images if call.channels_last else 1)
 
 
-def registers(c: Mapping[str, Any], t: Tiles, call: Call) -> np.ndarray:
+def registers(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Registers a thread wants: sums, rows of x (or the loads of a few positions), the filter, addresses.
 
     Fitted to what NVRTC 12.9 allocated for 110 Programs of every type: median error 8 registers.

@@ -229,7 +229,7 @@ def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray)
     return pieces + np.ceil(c[patch.FILTER_PIECES] / (warps * 32)) * FILTER_ISSUE + STEP_ISSUE
 
 
-def defaults(c: Columns, workload: Workload) -> dict[Column, np.ndarray]:
+def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
     """Values of the default completion: see contraction_patch."""
     m, n, e, call = c["block_m"], c["block_n"], extents(workload), call_of(workload)
     like = np.ones_like(m)

@@ -132,7 +132,7 @@ class Phases(Rewrite):
 
         return (*(_of_phase(part) for part in found if part.names != ("split_k",)), Part(("split_k",), splits))
 
-    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[Column, np.ndarray]:
+    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
         """Promise one block per multiprocessor to the compiler."""
         return found | {"min_blocks": np.ones_like(columns["block_m"])}
 
@@ -202,7 +202,7 @@ PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contrac
 def _of_phase(part: Part) -> Part:
     """A part of the main launch: sums are stored as those of a split, and threads hold more."""
 
-    def function(v: Values) -> Mapping[str, np.ndarray]:
+    def function(v: Values) -> Mapping[Column, np.ndarray]:
         stored = "split_k" in v and "epilogue_staged" in v
         outputs = dict(part.function({**v, "split_k": np.maximum(v["split_k"], 2)} if stored else v))
         if column.BASE_REGISTERS in outputs:

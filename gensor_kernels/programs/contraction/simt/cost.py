@@ -19,7 +19,7 @@ from gensor_kernels.programs.contraction.prologue import inline_parts
 from gensor_kernels.programs.contraction.split_k import shared_parts, tiles_part
 from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column as simt
 
@@ -215,7 +215,7 @@ def _loads(workload: Workload, operand: str) -> Part:
     element = stored(e, operand)
     cast = ELEMENT_ISSUE[e.dtype[operand]] if element != e.element else int(e.element != e.bytes_acc)
 
-    def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def common(v: Values, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, dict[Column, np.ndarray]]:
         elements = v[f"vector_{operand}"] // element
         return elements, {
             simt.PER_LINE[operand]: np.maximum(inner // elements, 1),
@@ -260,7 +260,7 @@ def _loads(workload: Workload, operand: str) -> Part:
     return Part(names, by_entry, fixed=True)
 
 
-def load_clocks(c: Mapping[str, np.ndarray], workload: Workload, operand: str) -> np.ndarray:
+def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
     """Wavefronts of one of these loads: what it stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
     if not transposed(workload, operand):

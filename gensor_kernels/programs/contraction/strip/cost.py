@@ -192,7 +192,7 @@ def arranging(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     return np.maximum(issue, np.ceil(share / AT_ONCE) * arch.l2_latency)
 
 
-def defaults(c: Columns, workload: Workload) -> dict[Column, np.ndarray]:
+def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
     """Values of the default completion: see contraction_strip."""
     m, n, e, call = c["block_m"], c["block_n"], extents(workload), call_of(workload)
     like = np.ones_like(m)

@@ -154,8 +154,9 @@ class ContractionStrip(Family):
             staging=np.zeros_like(warps),
             ahead=np.ones_like(warps),
         )
-        c = {**{name: c[name] for name in USED}, column.ITERATIONS: call.steps + 0 * warps, **_nothing(warps)}
-        terms = assemble(c, extents(workload), arch, facts, loop)
+        used: dict[str | Column, np.ndarray] = {name: c[name] for name in USED}
+        used |= {column.ITERATIONS: call.steps + 0 * warps, **{each: 0 * warps for each in column.STEP.values()}}
+        terms = assemble(used, extents(workload), arch, facts, loop)
         terms.residents = np.minimum(terms.residents, c[column.PROMISED])
         terms.issue = terms.issue + copied * own
         # Filters are read once by every block, lines for every tile.
@@ -236,8 +237,3 @@ USED = (
     *(column.PROMISED, column.REGISTER_SHARE, column.RASTER_ROWS, column.SLABS, column.WRITTEN, column.AFTER),
     *(column.STORES, column.STORE_LINES, *column.TILES.values(), *column.HELD.values()),
 )
-
-
-def _nothing(like: np.ndarray) -> dict[Column, np.ndarray]:
-    """Bytes of a step by rows and columns: lines belong to a whole tile."""
-    return {each: 0 * like for each in column.STEP.values()}
