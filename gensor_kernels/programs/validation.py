@@ -1,4 +1,4 @@
-"""What a Workload, a class and a Program from somebody else's file may be: exactly what this version writes itself.
+"""Validation of Workloads, classes and Programs from other people's files: exactly what this version writes.
 
 All three raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError or a GensorError for
 anything else: `MALFORMED`.

@@ -100,7 +100,7 @@ class Attention(Family):
         return "cp_async" in arch.features and min(workload.align[x] for x in "bd") >= 4
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See attention_parts."""
+        """Return what attention tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -156,7 +156,7 @@ class Attention(Family):
         )
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         loop = loop_of(columns, self.registers(columns, workload, arch), self._memory(columns))
         return assemble(columns, sizes_of(workload), arch, facts, loop)
 
@@ -214,7 +214,7 @@ class Attention(Family):
         return {name: program[coordinate] for name, coordinate in names.items()} | {"raster": 1}
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See attention_cases."""
+        """Return the problems of cases.py."""
         return attention_cases(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -225,12 +225,12 @@ class Attention(Family):
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand, staged."""
+        """Return the Program with accesses as wide as the alignment class of each operand, staged."""
         align = workload.align
         return program.replace(vector_k=align["b"], vector_v=align["d"], vector_c=align["c"], epilogue_staged=1)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and all registers for one block."""
+        """Return the Program with the run-time epilogue and all registers for one block."""
         return program.replace(epilogue_fixed=0, min_blocks=1)
 
     def main_loop(self, program: Program) -> Hashable:

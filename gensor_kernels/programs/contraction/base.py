@@ -1,7 +1,6 @@
-"""What the contraction families share: coordinates, legality, and what they say alike about one Program.
+"""The base of contraction families: coordinates, legality, and answers about one Program that main loops share.
 
-Their tabulated parts are in split_k.py, their traffic in cost.py, macros and launches in
-build.py.
+Common tabulated parts are in split_k.py, memory traffic in cost.py, macros and launches in build.py.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 
 
 def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """What every contraction kernel asks for: warps and shared memory fit, no split without a k step."""
+    """Apply the rules of every contraction kernel: warps and shared memory fit, and every part of k has a step."""
     return (c[column.FITS_SPLIT] > 0) & block_fits(c, arch, warps, memory)
 
 
@@ -90,7 +89,7 @@ def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) ->
 
 
 class ContractionFamily(Family):
-    """What both contraction families answer alike about one Program."""
+    """The answers that main loops of contractions share."""
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""
@@ -105,7 +104,7 @@ class ContractionFamily(Family):
         return stream_k.tiling(tiling(self.tile(program), geometry), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases."""
+        """Return the problems of contraction_cases."""
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
@@ -137,12 +136,12 @@ class ContractionFamily(Family):
         return found | stream_k.tile(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand."""
+        """Return the Program with accesses as wide as the alignment class of each operand."""
         align = extents(workload).align
         return program.replace(**{f"vector_{operand}": align[operand] for operand in "abc"})
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
@@ -169,7 +168,7 @@ class ContractionFamily(Family):
         return [{}, {"epilogue_staged": WHOLE_ROWS, "split_k": 1}] if e.norm else [{}]
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Which legal Programs are worth starting from."""
+        """Return which legal Programs are worth starting from."""
         return np.ones(len(columns["block_m"]), bool)
 
 

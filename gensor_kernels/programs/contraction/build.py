@@ -1,4 +1,4 @@
-"""What both contraction kernels are built with and launched as: macros, grids, the split-K reduction."""
+"""Macros, grids and launches of contraction kernels, split-K reduction included."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def gate_constants(e: Extents) -> dict[str, int | str]:
 
 
 def class_constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """Those and more: the macros of families that read operands by ordinary accesses."""
+    """Return the macros of families that read operands by ordinary accesses."""
     e = extents(workload)
     own: dict[str, int | str] = {**gate_constants(e), **({"RAGGED_ROWS": 1} if e.rows else {})}
     if e.norm:
@@ -87,7 +87,7 @@ def class_constants(program: Program, workload: Workload) -> dict[str, int | str
 def class_launches(
     program: Program, workload: Workload, entry: str, threads: int, shared_bytes: int
 ) -> tuple[Launch, ...]:
-    """That of a prologue, the main launch, and for split-K the reduction (its grid: contraction.cuh)."""
+    """Return the launches of a prologue, of the product, and of split-K's reduction (its grid: contraction.cuh)."""
     e = extents(workload)
     split = program["split_k"]
     tiles = -(-e.m // program["block_m"]) * -(-e.n // program["block_n"])

@@ -65,7 +65,7 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
             *("corner", 1, tile["m"] + ragged["m"], ragged["n"] or tile["n"], k, epilogue),
             *((late, "reverse"), (early, "forward"), (early, 1), (late, 2)),
         ),
-        # One granule past a tile: the element that an edge off by one would drop or add.
+        # A granule past a tile: the element that an edge off by one would drop or add.
         case(
             *("granule", 1, one_past["m"], one_past["n"], 2 * tile["split"] * tile["k"] + step["k"], epilogue),
             (early, "reverse"),

@@ -40,7 +40,7 @@ def form(workload: Workload) -> Coordinate:
 
 
 def coordinate(workload: Workload) -> tuple[Coordinate, ...]:
-    """The same, of families that have it for complex types only."""
+    """Return the coordinate for families that have it for complex types only."""
     return (form(workload),) if extents(workload).is_complex else ()
 
 

@@ -75,7 +75,7 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c[column.RASTER_ROWS], tiles_m)))
     rows = np.minimum(tiles_m, np.ceil(window / columns))
     whole_a, whole_b = e.whole_a, e.whole_b
-    # Of an operand that is read through a window, neighbouring rows share elements.
+    # Neighbouring rows of an operand that is read through a window share elements.
     held_a = rows * (c[column.HELD["m"]] * (e.whole_a / e.m))
     held_b = columns * (c[column.HELD["n"]] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)

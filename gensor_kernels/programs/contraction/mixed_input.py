@@ -33,7 +33,7 @@ WORD_COSTS = {
     ("uint4x2", "float16"): (11.0, 14.0),
     ("uint4x2", "bfloat16"): (11.0, 14.0),
 }
-#: The same where an instruction converts two e4m3 numbers (sm_89).
+#: WORD_COSTS where an instruction converts two e4m3 numbers (sm_89).
 CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
 #: Instructions of reading a fragment in another's order of k, beyond ldmatrix: a second load, four moves.
 SPREAD_ISSUE = 5
@@ -79,7 +79,7 @@ def spread(e: Extents, operand: str, copy: Any) -> Any:
 
 
 def scale_parts(e: Extents) -> tuple[Part, ...]:
-    """What scales of b's columns cost a warp's iteration (mma_scales.cuh)."""
+    """Tabulate the cost of scales of b's columns in a warp's iteration (mma_scales.cuh)."""
     zeros = e.scaled - 1
 
     def function(v: Values) -> dict[Column, np.ndarray]:

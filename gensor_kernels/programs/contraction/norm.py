@@ -1,4 +1,4 @@
-"""Where rows of a product are normalised (norm.cuh): within the block that has them all, or in a second launch."""
+"""Normalisation of a product's rows (norm.cuh): in the block that has whole rows, or in a second launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_workspace(program: Program, e: Extents) -> bool:
 
 
 def partial(v: Values, e: Extents) -> Any:
-    """The same, of many Programs."""
+    """Return whether sums go through the workspace, for many Programs."""
     split = v["split_k"] > 1
     return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split
 
@@ -45,7 +45,7 @@ def tile_bytes(v: Any, e: Extents) -> Any:
 
 
 def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """What is tabulated for a norm: the tile, whether a block has its rows whole, and what the second launch takes."""
+    """Tabulate a norm: the tile, whether a block has whole rows, and the cost of the second launch."""
     if not e.norm:
         return ()
 

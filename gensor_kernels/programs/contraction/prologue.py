@@ -61,7 +61,7 @@ def element_issue(prologue: Prologue, element: int) -> float:
 
 
 def inline_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """What is tabulated: whether the prologue is inlined, and the microseconds of the launch in front."""
+    """Tabulate whether the prologue is inlined, and the microseconds of the launch in front."""
     if not e.prologue:
         return ()
 
@@ -124,7 +124,7 @@ def constants(program: Program, e: Extents) -> dict[str, int | str]:
 
 
 def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = False) -> dict[str, int | str]:
-    """The same of a prologue by itself; none without one."""
+    """Return the macros of a prologue; none without a prologue."""
     if not prologue:
         return {}
     codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(prologue.names))
@@ -168,7 +168,7 @@ def branches(program: Program, e: Extents) -> frozenset[str]:
 
 
 def inlined_branches(prologue: Prologue | None, windowed: bool) -> frozenset[str]:
-    """The same of one that is applied as elements are read."""
+    """Return the coverage names of a prologue that is applied as elements are read."""
     if not prologue:
         return frozenset()
     return frozenset({"prologue", "prologue_outside"} if windowed else {"prologue"})

@@ -1,4 +1,4 @@
-"""Tabulated parts both contraction families have: k steps, splits and their reduction, launch bounds, raster."""
+"""Tabulated parts that main loops share: k steps, splits and their reduction, launch bounds, raster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .problem import Extents
 
 
 def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
-    """What depends on the coordinates both families have; each of ``taps`` parts of k has whole steps."""
+    """Tabulate steps, splits, bounds and raster; each of ``taps`` parts of k has whole steps."""
 
     def steps(v: Values) -> dict[Column, np.ndarray]:
         count = taps * -(-(e.k // taps) // v["block_k"])
@@ -41,7 +41,7 @@ def tiles_part(extent: int, axis: str) -> Part:
 
 
 def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """Those that say nothing of steps of k."""
+    """Tabulate splits, bounds and raster."""
 
     def splits(v: Values) -> dict[Column, np.ndarray]:
         slabs = {column.SLABS: v["split_k"] * e.batch}

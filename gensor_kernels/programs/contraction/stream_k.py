@@ -34,12 +34,12 @@ FLAG_BYTES = 16
 #: Trips to the L2 between the last store of a block's sums and the first load of another: the fence, the flag's store,
 #: its load.
 FLAG_TRIPS = 3.0
-#: What a flag holds when it is set, in two halves (stream_mark): drawn by each process, because what lies in a new
-#: workspace must not look like it.
+#: Value of a flag that is set, in two halves (stream_mark): drawn by each process, because a new workspace must not
+#: hold it by chance.
 MARK = (secrets.randbits(31), secrets.randbits(31))
 #: Registers of a thread beside those of its tiles: where the block is, and how far. SASS of 40 Programs has 0 to 30.
 STREAM_REGISTERS = 14.0
-#: The same where sums are doubles: 12 to 36 in the SASS of 32 Programs.
+#: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
 DOUBLE_STREAM_REGISTERS = 30.0
 #: The kernel counts the steps of two waves of tiles in 32 bits.
 MOST_STEPS = 2.0**31
@@ -66,7 +66,7 @@ def blocks_of(program: Program) -> int:
 
 
 def tile(program: Program) -> dict[str, int]:
-    """What cases need to know of a stream."""
+    """Return what verification cases need to know of a stream."""
     return {"stream": 1} if blocks_of(program) else {}
 
 
@@ -113,7 +113,7 @@ def promised(columns: Columns, arch: Arch) -> Any:
 
 
 def default(columns: Columns, arch: Arch) -> dict[str, Any]:
-    """The same as a default of ``min_blocks``, where a family has streams."""
+    """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
     return {"min_blocks": promised(columns, arch)} if NAME in columns else {}
 
 
@@ -167,7 +167,7 @@ def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarr
 
 
 class _Shares(NamedTuple):
-    """What the busiest block has: ``steps``, tiles ``met`` and ``ended``, and ``others`` whose sums it adds."""
+    """Shares of the busiest block: ``steps``, tiles ``met`` and ``ended``, and ``others`` whose sums it adds."""
 
     steps: np.ndarray
     met: np.ndarray
@@ -176,7 +176,7 @@ class _Shares(NamedTuple):
 
 
 def _shares(blocks: np.ndarray, tiles: np.ndarray, steps: np.ndarray) -> _Shares:
-    """Those of stream_k.cuh: struct Stream, for the block that has most."""
+    """Return the shares that struct Stream of stream_k.cuh deals out, for the busiest block."""
     waves = np.floor(tiles / blocks)
     own = np.where(tiles == waves * blocks, waves, np.maximum(waves - 1, 0))
     rest = (tiles - own * blocks) * steps

@@ -39,7 +39,7 @@ class Case:
 
 
 def generic_epilogue(workload: Workload) -> tuple[str, ...]:
-    """What a kernel with a runtime epilogue is verified with: operands of every broadcast, and an activation."""
+    """Return the epilogue that verifies a run-time epilogue: operands of every broadcast, and an activation."""
     if workload.accumulator == "int32":
         return ("bias", "relu", "scale", "add")
     if facts(workload.accumulator).is_complex:

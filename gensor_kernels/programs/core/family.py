@@ -1,4 +1,4 @@
-"""Family: how one kernel source is scheduled.  A family module describes it, vectorised; nothing else does."""
+"""Family: the contract of a kernel family, which describes, vectorised, how one kernel source is scheduled."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Part(NamedTuple):
 
 
 class Family:
-    """What a family module provides.  Arrays are one element per Program; sizes come from the Workload."""
+    """A kernel family.  Arrays have one element per Program; sizes come from the Workload."""
 
     name: str
     #: bumped only when generated code, Params or what a launch promises (Launch.dependent) change meaning
@@ -104,7 +104,7 @@ class Family:
     own: Mapping[str, Collection[int]] = MappingProxyType({})
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """None where the family can compute the Workload on the Arch, else the reason why not."""
+        """Return None where the family can compute the Workload on the Arch, else the reason why not."""
         raise NotImplementedError
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
@@ -120,7 +120,7 @@ class Family:
         return False
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """What is tabulated: ``legal`` and ``terms`` read these outputs, and coordinates, from their columns."""
+        """Return what is tabulated: ``legal`` and ``terms`` read its outputs, and coordinates, from their columns."""
         return ()
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -135,7 +135,7 @@ class Family:
         return {}
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """What the roofline needs to know; ``facts`` are compiler facts that replace estimates."""
+        """Return the terms of the roofline; ``facts`` are compiler facts that replace estimates."""
         raise NotImplementedError
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -171,15 +171,15 @@ class Family:
         raise NotImplementedError
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with the widest global accesses the class's alignment allows; it may not be legal."""
+        """Return the Program with the widest global accesses the class's alignment allows; it may not be legal."""
         return program
 
     def shared(self, program: Program) -> Program:
-        """The same Program without what ties its binary to one epilogue or one launch bound; it may not be legal."""
+        """Return the Program without its compiled epilogue and launch bounds; it may not be legal."""
         return program
 
     def main_loop(self, program: Program) -> Hashable:
-        """What Programs with the same main loop have in common: they differ in how results leave, if at all."""
+        """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
         return program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:

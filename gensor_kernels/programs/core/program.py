@@ -40,7 +40,7 @@ class Program:
         raise KeyError(name)
 
     def replace(self, **values: int) -> Program:
-        """The same Program with other values of some coordinates; KeyError for one it does not have."""
+        """Return the Program with other values of some coordinates; KeyError for a coordinate that it does not have."""
         unknown = set(values) - {name for name, _ in self.values}
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))

@@ -1,4 +1,4 @@
-"""A few Programs of one family that are asked about again and again, for Workloads of many sizes."""
+"""A few Programs of one family whose terms are needed again and again, for Workloads of many sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Known:
-    """What holds for all Workloads of a class (``of``) with these coordinates: which Programs are on the lattice, and
-    their columns so far."""
+    """Programs on the lattice of a class (``of``) with these coordinates, and their columns."""
 
     of: tuple[object, ...]
     coordinates: tuple[Coordinate, ...]
@@ -56,7 +55,7 @@ class Roster:
         return known.places[legal], self.family.terms(columns.where(legal), workload, arch)
 
     def _class(self, workload: Workload, arch: Arch, parts: Sequence[Part]) -> _Known:
-        """What holds for the Workload's class; that of the last one, where it is the same."""
+        """Return the facts for the Workload's class, kept from the last Workload where the class is the same."""
         of, known = (arch, _sizeless(workload)), self._known
         same = known is not None and known.of == of
         if known is not None and same and self.family.sizeless(workload):

@@ -52,7 +52,7 @@ def _completed(
 def completed(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch, registers: float
 ) -> list[Program]:
-    """Those `completions` that are legal and estimated to hold at most ``registers`` a thread, in order."""
+    """Return the legal `completions` that are estimated to need at most ``registers`` per thread, in order."""
     programs, columns = completions(family, wanted, workload, arch)
     good = family.legal(columns, workload, arch) & (family.registers(columns, workload, arch) <= registers)
     return list(dict.fromkeys(program for program, fine in zip(programs, good, strict=True) if fine))

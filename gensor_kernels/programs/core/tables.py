@@ -94,7 +94,7 @@ class Columns(Mapping[str | Column, np.ndarray]):
 
 
 class Listed(Columns):
-    """The same of a few Programs given by their values (n, coordinates): nothing is tabulated for them."""
+    """Columns of a few Programs given by their values (n, coordinates): nothing is tabulated for them."""
 
     def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part], values: np.ndarray):
         rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
@@ -112,7 +112,7 @@ class Listed(Columns):
                 self._columns[name] = self._column(output)
 
     def plus(self, parts: Sequence[Part]) -> Listed:
-        """The same Programs with the outputs of more parts."""
+        """Return the Programs with the outputs of more parts."""
         more = object.__new__(Listed)
         more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
         more._columns, more.kept = self._columns.copy(), self.kept

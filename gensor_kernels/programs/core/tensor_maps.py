@@ -25,7 +25,7 @@ ALIGNMENT = 64
 MAPS_OFFSET = -(-SIZE // ALIGNMENT) * ALIGNMENT
 #: Bytes of a row of a box: those over which the hardware's widest swizzle permutes chunks.
 ROW_BYTES = 128
-#: What the hardware can address: extents below 2**32 elements, strides in 16 bytes below 2**40.
+#: Limits of the hardware: extents below 2**32 elements, strides in 16 bytes below 2**40.
 STEP, MOST_EXTENT, MOST_STRIDE = 16, 2**32, 2**40
 
 _POINTER, _POINTERS = struct.Struct("<Q"), struct.Struct("<3Q")
@@ -34,7 +34,7 @@ _SIZES = struct.Struct("<4i2i")
 _OTHER = struct.Struct("<q")  # where a gated product's tail has the elements from the gate to the other matrix
 _STRIDES_OFFSET = D_OFFSET + 8
 _SIZES_OFFSET = _STRIDES_OFFSET + 20 * 8
-#: Where in Params the first byte behind strides and sizes lies; pointers come first, then those of other operands,
+#: Offset in Params of the first byte behind strides and sizes; pointers come first, then those of other operands,
 #: which no map depends on; a window is in the tail.
 KEY_END = _SIZES_OFFSET + _SIZES.size
 
@@ -240,7 +240,7 @@ def with_maps(packed: bytes | bytearray, maps: tuple[bytes, ...]) -> bytes:
     return bytes(packed).ljust(MAPS_OFFSET, b"\0") + b"".join(maps)
 
 
-#: Of an image (four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
+#: Limits of an image (four axes): corners are signed and distances from a pixel to a tap unsigned numbers of 8 bits.
 MOST_CORNER, MOST_PIXEL_STEP, MOST_MOVED = 128, 8, 255
 
 

@@ -141,11 +141,11 @@ class Gemv(Family):
         }
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See gemv_terms."""
+        """See cost.py."""
         return terms(columns, workload, arch, facts)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See gemv_terms."""
+        """See cost.py."""
         e = extents(workload)
         return registers(columns, e, shape(columns, e))
 
@@ -208,7 +208,7 @@ class Gemv(Family):
         return tiling(self.tile(program), geometry)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.contraction_cases."""
+        """Return the problems of contraction_cases."""
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -218,12 +218,12 @@ class Gemv(Family):
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of the streamed operand."""
+        """Return the Program with accesses as wide as the alignment class of the streamed operand."""
         e = extents(workload)
         return program.replace(vector=max(1, e.align["ab"[program["form"] < A_ROWS]] // e.bytes_a))
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:

@@ -1,4 +1,4 @@
-"""What follows from a gemv Program's tiles: extents of a block, loads, shared bytes, of numbers or arrays (gemv.cu)."""
+"""Shape of a gemv block from its tiles: extents, loads, shared bytes, of numbers or arrays (gemv.cu)."""
 
 from __future__ import annotations
 

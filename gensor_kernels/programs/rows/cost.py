@@ -43,7 +43,7 @@ AT_ONCE = 16
 
 
 class Shape(NamedTuple):
-    """What follows from tiles alone, float64 arrays."""
+    """Numbers that follow from tiles alone, float64 arrays."""
 
     threads: np.ndarray
     elements: np.ndarray
@@ -96,7 +96,7 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
 
 
 class Work(NamedTuple):
-    """Of a warp and block: instructions over a whole part."""
+    """Instructions of a warp over a whole part of k, and passes."""
 
     multiplies: np.ndarray
     issue: np.ndarray

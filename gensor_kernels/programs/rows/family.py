@@ -54,7 +54,7 @@ class RowsFamily(Family):
     )
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """What operators see as rows of real numbers; integers without an epilogue."""
+        """Serve operators that have rows of real numbers; integers without an epilogue."""
         if operator(workload.operator).rows(workload) is None:
             return f"{workload.operator} has no rows"
         if workload.is_complex:
@@ -122,11 +122,11 @@ class RowsFamily(Family):
         }
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See rows_terms."""
+        """See cost.py."""
         return terms(columns, view(workload), arch, facts)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See rows_terms."""
+        """See cost.py."""
         e = view(workload)
         return registers(columns, e, shape(columns, e))
 
@@ -203,21 +203,21 @@ class RowsFamily(Family):
         )
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See rows_cases."""
+        """See cases.py."""
         return rows_cases(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See rows_cases."""
+        """See cases.py."""
         return rows_branches(program, workload)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with as many elements per access as the alignment class of x allows."""
+        """Return the Program with as many elements per access as the alignment class of x allows."""
         e = view(workload)
         width = max(1, e.align_a // e.bytes_a) if e.rows.along != "s" else 1
         return program.replace(vector=width)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:

@@ -130,12 +130,12 @@ class Window(Family):
         return {**level, "thread_h": tile_h, "thread_w": tile_w, **ends}
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See window_parts.registers."""
+        """Return the estimate of shape.registers."""
         call = call_of(workload)
         return parts.registers(columns, tiles(columns, call), call).astype(np.float32)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See window_terms.terms."""
+        """Return the terms of cost.py."""
         call = call_of(workload)
         t = tiles(columns, call)
         wanted = parts.registers(columns, t, call)
@@ -174,25 +174,25 @@ class Window(Family):
         return {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"], "split": program["split"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Nothing: the kernel counts its tiles itself."""
+        """Return no counts: the kernel counts its tiles itself."""
         return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See window_cases."""
+        """See cases.py."""
         return window_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See window_cases."""
+        """See cases.py."""
         return branches_of(workload, program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of each operand."""
+        """Return the Program with accesses as wide as the alignment class of each operand."""
         call = call_of(workload)
         loads = call.align["x"] if call.channels_last else call.bytes_x
         return program.replace(vector_a=loads, vector_c=call.align["y"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
@@ -200,7 +200,7 @@ class Window(Family):
         return program.family, tuple(value for name, value in program.values if name not in EPILOGUE_NAMES)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Of some thousand Programs, the fastest of each kind."""
+        """Return the fastest of each kind of some thousand Programs."""
         coordinates = self.coordinates(workload, arch)
         lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
         c = _grid(lattice)

@@ -24,7 +24,7 @@ from gensor_kernels.programs.core.family import Points
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: What a kernel does in the window, as its parameter OPERATION names it.
+#: Operations of a kernel in the window, in the order of its parameter OPERATION.
 KINDS = ("multiply", "average", "maximum")
 #: Multiply-adds of a thread's unrolled window; bytes of its accumulators; bytes of rows and filter it holds.
 MOST_UNROLLED, MOST_SUMS, MOST_HELD = 2048, 512, 768
@@ -128,7 +128,7 @@ def call_of(workload: Workload) -> Call:
 
 @dataclass
 class Tiles:
-    """What the coordinates of Programs come to; arrays of integers.
+    """Tiles that follow from the coordinates of Programs; arrays of integers.
 
     ``threads`` of a block; ``channels`` a thread loads at once; ``lanes_c`` and ``lanes_w`` threads along channels and
     columns; ``outputs`` of a thread; ``rows`` and ``columns`` of x under it where the window is fixed; ``loads`` of x

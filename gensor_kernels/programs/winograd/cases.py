@@ -34,7 +34,7 @@ class Granules:
 
 
 def granules(workload: Workload) -> Granules:
-    """What the alignment classes of a Workload promise."""
+    """Return the granules that the alignment classes of a Workload promise."""
     call, align = call_of(workload), workload.align
     y = align["y"] // facts(workload.dtype["y"]).itemsize
     by_filter = [align["w"] // WORD] if call.filters_last else []

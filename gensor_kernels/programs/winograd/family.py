@@ -92,7 +92,7 @@ class Winograd(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See winograd_parts."""
+        """Return what winograd tabulates (cost.py)."""
         return winograd_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -125,11 +125,11 @@ class Winograd(Family):
         return np.maximum(c[own.TILE] * c["stages"], c[column.SLAB])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """See winograd_parts.registers."""
+        """Return the estimate of cost.registers."""
         return columns[column.BASE_REGISTERS]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c = columns
         loop = Loop(
             warps=c[column.WARPS],
@@ -199,19 +199,19 @@ class Winograd(Family):
         return Tiling(1, 1, split, max(1, -(-steps // split)) * program["block_k"], program["raster"])
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See winograd_cases."""
+        """See cases.py."""
         return winograd_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See winograd_cases."""
+        """See cases.py."""
         return branches_of(workload, program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with stores of two columns, where rows of y hold pairs of them."""
+        """Return the Program with stores of two columns, where rows of y hold pairs of them."""
         return program.replace(vector_c=shapes.store_widths(workload)[-1])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler."""
+        """Return the Program with the run-time epilogue and no promise to the compiler."""
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:

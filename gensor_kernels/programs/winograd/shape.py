@@ -1,4 +1,4 @@
-"""What a Program of winograd is to a Workload: tiles, threads, loads, shared bytes, and what is legal.
+"""Shape of winograd Programs: tiles, threads, loads, shared bytes, and legality.
 
 Arithmetic on a few coordinates, of integers or arrays of them; it mirrors the header of winograd.cu.
 """
@@ -26,7 +26,7 @@ THREAD_ROWS, THREAD_COLUMNS, HELD = (2, 4, 8, 16), (4, 8, 16), (1, 2, 4)
 COMPONENTS, WORD = 16, 4
 #: Accumulators, unrolled multiply-adds of a step, and words of a step's loads of one thread.
 MOST_SUMS, MOST_MULTIPLIES, MOST_LOADED = 128, 1024, 64
-#: What tiles and threads of a Program are.
+#: Coordinates that shape tiles and threads.
 SHAPE = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "held", "prepared")
 
 

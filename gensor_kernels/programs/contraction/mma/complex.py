@@ -38,7 +38,7 @@ def multiply(workload: Workload, arch: Arch) -> Part:
         held = outputs * np.where(gauss, 6, 4)
         # Small instructions do not reach the full rate on parts that have the large one.
         products = outputs * steps * clocks * v[NAME] * np.where(count <= max(1, choices[0].needed), 1, 2)
-        # Of four products two are added to the same sums. Sums of parts are formed by the pipe of doubles.
+        # Two of four products are added to the same sums. The pipe of doubles forms sums of parts.
         latency = np.maximum(steps * MMA_LATENCY * np.sqrt(count) * np.where(gauss, 1, 2) - products, 0)
         mixed = gauss * elements * v["block_k"] / 32
         fragments = elements / 2 * of_k

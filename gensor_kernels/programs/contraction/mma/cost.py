@@ -1,4 +1,7 @@
-"""Tabulated parts of contraction_mma: fragments, copies, ring, stores (mma_*.cuh)."""
+"""Cost of contraction_mma: tabulated parts (fragments, copies, ring, stores: mma_*.cuh), and the main loop.
+
+The main loop and its registers depend on too many coordinates to be tabulated: `loop` and `registers`.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_mma tabulates."""
+    """Return everything that contraction_mma tabulates."""
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:
@@ -220,7 +223,7 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
             mma.PIECE_LINES[operand]: width * 32 / 128,
         }
         if cost:
-            # What is widened here is stored in 16-byte chunks, which every other lane has in the same banks.
+            # Widened elements are stored in 16-byte chunks; those of every other lane lie in the same banks.
             words = held(e, operand, v["copy"]) / element * width / 4
             outputs[mma.PIECE_CLOCKS[operand]] = np.maximum(words * np.where(words > 4, 2, 1), 1) + 1
             own = (v["copy"] == 0) * np.maximum(width / 4, 1)
@@ -246,13 +249,13 @@ def plain_degree(row_bytes: int) -> int:
 
 @lru_cache(maxsize=512)
 def doubles_degree(row_bytes: int) -> float:
-    """The same of 8 rows x 4 adjacent doubles, or of 4 rows x 8, of which half a warp reads 4 x 4 at once."""
+    """Wavefronts to read 8 rows x 4 adjacent doubles, or 4 rows x 8; half a warp reads 4 x 4 at once."""
     return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
 
 
 @lru_cache(maxsize=512)
 def complex_degree(row_bytes: int, along_k: bool) -> float:
-    """The same of 16 bytes per lane, 8 rows x 4 or 4 rows x 8, of which a quarter of a warp reads 2 x 4 or 4 x 2."""
+    """Wavefronts to read 16 bytes per lane, 8 rows x 4 or 4 rows x 8; a quarter of a warp reads 2 x 4 or 4 x 2."""
     lanes = ((lane // 4, lane % 4) for lane in range(32))
     places = [g * row_bytes + t * 16 if along_k else t * row_bytes + g * 16 for g, t in lanes]
     return wavefronts(places, 16) / 4
@@ -328,12 +331,12 @@ def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np
 
 
 def _doubled(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-    """Where the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh, bool."""
+    """Return whether the kernel keeps two sets of fragments: DOUBLE_FRAGMENTS of mma_pipeline.cuh."""
     return c[mma.DOUBLE_NEEDS] <= register_limit(c, warps, arch)
 
 
 def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stream: float) -> Loop:
-    """What an iteration takes, and the end of a block of ``memory`` shared bytes."""
+    """Return the cost of an iteration, and of the end of a block of ``memory`` shared bytes."""
     warps = c[column.DOWN] * c[column.ACROSS]
     doubled = _doubled(c, warps, arch)
     issue, clocks, widening = c[column.STEP_ISSUE], 0.0, np.zeros_like(warps)

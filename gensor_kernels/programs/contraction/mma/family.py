@@ -120,14 +120,14 @@ class ContractionMma(ContractionFamily):
         return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Of complex types, Programs whose threads find registers: blocks of many warps spill them."""
+        """For complex types, start from Programs whose threads find registers: blocks of many warps spill them."""
         if not extents(workload).is_complex:
             return super().starts(columns, workload, arch)
         held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See mma_parts."""
+        """Return what contraction_mma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -198,7 +198,7 @@ class ContractionMma(ContractionFamily):
         return self.stream_registers if cost.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
@@ -219,13 +219,16 @@ class ContractionMma(ContractionFamily):
         return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of contractions; sums formed again."""
+        """Return the coverage names of contractions, and of sums that are formed again."""
         own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
         return super().branches(program, workload) | own
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged and swizzled: the direct epilogue stores two outputs at a time, whatever vector_c says, and
-        shared rows as they come are read with bank conflicts."""
+        """Return the Program with the widest accesses, staged and swizzled.
+
+        The direct epilogue stores two outputs at a time, whatever vector_c says, and shared rows that are not swizzled
+        are read with bank conflicts.
+        """
         staged = max(1, program["epilogue_staged"])
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 

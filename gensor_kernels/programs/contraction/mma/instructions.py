@@ -90,7 +90,7 @@ def least_registers(count: np.ndarray) -> np.ndarray:
 
 
 def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[Column, np.ndarray]:
-    """What an iteration of ``reads`` steps of fragments waits for, beside the ``latency`` of sums.
+    """Return the waits of an iteration of ``reads`` steps of fragments, beside the ``latency`` of sums.
 
     With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in
     pairs; with one set every step waits for its own.

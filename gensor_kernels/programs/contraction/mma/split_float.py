@@ -21,7 +21,7 @@ from gensor_kernels.programs.core.family import Values
 
 from . import column as mma
 
-#: In mma_parts.INSTRUCTIONS.
+#: Its name among instructions.INSTRUCTIONS.
 KIND = "f32"
 #: Outputs of a warp; more of them spill, under any launch bounds.
 MOST_WARP_OUTPUTS = 2560
@@ -53,7 +53,7 @@ def pays(products: int, rate: float, arch: Arch) -> bool:
 
 
 def costs(v: Values, arch: Arch) -> dict[Column, np.ndarray]:
-    """Of a warp's iteration: instructions, and clocks of the busier of the pipes for floats and for the rest."""
+    """Return a warp's instructions in an iteration, and the clocks of the busier pipe (floats, or the other one)."""
     elements = (v["warp_m"] + v["warp_n"]) * v["block_k"] / 32
     additions = v["warp_m"] * v["warp_n"] / 128 * v["block_k"] / 16 * ADDITIONS
     floats = (SPLIT_FLOATS * elements + additions) * (128 / arch.rate("fma_f32"))

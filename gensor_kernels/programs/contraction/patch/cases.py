@@ -59,14 +59,14 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
 
 
 def _under(workload: Workload, window: tuple[int, int]) -> Workload:
-    """The same outputs under other taps than 3 x 3."""
+    """Return a Workload of the same outputs under other taps than 3 x 3."""
     z, (rows, columns) = workload.size, window
     h, w = (z[side] + (taps - 3) * z[f"dilation_{side}"] for side, taps in (("h", rows), ("w", columns)))
     return workload.with_sizes(r=rows, s=columns, h=max(h, 1), w=max(w, 1))
 
 
 def _widened(workload: Workload, multiple: int, at_least: int = 0) -> Workload:
-    """The same with rows of the output that are a multiple; the window moves by single columns."""
+    """Return the Workload with output rows of a multiple of columns; the window moves by single columns."""
     out = call_of(workload).out[1]
     return workload.with_sizes(w=workload.size["w"] + (-out % multiple if out >= at_least else multiple - out))
 
@@ -83,7 +83,7 @@ def _strided(workload: Workload, out: int, pixels: int, channels: int) -> Worklo
 
 
 def _in_one_row(workload: Workload) -> Workload:
-    """The same with one row of outputs."""
+    """Return the Workload with one row of outputs."""
     call = call_of(workload)
     high = (call.window[0] - 1) * call.dilation[0] + 1
     return workload.with_sizes(h=high, pad_top=0, pad_bottom=0)

@@ -39,7 +39,7 @@ OTHER_REGISTERS = 56.0
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_patch tabulates."""
+    """Return everything that contraction_patch tabulates."""
     e = extents(workload)
     return (
         *split_parts(e, arch),

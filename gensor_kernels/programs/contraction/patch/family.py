@@ -102,7 +102,7 @@ class ContractionPatch(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See patch_parts."""
+        """Return what contraction_patch tabulates (cost.py)."""
         return patch_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -205,7 +205,7 @@ class ContractionPatch(Family):
         return {name: program[own] for name, own in source.items()} | {"stages": 2} | stream_k.tile(program)
 
     def _under(self, program: Program, taps: int) -> dict[str, int]:
-        """The same of a product whose k are channels and taps."""
+        """Return the tile of a product whose k are channels and taps."""
         own = self.tile(program)
         return own | {"k": own["k"] * taps}
 
@@ -217,7 +217,7 @@ class ContractionPatch(Family):
         return stream_k.tiling(replace(own, tiles_n=int(bands * runs)), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See patch_cases."""
+        """Return the problems of cases.py."""
         found = contraction_cases(workload, self._under(program, shapes.VERIFIED_TAPS), epilogue)
         return patch_cases(found, workload, program)
 
@@ -227,12 +227,12 @@ class ContractionPatch(Family):
         return patch_branches(program, call_of(workload).size) - impossible | stream_k.branches(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with accesses as wide as the alignment class of filters and output."""
+        """Return the Program with accesses as wide as the alignment class of filters and output."""
         align = extents(workload).align
         return program.replace(vector_a=align["a"], vector_c=align["c"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue and nothing promised to the compiler, but what a stream needs."""
+        """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:

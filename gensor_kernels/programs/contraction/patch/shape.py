@@ -1,4 +1,4 @@
-"""What a block of the patch family holds: outputs of a tile, pixels they read, bytes (Patch in patch_tile.cuh)."""
+"""Shape of a block of the patch family: outputs of a tile, pixels that they read, bytes (Patch in patch_tile.cuh)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Call:
 
     @property
     def taps(self) -> int:
-        """Of a filter."""
+        """Taps of a filter."""
         return self.window[0] * self.window[1]
 
 

@@ -61,7 +61,7 @@ def sources(workload: Workload) -> dict[str, int | str]:
 
 
 def aligned(workload: Workload) -> Workload:
-    """The same product of the copies."""
+    """Return the product of the copies."""
     units, e = {copy.operand: copy.unit for copy in copies(workload)}, extents(workload)
     types = dict.fromkeys("ab", e.multiplied) if widens(workload) else {}
     return replace(

@@ -31,7 +31,10 @@ Constants = dict[str, int | str]
 
 
 class Rewrite:
-    """What runs in front of a main loop.  Methods that get an answer of the main loop return it as it is by default."""
+    """A rewrite of operands in front of a main loop.
+
+    Methods that get an answer of the main loop (``found``) return it unchanged by default.
+    """
 
     #: coordinates whose values follow from sizes, and all values that they may have (Family.own)
     own: Mapping[str, Collection[int]] = MappingProxyType({})

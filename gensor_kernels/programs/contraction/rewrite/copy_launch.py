@@ -65,11 +65,11 @@ class Copy(NamedTuple):
         return -(-length * self.element // self.whole) * (self.whole // CHUNK) * count
 
     def bytes(self, e: Extents) -> int:
-        """Of the copy."""
+        """Bytes of the copy."""
         return self.entries(e) * self.parts * self.chunks(e) * CHUNK
 
     def warp_issue(self, e: Extents) -> float:
-        """Instructions of its warps."""
+        """Return the instructions of its warps."""
         loads = CHUNK / self.element * self._width / self.piece
         return self.entries(e) * self.chunks(e) / 32 * (self.issue + LOAD_ISSUE * loads)
 
@@ -106,7 +106,7 @@ def launch(entry: str, copies: Sequence[Copy], workload: Workload) -> Launch:
 
 
 def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tuple[dict[str, int], int]:
-    """Where in the workspace the copies lie, behind a split's partial sums, by operand; and its bytes."""
+    """Return the copies' offsets in the workspace by operand, behind a split's partial sums, and its size in bytes."""
     e, end, found = extents(workload), workspace_bytes(program, workload), {}
     for copy in copies:
         found[copy.operand] = end
@@ -133,7 +133,7 @@ def cost(copies: Sequence[Copy], workload: Workload, arch: Arch) -> tuple[float,
 
 
 def branches(copies: Sequence[Copy]) -> frozenset[str]:
-    """Of the copying launch."""
+    """Return the coverage names of the copying launch."""
     return frozenset({f"copied_{copy.operand}" for copy in copies} | {"nothing_to_copy"})
 
 

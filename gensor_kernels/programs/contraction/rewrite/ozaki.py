@@ -45,7 +45,7 @@ VOTES = 128
 SPREAD = 300
 #: The math mode that allows it.
 MATH = "ozaki"
-#: What slices.cuh writes of an element: its digits, and its leading bits.
+#: Bytes that slices.cuh writes per element: its digits, and its leading bits.
 WRITTEN_SLICES = SLICES + 1
 #: Longest sums: SLICES products of digits of at most 64 each are added in 32 bits.
 MOST_K = (2**31 - 1) // (SLICES * 64 * 64)

@@ -195,7 +195,7 @@ def _with_channels(workload: Workload, channels: int) -> Workload:
 
 
 def _one_tap(workload: Workload) -> Workload:
-    """The same outputs and about the same depth by a filter of one tap and channels of whole accesses."""
+    """Return a Workload of the same outputs and about the same depth: one tap, and channels of whole accesses."""
     z, whole = workload.size, WIDE // facts(workload.dtype["x"]).itemsize
     depth = -(-(z["c"] // z["groups"] * z["r"] * z["s"]) // whole) * whole
     sizes = {side: output_size(z, side, _transposed(workload)) for side in ("h", "w")}

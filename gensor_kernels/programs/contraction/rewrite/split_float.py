@@ -40,15 +40,15 @@ LEAST_SUM = 1000
 FIXED = ("IN_TYPE", "OUT_TYPE", "A_LAYOUT", "B_LAYOUT")
 #: Instructions of a thread per chunk of all parts beside its loads: of the SASS.
 ITEM_ISSUE = 125.0
-#: And where a line is a pixel, or what filters have of a tap.
+#: Further instructions where a line is a pixel, or a filter tap.
 WINDOW_ISSUE = 55.0
-#: How the parts of operands lie: those of a product, and of a convolution.
+#: Layouts of the parts: of a product's operands, and of a convolution's.
 LAYOUTS = {"a": "k", "b": "k", "x": "nhwc", "w": "krsc"}
 
 
 @lru_cache(maxsize=4096)
 def copies(workload: Workload) -> tuple[Copy, ...]:
-    """Both operands, along k."""
+    """Return the copies of both operands, along k."""
     e, kind = extents(workload), KINDS[PARTS]
     read, shapes, issue = e.bytes_a, _shapes(workload, e), ITEM_ISSUE + WINDOW_ISSUE * bool(e.window)
 
@@ -72,7 +72,7 @@ def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
 
 @lru_cache(maxsize=4096)
 def divided(workload: Workload) -> Workload:
-    """The product of the parts; of a convolution, that of the pixels which outputs read."""
+    """Return the product of the parts; for convolutions, only of the pixels that outputs read."""
     return replace(
         workload.with_sizes(**thin_sizes(workload)) if extents(workload).window else workload,
         dtypes=tuple((name, PARTS if name in LAYOUTS else dtype) for name, dtype in workload.dtypes),

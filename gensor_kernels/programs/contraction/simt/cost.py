@@ -1,4 +1,4 @@
-"""Tabulated parts of contraction_simt: thread tiles, fragments, loads, buffers, stores (simt_*.cuh)."""
+"""Tabulated cost of contraction_simt: thread tiles, fragments, loads, buffers, stores (simt_*.cuh)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def store_rows(tall: Any, wide: Any, word: int) -> Any:
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_simt tabulates."""
+    """Return everything that contraction_simt tabulates."""
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:

@@ -98,14 +98,14 @@ class ContractionSimt(ContractionFamily):
         )
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Of complex types, Programs whose threads find registers: their sums are wide, and blocks spill easily."""
+        """For complex types, start from Programs whose threads find registers: wide sums spill easily."""
         if not extents(workload).is_complex:
             return super().starts(columns, workload, arch)
         threads = columns[column.DOWN] * columns[column.ACROSS]
         return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See simt_parts."""
+        """Return what contraction_simt tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -201,7 +201,7 @@ class ContractionSimt(ContractionFamily):
         return held + window_registers(*_entries(workload, operand, inner, outer), c[MASKED])
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Any]:
@@ -211,7 +211,7 @@ class ContractionSimt(ContractionFamily):
         return stream_k.streamed(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
     def _loop(self, c: Columns, workload: Workload) -> Loop:
-        """What an iteration takes, and the end of a block."""
+        """Return the cost of an iteration, and of the end of a block."""
         e = extents(workload)
         warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
         issue = c[column.STEP_ISSUE] + (c[column.READ_ISSUE["a"]] + c[column.READ_ISSUE["b"]]) * c[simt.STEPS]

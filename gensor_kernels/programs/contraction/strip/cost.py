@@ -39,7 +39,7 @@ OTHER_REGISTERS = 62.0
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_strip tabulates."""
+    """Return everything that contraction_strip tabulates."""
     return (
         _bounds(workload, arch),
         _axis(workload, "m"),
@@ -126,7 +126,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 
 def _lines(workload: Workload) -> Part:
-    """What comes for a tile, what stays; shared bytes, those of verification too."""
+    """Tabulate the lines of a tile, the filters that stay, and shared bytes, those of verification included."""
     call, standing = call_of(workload), workload.with_epilogue(()).with_sizes(**dict.fromkeys(workload.size, 1))
 
     def function(v: Values) -> dict[Column, np.ndarray]:

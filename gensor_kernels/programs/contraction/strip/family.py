@@ -106,7 +106,7 @@ class ContractionStrip(Family):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See strip_parts."""
+        """Return what contraction_strip tabulates (cost.py)."""
         return strip_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -201,7 +201,7 @@ class ContractionStrip(Family):
         return Tiling(1, 1, 1, max(geometry.sizes[2], 1), 1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See strip_cases."""
+        """Return the problems of cases.py."""
         return strip_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
@@ -209,11 +209,11 @@ class ContractionStrip(Family):
         return strip_branches(program, workload)
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same Program with stores as wide as the alignment class of the output."""
+        """Return the Program with stores as wide as the alignment class of the output."""
         return program.replace(vector_c=extents(workload).align["c"])
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue; its launch bound says how many blocks walk."""
+        """Return the Program with the run-time epilogue; its launch bound, the number of walking blocks, stays."""
         return program.replace(epilogue_fixed=0)
 
     def main_loop(self, program: Program) -> Hashable:
@@ -221,8 +221,10 @@ class ContractionStrip(Family):
         return program.family, tuple(v for name, v in program.values if name not in EPILOGUE_NAMES)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Those of a step, a warp tile in units of 16 x 8; of no opcode, since the innermost loop that has them is a
-        tile's, with its stores and copies of every width."""
+        """Return the instructions of a step, a warp tile in units of 16 x 8, and no opcode.
+
+        The innermost loop that multiplies is a tile's, with its stores and copies of every width.
+        """
         return frozenset(), program["warp_m"] * program["warp_n"] // (16 * 8)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
@@ -232,7 +234,7 @@ class ContractionStrip(Family):
         return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]
 
 
-#: What contraction/cost.py asks of the columns.
+#: Columns that contraction/cost.py reads.
 USED = (
     *(column.PROMISED, column.REGISTER_SHARE, column.RASTER_ROWS, column.SLABS, column.WRITTEN, column.AFTER),
     *(column.STORES, column.STORE_LINES, *column.TILES.values(), *column.HELD.values()),

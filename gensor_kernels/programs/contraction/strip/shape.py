@@ -1,4 +1,4 @@
-"""What a block of the strip family holds: outputs of a tile, the lines they read, bytes (strip_tile.cuh)."""
+"""Shape of a block of the strip family: outputs of a tile, lines that they read, bytes (strip_tile.cuh)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tabulated parts of contraction_wgmma: registers that change hands, ring, products, stores (wgmma_*.cuh)."""
+"""Tabulated cost of contraction_wgmma: registers that change hands, ring, products (wgmma_*.cuh)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 
 def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
-    """Those of a multiplying thread once the others have given theirs."""
+    """Registers of a multiplying thread once the others have given theirs."""
     entry = entry_registers(consumers, blocks, arch)
     given = np.where(consumers == 3, 32, 40)
     taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
@@ -120,7 +120,7 @@ def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Everything contraction_wgmma tabulates."""
+    """Return everything that contraction_wgmma tabulates."""
     e, own = extents(workload), kind(workload)
     assert own is not None
     # The products of one step are on their way while the next are issued: their buffer is not free yet.

@@ -53,7 +53,7 @@ class ContractionWgmma(ContractionFamily):
         self.name, self.only_products, self.images = name, only_products, images
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
-        """Products of plain matrices, and of images, that tensor copies can read, of the types in wgmma_parts.KINDS."""
+        """Products of plain matrices, and of images, that tensor copies can read, of the types in cost.KINDS."""
         if not is_product(workload):
             return f"{workload.operator} is no matrix product"
         e = extents(workload)
@@ -99,7 +99,7 @@ class ContractionWgmma(ContractionFamily):
         )
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """See wgmma_parts."""
+        """Return what contraction_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -127,11 +127,11 @@ class ContractionWgmma(ContractionFamily):
         return cost.shared_bytes(c[column.RING], c[column.SLAB], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """What the launch gives every thread."""
+        """Return the registers that the launch gives every thread."""
         return columns[wgmma.ENTRY]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See machine.roofline.Terms."""
+        """Return the terms of the roofline."""
         c = columns
         loop = Loop(
             warps=c[column.WARPS],
@@ -165,23 +165,23 @@ class ContractionWgmma(ContractionFamily):
         return [{}, walking, {}, walking | {"cluster": cluster.ALONG_N}]
 
     def widest(self, program: Program, workload: Workload) -> Program:
-        """The same, staged: the direct epilogue stores two outputs at a time, whatever vector_c says."""
+        """Return the Program with the widest stores, staged: the direct epilogue stores two outputs at a time."""
         route = store.COPIED if store.copies(dict(program.values)) else store.STAGED
         return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=route)
 
     def shared(self, program: Program) -> Program:
-        """The same Program with the run-time epilogue; its launch bound is part of the main loop."""
+        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
         return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Those of every contraction, a buffer that is filled again, a block's second tile, and another group's."""
+        """Return the coverage names of contractions, refilled buffers, a block's second tile, and another group's."""
         walking = {"next_tile", "another_group"} if program["persistent"] == cost.IN_TURNS else {"next_tile"}
         own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         return (super().branches(program, workload) - without) | own | implicit_gemm.branches(workload)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Those of a cluster."""
+        """Return the tile of a cluster."""
         return cluster.tile(super().tile(program), dict(program.values))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
@@ -191,7 +191,7 @@ class ContractionWgmma(ContractionFamily):
         return frozenset({kind.opcode}), tiles * steps * kind.products
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Those of every contraction, summed as the hardware does."""
+        """Return the cases of every contraction, summed as the hardware does."""
         found, e = super().cases(program, workload, epilogue), extents(workload)
         if e.window:
             found = implicit_gemm.cases(found, self.tile(program), alone="a" in self.images)
@@ -245,7 +245,7 @@ def _empty_turns(case: Case, ragged: bool) -> Case:
 
 
 def _kind(workload: Workload) -> cost.Kind:
-    """That of a Workload which is served."""
+    """Return the kind of a Workload that is served."""
     kind = cost.kind(workload)
     assert kind is not None
     return kind

@@ -95,8 +95,10 @@ def least_terms(workload: Workload) -> int:
 
 
 def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> list[Case]:
-    """Those of a product as convolutions, of one group where it has to be ``alone``, and taps that have several steps:
-    whole ones, and a rest."""
+    """Return a product's cases as convolutions, and taps of several steps, whole and with a rest.
+
+    ``alone``: convolutions of one group.
+    """
     made = [replace(case, workload=_one_group(case.workload)) if alone else case for case in found]
     small = next(case for case in made if case.name == SMALL)
     whole = small.workload.with_sizes(c=2 * tile["k"])
@@ -110,7 +112,7 @@ def cases(found: Sequence[Case], tile: Mapping[str, int], *, alone: bool) -> lis
 
 
 def _under(workload: Workload, window: Mapping[str, int]) -> Workload:
-    """The same outputs, which may have to be whole accesses, under another window."""
+    """Return a Workload of the same outputs, which may have to be whole accesses, under another window."""
     z, sizes = workload.size, dict(window)
     for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
         reach = (output_size(z, side, False) - 1) * window[f"stride_{side}"]

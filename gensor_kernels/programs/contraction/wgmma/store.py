@@ -88,7 +88,7 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         columns = slab_columns(v["block_n"], v["persistent"])
         box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
-        # Of an output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
+        # Per output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
         each = size / (width * 32.0)
         lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
         lines = np.where(copied, size / ROW_BYTES, lines)
