@@ -15,9 +15,9 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs import registry
 from gensor_kernels.programs.space import FamilySpace
-from gensor_tuner.run.construct import Options
+from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
-from gensor_tuner.shapes.shapes import read_shapes
+from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.emulated_store import isolate
 from tests.programs.lattices import random_legal
 

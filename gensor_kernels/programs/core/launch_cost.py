@@ -5,8 +5,8 @@ from __future__ import annotations
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, RAMP_US, SUBCORES
 
-#: The share of RAMP_US that passes while the launch in front drains, where a launch need not wait for its end: the start
-#: of its blocks. An estimate, not measured.
+#: The share of RAMP_US that passes while the launch in front drains, where a launch need not wait for its end: the
+#: start of its blocks. An estimate, not measured.
 HIDDEN_US = RAMP_US / 2
 
 
