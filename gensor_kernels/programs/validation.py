@@ -41,10 +41,10 @@ def class_of(text: str) -> Workload:
 
 
 def _sized(workload: Workload, **less: int) -> Workload:
-    """The Workload of a class with sizes large enough for every Program, but for those that are given."""
+    """The Workload of a class with sizes large enough for every Program, except the given sizes."""
     try:
         return operator(workload.operator).sized(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
-    except NotImplementedError:  # windows that slide: what else depends on sizes is among Family.own
+    except NotImplementedError:  # windows that slide: other coordinates that depend on sizes are in Family.own
         return workload
 
 
@@ -73,7 +73,7 @@ def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name:
         raise ValueError(f"'family' is not one of {', '.join(FAMILIES)}")
     workload = class_of(class_key)
     if not current:
-        return program  # what its integers mean is not known here; it is never launched
+        return program  # the meaning of its integers is not known here; it is never launched
     possible = _possible(family_name, workload, arch_name)
     wrong = [f"{name}={value}" for name, value in program.values if value not in possible[name]]
     if wrong:

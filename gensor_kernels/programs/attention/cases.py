@@ -39,7 +39,7 @@ def has_partial_keys(program: Program, workload: Workload) -> bool:
 
 
 def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases of a Program; `epilogue` is what the large ones run."""
+    """The cases of a Program; large cases run `epilogue`."""
     block, step, split = program["block_q"], program["block_k"], program["split_k"]
     unit, whole = key_step(workload), program["head_tile"]
     # A vector short of the tile, where the class has such a size.

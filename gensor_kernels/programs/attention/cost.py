@@ -1,4 +1,4 @@
-"""Terms of attention for the roofline: grid, L2 and DRAM bytes, residency, what begins and ends a block."""
+"""Terms of attention for the roofline: grid, L2 and DRAM bytes, residency, start and end of a block."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ MOST_WARP_VALUES = 6656
 MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
-#: Clocks of the two shuffles that end a row's maximum, and of what depends on it.
+#: Clocks of the two shuffles that end a row's maximum, and of the steps that wait for it.
 REDUCE = 110.0
 
 
@@ -191,7 +191,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _iterations(e: Sizes):
-    """Steps of a block, on average: causal ones skip what they do not see."""
+    """Tabulate the steps of a block, on average: causal blocks skip keys that they do not see."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = np.empty(len(v["block_q"]))
@@ -233,7 +233,7 @@ def _multiply(workload: Workload, arch: Arch):
             column.CHAIN: np.minimum(math, powers) + weigh + 2 * (BARRIER + READ_LATENCY + MMA_LATENCY) + REDUCE,
             column.MULTIPLIES: products / 2048 * count,
             own.WEIGH_ISSUE: weigh + 40,
-            # Fitted to what NVRTC 12.9 allocated.
+            # Fitted to the allocations of NVRTC 12.9.
             column.BASE_REGISTERS: 1.2 * sums + queries + scores * (1.25 + 0.5 * masked) + 12 + 16 * fragments,
             column.OUTPUTS: v["warp_q"] * v["head_tile"],
             column.FITS_WARP: v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 OUTPUTS = ("float16", "bfloat16", "float32")
-#: Starters stay well below what a thread may hold.
+#: Starters stay well below the registers that a thread may hold.
 MOST_STARTING_REGISTERS = 248.0
 MASKS = {"int8", "float16", "bfloat16", "float32"}
 
@@ -104,7 +104,7 @@ class Attention(Family):
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of attention.cu, and at least one block per SM."""
+        """Apply the rules of attention.cu, and at least one block per SM."""
         c = columns
         memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
         ok = (
@@ -142,11 +142,11 @@ class Attention(Family):
             "min_blocks": like,
         }
 
-    # ---- what depends on too many coordinates to be tabulated
+    # ---- numbers that depend on too many coordinates to be tabulated
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
+        """Return the dynamic shared bytes of a block: Q and the ring, or the slabs of a staged epilogue."""
         return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -163,7 +163,7 @@ class Attention(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of attention.cu."""
+        """Return the macro bindings of attention.cu."""
         types, layouts = workload.dtype, workload.layouts
         units = {f"{macro}_UNIT": int(layouts[name] != "s") for macro, name in zip("QKVC", "abdc", strict=True)}
         same = ("instruction", "swizzle", "stages", "warp_q", "block_q", "q_registers", "epilogue_staged", "min_blocks")
@@ -209,7 +209,7 @@ class Attention(Family):
         return Tiling(-(-rows // program["block_q"]), 1, found.split, found.k_per_split, 1)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Rows, elements of a head, keys, stages, split: what arguments and cases need to know of a Program."""
+        """Rows, elements of a head, keys, stages, split: numbers of a Program that arguments and cases need."""
         names = {"m": "block_q", "n": "head_tile", "k": "block_k", "stages": "stages", "split": "split_k"}
         return {name: program[coordinate] for name, coordinate in names.items()} | {"raster": 1}
 
@@ -218,7 +218,7 @@ class Attention(Family):
         return attention_cases(program, workload, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
         if program["split_k"] > 1:
             names.add("split_reduce")
@@ -234,7 +234,7 @@ class Attention(Family):
         return program.replace(epilogue_fixed=0, min_blocks=1)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether the keys are split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether the keys are split, and every coordinate except epilogue and launch bounds."""
         rest = ("split_k", *EPILOGUE_NAMES)
         return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
 

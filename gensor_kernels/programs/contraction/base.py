@@ -100,7 +100,7 @@ class ContractionFamily(Family):
         return workspace_bytes(program, workload), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k."""
+        """Return the tiles of C and parts of k."""
         return stream_k.tiling(tiling(self.tile(program), geometry), program)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
@@ -112,7 +112,7 @@ class ContractionFamily(Family):
         return found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
         names |= {"group"} if extents(workload).group else set()
         if in_workspace(program, extents(workload)):
@@ -129,7 +129,7 @@ class ContractionFamily(Family):
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 
     def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
+        """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
         found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
         found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
@@ -145,7 +145,7 @@ class ContractionFamily(Family):
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split or streamed, and every coordinate but those of epilogue, launch bounds and grid order."""
+        """Return whether k is split or streamed, and every coordinate except epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
         values = tuple(value for name, value in program.values if name not in rest)
         return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values

@@ -2,7 +2,7 @@
 
 At least two full blocks plus a partial one on each axis, more k-iterations per split than stages + 2 with a partial
 last one, splits that are non-empty and unequal, a second batch, k = 0, and a single partial block.  Sizes are multiples
-of what the workload's alignment class promises, and of nothing more.
+of the workload's alignment class, and of nothing more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def granularity(workload: Workload) -> dict[str, int]:
 def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
     """The cases for a Program with these runtime numbers (`family.tile`): m, n, k, stages, split, raster.
 
-    `epilogue` is what the large cases run; a binary with a compile-time epilogue runs its own everywhere.
+    Large cases run `epilogue`; a binary with a compile-time epilogue runs its own everywhere.
     """
     step = granularity(workload)
     ragged = {axis: _partial(tile[axis], step[axis]) for axis in "mnk"}

@@ -26,7 +26,7 @@ BLOCK_START = 150.0
 class Loop:
     """A family's part of the terms: float32, one per Program; names as in roofline.Terms.
 
-    ``registers`` are what a thread wants before any limit; ``outputs`` those of a warp; ``staging`` the clocks a
+    ``registers`` are a thread's registers before any limit; ``outputs`` a warp's outputs; ``staging`` the clocks a
     block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
     ``storing`` the warps that store where not all do.
     """
@@ -66,7 +66,7 @@ def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | f
 def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
     """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
 
-    Blocks resident at once walk along k together: what several of them read in a step comes from DRAM once.
+    Blocks resident at once walk along k together: data that several of them read in a step comes from DRAM once.
     Between windows a panel is found again in so far as it fits the L2.
     """
     tiles_m, tiles_n = c[column.TILES["m"]], c[column.TILES["n"]]
@@ -88,15 +88,15 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
 
 
 def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-    """Registers the compiler may give a thread under the launch bounds; what it wants beyond them spills."""
+    """Registers the compiler may give a thread under the launch bounds; more registers spill."""
     return np.minimum(np.floor(c[column.REGISTER_SHARE] / warps) * 8.0, arch.regs_per_thread)
 
 
 def granted(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(registers per thread, spill accesses and other instructions of a warp's iteration).
 
-    Estimates under the launch bounds; where the compiler has spoken, what it said.  Its spill bytes are those of
-    the loads and stores in the code, and its hot loop contains them.
+    Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
+    stores in the code, and the hot loop contains them.
     """
     limit = register_limit(c, loop.warps, arch)
     wanted = loop.registers if facts is None else loop.registers + facts.register_offset
@@ -137,7 +137,7 @@ def settled(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop)
 
 
 def sized(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
-    """The complete terms from what is `settled`."""
+    """Return the complete terms from the `settled` terms."""
     tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
     blocks = tiles * c[column.SLABS]
     among = c[column.WRITTEN] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))

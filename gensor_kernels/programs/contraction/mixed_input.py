@@ -1,4 +1,4 @@
-"""Operands that are stored narrower than they are multiplied (widen.cuh): what lies where, and what it costs.
+"""Operands that are stored narrower than they are multiplied (widen.cuh): layouts and cost.
 
 The tensor-core family widens them on their way into shared memory (copy 0), once per block, or on their way from there
 into fragments (copy 1), once per warp that reads them, with less shared memory and its traffic. Which is better

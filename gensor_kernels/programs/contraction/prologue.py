@@ -43,7 +43,7 @@ PITCH_BYTES = 16
 
 
 def inline_coordinate(e: Extents) -> tuple[Coordinate, ...]:
-    """The choice, where there is one to make: what is read through a window is always prepared as it is loaded."""
+    """Return the choice, if any: an operand that is read through a window is always prepared as it is loaded."""
     if not e.prologue:
         return ()
     doc = "the prologue: 0 applied as the operand is loaded, 1 by a launch in front"

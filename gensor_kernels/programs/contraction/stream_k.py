@@ -1,7 +1,8 @@
 """Stream-K: a fixed number of blocks shares the steps of k of all tiles evenly (stream_k.cuh).
 
 After Osama, Merrill, Cecka, Garland and Owens, arXiv:2301.03598: whole waves of tiles are computed as usual, but for
-the last one; what that one and the partial wave behind it hold is cut into equal shares ("two-tile" stream-K).
+the last one; the tiles of the last wave and of the partial wave behind it are cut into equal shares ("two-tile"
+stream-K).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ FLAG_TRIPS = 3.0
 #: Value of a flag that is set, in two halves (stream_mark): drawn by each process, because a new workspace must not
 #: hold it by chance.
 MARK = (secrets.randbits(31), secrets.randbits(31))
-#: Registers of a thread beside those of its tiles: where the block is, and how far. SASS of 40 Programs has 0 to 30.
+#: Registers of a thread beside its tiles' registers: position and progress of the block. SASS of 40 Programs has 0 to
+#: 30.
 STREAM_REGISTERS = 14.0
 #: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
 DOUBLE_STREAM_REGISTERS = 30.0
@@ -81,7 +83,7 @@ def branches(program: Program) -> frozenset[str]:
 
 
 def constants(program: Program) -> dict[str, int | str]:
-    """Macro bindings of a stream."""
+    """Return the macro bindings of a stream."""
     return {"STREAM": 1} if blocks_of(program) else {}
 
 
@@ -127,13 +129,13 @@ def legal(c: Columns, arch: Arch) -> Any:
 
 
 def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
-    """Registers a stream needs beside those of its tiles: ``each`` a thread."""
+    """Return the registers a stream needs beside its tiles' registers: ``each`` per thread."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)
 
 
 def streamed(terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0) -> Terms:
-    """The terms of Programs, some of which are streams; ``outputs`` those of a block, ``iterations`` those of a step.
+    """The terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.

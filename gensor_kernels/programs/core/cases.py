@@ -26,7 +26,7 @@ class Case:
     (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
     element times a power of two of its own up to ``spread``, or its inverse.  With ``dense`` the first input lies
     without gaps, at an address of an alignment of so many bytes and no more.  ``needless`` are branches that these
-    inputs give no cause for: a slow way to the same result would hide what is wrong with the fast one.
+    inputs give no cause for: a slow way to the same result would hide faults of the fast way.
     """
 
     name: str

@@ -33,7 +33,7 @@ LEVELS = (0, 1, 2)
 
 
 class Coordinate(NamedTuple):
-    """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, what it means.
+    """One scheduling choice: ascending ``values``, the memory ``level`` it belongs to, its meaning.
 
     ``kind`` names the action that moves it: tile, vthread, instruction, stages, copy_width, layout, split,
     raster, epilogue, launch_bounds, cache (the level itself).  ``runtime`` coordinates are kernel arguments:
@@ -52,11 +52,11 @@ class Coordinate(NamedTuple):
 class Launch:
     """One kernel launch: entry name, blocks (1-D grid), threads per block, dynamic shared bytes.
 
-    ``maps`` are what its kernel reads by tensor copies: their encoding comes behind Params.  With ``per_sm`` blocks
-    walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for one another.
-    ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel itself tells the
-    driver.  ``dependent``: its kernel waits for the launch in front of it (dependent.cuh), and may start
-    before that one has ended.
+    ``maps`` describe the operands that its kernel reads by tensor copies: their encoding comes behind Params.  With
+    ``per_sm`` blocks walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for
+    one another. ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel
+    itself tells the driver.  ``dependent``: its kernel waits for the launch in front of it (dependent.cuh), and may
+    start before that one has ended.
     """
 
     entry: str
@@ -80,7 +80,7 @@ class Part(NamedTuple):
 
     ``function`` gets their values by name, int64 arrays over the product of the lattices, and returns arrays of
     that length, or of shape (rows, length), by Column.  They are kept as float32.  Of a ``fixed`` part they are
-    the same for every size of the Workload: what is asked about many sizes computes them once.
+    the same for every size of the Workload: callers that need many sizes compute them once.
     """
 
     names: tuple[str, ...]
@@ -92,13 +92,14 @@ class Family:
     """A kernel family.  Arrays have one element per Program; sizes come from the Workload."""
 
     name: str
-    #: bumped only when generated code, Params or what a launch promises (Launch.dependent) change meaning
+    #: bumped only when generated code, Params or promises of a launch (Launch.dependent) change meaning
     abi: int
     #: file in gensor_kernels/cuda
     source: str
     #: coordinate names in order, "level" first
     names: tuple[str, ...]
-    #: coordinates that every Workload of the family has, though those of other families may lack them (OPTIONAL)
+    #: coordinates that every Workload of the family has, though other families may lack them for some Workloads
+    #: (OPTIONAL)
     always: tuple[str, ...] = ()
     #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
     own: Mapping[str, Collection[int]] = MappingProxyType({})
@@ -143,7 +144,7 @@ class Family:
         raise NotImplementedError
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of the kernel source."""
+        """Return the macro bindings of the kernel source."""
         raise NotImplementedError
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -159,11 +160,11 @@ class Family:
         raise NotImplementedError
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """The problems a Program of this Workload's class is verified on, those that matter most with `epilogue`."""
+        """Return the problems that verify a Program of this Workload's class; the important ones run `epilogue`."""
         raise NotImplementedError
 
     def summed(self, workload: Workload) -> Workload:
-        """The Workload with the accumulator that kernels really have: what their results are compared as."""
+        """Return the Workload with the accumulator that kernels really have, for the comparison of their results."""
         return workload
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:

@@ -14,7 +14,7 @@ OPTIONAL = ("materialised", "masked", "stream", "form")
 class Program:
     """A family's name and its coordinates as (name, value) pairs, in the family's order.
 
-    Values are what the coordinate means (``p["block_m"]`` is 128), not indices into its lattice.
+    Values are the coordinate's own (``p["block_m"]`` is 128), not indices into its lattice.
     """
 
     family: str

@@ -30,7 +30,7 @@ class _Known:
 
 
 class Roster:
-    """Programs of a family, with what the class of the last Workload says of them: sizes change from call to call.
+    """Programs of a family, with facts kept for the class of the last Workload: sizes change from call to call.
 
     A Space tabulates its whole lattice, which pays from thousands of Programs on.
     """
@@ -41,7 +41,7 @@ class Roster:
         self._known: _Known | None = None
 
     def terms(self, workload: Workload, arch: Arch) -> tuple[np.ndarray, Terms | None]:
-        """The places of those that are legal for a Workload, and their terms; None where none is."""
+        """Return the places of the legal Programs of a Workload, and their terms; None where no Program is legal."""
         parts = self.family.parts(workload, arch)
         known = self._class(workload, arch, parts)
         if not len(known.places):

@@ -23,7 +23,7 @@ def completions(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch
 ) -> tuple[list[Program], Columns]:
     """The Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in order;
-    those that are not on the lattice are left out."""
+    Programs that are not on the lattice are left out."""
     coordinates = family.coordinates(workload, arch)
     values: dict[str | Column, np.ndarray] = {
         c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates
@@ -42,7 +42,8 @@ def completions(
 def _completed(
     coordinate: Coordinate, wanted: Sequence[Mapping[str, int]], defaults: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """The values of one coordinate: the largest of its lattice that are at most what is wanted, or else usual."""
+    """The values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
+    defaults."""
     name, lattice = coordinate.name, np.array(coordinate.values, np.int32)
     usual = np.broadcast_to(defaults.get(name, lattice[0]), len(wanted))
     best = [each.get(name, value) for each, value in zip(wanted, usual.tolist(), strict=True)]

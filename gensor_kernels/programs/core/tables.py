@@ -1,6 +1,6 @@
 """Functions of a few coordinates, tabulated once per space: the vectorised code then only looks them up.
 
-Most of what a family knows about a Program depends on two to five of its coordinates.  A ``Part`` names them and
+Most numbers that a family knows about a Program depend on two to five of its coordinates.  A ``Part`` names them and
 computes its outputs over every combination of their values; ``Columns`` gathers the outputs for many points.
 """
 
@@ -102,7 +102,7 @@ class Listed(Columns):
         self._columns: dict[str | Column, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
         self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
         self._count = rows.shape[1]
-        #: what `once` keeps
+        #: results that `once` keeps
         self.kept: dict[str, Any] = {}
         self._add(parts)
 
@@ -149,7 +149,7 @@ class Listed(Columns):
 
 
 def once(columns: Mapping[str | Column, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:
-    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and what fixed parts say, Listed columns
+    """``compute()``.  Where it is ``fixed``, made of nothing but coordinates and outputs of fixed parts, Listed columns
     keep it for every size of the Workload, under ``name``."""
     if not fixed or not isinstance(columns, Listed):
         return compute()

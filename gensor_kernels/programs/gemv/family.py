@@ -99,7 +99,7 @@ class Gemv(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of gemv.cu; no part without a step; nothing too large to be verified."""
+        """Apply the rules of gemv.cu; no part without a step; nothing too large to be verified."""
         e, c = extents(workload), columns
         s, promised = shape(c, e), np.maximum(c["min_blocks"], 1)
         by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
@@ -158,7 +158,7 @@ class Gemv(Family):
         return frozenset({opcode}), count * (4 if extents(workload).is_complex else 1)
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of gemv.cu."""
+        """Return the macro bindings of gemv.cu."""
         e, form = extents(workload), program["form"]
         weights, x = ("a", "b") if form >= A_ROWS else ("b", "a")
         s = shape({name: np.array([value]) for name, value in program.values}, e)
@@ -197,14 +197,14 @@ class Gemv(Family):
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:
-        """m, n, k, stages, split, raster: what arguments and cases need to know of a Program."""
+        """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
         p = dict(program.values)
         small, wide = p["small"], int(long_tile(p))
         m, n = (wide, small) if p["form"] >= A_ROWS else (small, wide)
         return {"m": m, "n": n, "k": int(step_of(p)), "stages": 1, "split": p["split_k"], "raster": 1}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k."""
+        """Return the tiles of C and parts of k."""
         return tiling(self.tile(program), geometry)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
@@ -212,7 +212,7 @@ class Gemv(Family):
         return contraction_cases(workload, self.tile(program), epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         names = {"full_tile", "edge_m", "edge_n", "edge_k"} | ({"split_reduce"} if program["split_k"] > 1 else set())
         names |= contraction_prologue.branches(program, extents(workload))
         return frozenset(names) - impossible_edges(workload, self.tile(program))
@@ -227,11 +227,11 @@ class Gemv(Family):
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether k is split, and every coordinate except epilogue and launch bounds."""
         return program["split_k"] > 1, tuple(value for name, value in program.values if name not in _OUTER)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles for the smallest tile that holds the small axis; at most 8."""
+        """Return default completions of some block tiles for the smallest tile that holds the small axis; at most 8."""
         e, wanted = extents(workload), []
         for place in range(len(ROW_STARTERS)):
             for form in forms(workload):

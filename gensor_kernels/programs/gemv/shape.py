@@ -13,7 +13,7 @@ from gensor_kernels.programs.core.family import Points
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Most entries of the small axis of what the family serves.
+#: Most entries of the small axis that the family serves.
 MOST_SMALL = 16
 #: Forms of a Program: which operand is streamed, and whether along k or along the long axis.
 B_ROWS, B_COLUMNS, A_ROWS, A_COLUMNS = range(4)
@@ -26,7 +26,7 @@ def forms(workload: Workload) -> tuple[int, ...]:
     e, found = extents(workload), []
     if e.m <= MOST_SMALL:
         found.append(B_COLUMNS if e.unit["b"] == "n" else B_ROWS)
-    if e.n <= MOST_SMALL and not e.prologue:  # what is streamed goes straight into registers
+    if e.n <= MOST_SMALL and not e.prologue:  # the streamed operand goes straight into registers
         found.append(A_COLUMNS if e.unit["a"] == "m" else A_ROWS)
     return tuple(found)
 
@@ -79,7 +79,7 @@ def shape(v: Points, e: Extents) -> Shape:
     small, split = c["small"], c["split_k"]
     widths = {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
     along_k = {x: widths[x] if e.unit[x] == "k" else 1 for x in "ab"}
-    # Beside columns x lies in shared memory as it is: a thread stores what one access takes.
+    # Beside columns x lies in shared memory as it is: a thread stores the elements of one access.
     most = np.where(by_columns, np.minimum(step, max(1, 16 // e.bytes_acc)), np.where(shared, step, c["vector"]))
     x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), most)
     every = -(-e.k // step)

@@ -43,7 +43,7 @@ _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
 class RowsFamily(Family):
-    """Rows folded into one result each, or mapped with what was folded."""
+    """Rows folded into one result each, or mapped with the result of the fold."""
 
     name = "rows"
     abi = 2
@@ -86,7 +86,7 @@ class RowsFamily(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of rows.cu; no part without a step, and at most SERIAL steps one after the other."""
+        """Apply the rules of rows.cu; no part without a step, and at most SERIAL steps one after the other."""
         e, c = view(workload), columns
         s = shape(c, e)
         memory, promised = shared_bytes(c, e, s), np.maximum(c["min_blocks"], 1)
@@ -137,7 +137,7 @@ class RowsFamily(Family):
         return frozenset({"LDG"}), program["items"]
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of rows.cu."""
+        """Return the macro bindings of rows.cu."""
         e = view(workload)
         names = ("threads_k", "threads_m", "items", "keep", "online", "min_blocks")
         return {
@@ -221,11 +221,11 @@ class RowsFamily(Family):
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether k is split, and every coordinate but those of epilogue and launch bounds."""
+        """Return whether k is split, and every coordinate except epilogue and launch bounds."""
         return program["split_k"] > 1, tuple(value for name, value in program.values if name not in _OUTER)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, two of them split; at most 8, all legal."""
+        """Return default completions of some block tiles, two of them split; at most 8, all legal."""
         lattice = Lattice(self, workload, arch)
         points = []
         for threads_k, threads_m, split in STARTERS:

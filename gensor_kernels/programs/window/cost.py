@@ -1,4 +1,4 @@
-"""Terms of the window family: what a block issues, what it asks of L1, L2 and DRAM, and how it ends."""
+"""Terms of the window family: a block's instructions, its requests to L1, L2 and DRAM, and its end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def terms(
 
 
 def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, accesses to what is spilled), estimated or as the compiler said."""
+    """(registers per thread, accesses to spilled words), estimated or as the compiler said."""
     wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, 24.0)
     used = np.minimum(wanted, limit)
     spilled = 2.0 * (wanted - used)
@@ -119,7 +119,7 @@ def prepare_issue(t: Tiles, call: Call) -> np.ndarray:
 
 
 def read_elements(c: Points, call: Call) -> np.ndarray:
-    """Elements of one read of the staged tile: what is adjacent and aligned for every thread."""
+    """Elements of one read of the staged tile, adjacent and aligned for every thread."""
     step = c["thread_w"] * call.wide.stride
     most = np.where(c["window"] > 0, 16, TAPS)
     return np.minimum(np.minimum(step & -step, 16 // call.bytes_x), most)
@@ -160,7 +160,7 @@ def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray,
 
 
 def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Passes of a warp's loads through L1: a line of 128 bytes each, or what they bring where that is more.
+    """Passes of a warp's loads through L1: a line of 128 bytes each, or the bytes they bring where these are more.
 
     Staged rows are read in vectors that lie a thread's columns apart.
     """

@@ -97,7 +97,7 @@ class Window(Family):
         )
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of window.cu, and at least one block per SM."""
+        """Apply the rules of window.cu, and at least one block per SM."""
         call, c = call_of(workload), columns
         t = tiles(c, call)
         memory = parts.shared_bytes(c, t, call)
@@ -144,7 +144,7 @@ class Window(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of window.cu."""
+        """Return the macro bindings of window.cu."""
         call = call_of(workload)
         names = ("block_c", "block_h", "block_w", "thread_h", "thread_w", "window", "staged", "filter_held", "split")
         return {
@@ -196,7 +196,7 @@ class Window(Family):
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Every coordinate but those of epilogue and launch bounds."""
+        """Return every coordinate except epilogue and launch bounds."""
         return program.family, tuple(value for name, value in program.values if name not in EPILOGUE_NAMES)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
@@ -227,7 +227,7 @@ def _widths(element: int, most: int) -> tuple[int, ...]:
 
 
 def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
-    """Some values of every coordinate, all combinations: what starters are chosen from."""
+    """Return all combinations of some values of every coordinate, from which starters are chosen."""
     wanted = {
         **{
             "level": (2,),

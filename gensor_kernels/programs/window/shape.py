@@ -1,4 +1,4 @@
-"""Numbers of the window family: sizes of a call, a Program's tiles, and what it issues, loads and holds.
+"""Shape of the window family: sizes of a call, a Program's tiles, instructions, loads and registers.
 
 Everything here is arithmetic on a few coordinates, so nothing is tabulated; arrays have one element per Program.
 """
@@ -204,12 +204,12 @@ def tiles(c: Points, call: Call) -> Tiles:
 
 
 def vector_b(vector_a: Any, call: Call) -> Any:
-    """Bytes of a load of the filter: those of x, as far as the filter's alignment class allows."""
+    """Bytes of a load of the filter: as many as of x, as far as the filter's alignment class allows."""
     return np.minimum(vector_a, call.align.get("w", 16))
 
 
 def legal(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """The rules at the top of window.cu, but for those of an Arch."""
+    """Apply the rules at the top of window.cu, except the limits of an Arch."""
     ok = (c["block_c"] % t.channels == 0) & (c["vector_a"] % call.bytes_x == 0)
     ok &= (c["block_w"] % c["thread_w"] == 0) & (c["block_h"] % c["thread_h"] == 0)
     ok &= (t.threads >= 32) & (t.threads <= 1024) & (t.threads % 32 == 0)
@@ -222,7 +222,8 @@ def legal(c: Points, t: Tiles, call: Call) -> np.ndarray:
 
 
 def shared_bytes(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts meet."""
+    """Return the dynamic shared bytes of a block: the tile of x and where threads slide its filters, or where parts
+    meet."""
     filters = np.where(t.fixed, 0, call.high.window * call.taps_pitch * call.word)
     tile = c["block_c"] * (t.staged_rows * t.pitch * call.bytes_x + filters)
     return np.where(t.staged, tile, np.where(c["split"] > 1, t.threads * t.outputs * call.word, 0))
@@ -236,7 +237,7 @@ def grid(t: Tiles, call: Call) -> np.ndarray:
 def registers(c: Points, t: Tiles, call: Call) -> np.ndarray:
     """Registers a thread wants: sums, rows of x (or the loads of a few positions), the filter, addresses.
 
-    Fitted to what NVRTC 12.9 allocated for 110 Programs of every type: median error 8 registers.
+    Fitted to the allocations of NVRTC 12.9 for 110 Programs of every type: median error 8 registers.
     """
     words = np.maximum(c["vector_a"] / 4.0, 1.0)
     sums = t.outputs * (call.word / 4.0)

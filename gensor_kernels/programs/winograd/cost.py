@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a thread per pair of entry and channel (loads, transform, 16 stores, addresses, predicates) and of a
-#: step beside those. Counted in the SASS of 40 Programs for sm_87 and sm_90.
+#: step beside loads. Counted in the SASS of 40 Programs for sm_87 and sm_90.
 IMAGE_ISSUE, FILTER_ISSUE, STEP_ISSUE = 125, 85, 30
 #: Instructions of one copy of 16 bytes of prepared filters.
 COPY_ISSUE = 3
@@ -117,7 +117,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 def registers(v: Mapping[str, Any], s: Mapping[str, Any]) -> Any:
     """Registers a thread wants: sums, fragments, the loads of a step under way, addresses.
 
-    Fitted to what NVRTC 12.9 allocated for 40 Programs: median error 14 registers.
+    Fitted to the allocations of NVRTC 12.9 for 40 Programs: median error 14 registers.
     """
     sums = v["held"] * v["thread_m"] * v["thread_n"]
     deep = 4.0 * np.maximum(v["block_k"] - 8, 0)
@@ -126,7 +126,7 @@ def registers(v: Mapping[str, Any], s: Mapping[str, Any]) -> Any:
 
 
 def _grid(call: Call, axis: str, image: bool) -> Part:
-    """Tiles of the grid along an axis of C, and what a step asks for per row or column of them."""
+    """Tiles of the grid along an axis of C, and the bytes that a step requests per row or column of a tile."""
     total = call.positions if image else call.filters
     pixels = {"m": call.e.m, "n": call.e.n}[axis]
 
@@ -134,7 +134,7 @@ def _grid(call: Call, axis: str, image: bool) -> Part:
         block = v[f"block_{axis}"]
         tiles = -(-total // block)
         if image:
-            # Neighbouring positions share two rows and columns; what threads of a block share is found in L1.
+            # Neighbouring positions share two rows and columns; L1 holds the pixels that threads of a block share.
             high, wide = np.maximum(block / call.across, 1.0), np.minimum(block, call.across)
             each = v["block_k"] * WORD * (1 + 1 / high) * (1 + 1 / wide)
         else:

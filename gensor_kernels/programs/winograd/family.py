@@ -42,7 +42,7 @@ EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 PREFERRED = ((16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 8, 1), (8, 4, 2), (8, 4, 1), (4, 4, 2), (4, 4, 1), (2, 4, 1))
 #: Block tiles of starters.
 BLOCKS = ((64, 32), (32, 64), (32, 32), (16, 64), (48, 32), (16, 32), (8, 32))
-#: Starters stay well below what a thread may hold.
+#: Starters stay well below the registers that a thread may hold.
 MOST_STARTING_REGISTERS = 248.0
 
 
@@ -96,7 +96,7 @@ class Winograd(Family):
         return winograd_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of winograd.cu, and at least one block per SM."""
+        """Apply the rules of winograd.cu, and at least one block per SM."""
         legal = columns[own.FITS] * columns[own.FITS_STAGES] > 0
         return legal & common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
 
@@ -121,7 +121,7 @@ class Winograd(Family):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: the buffers, or both slabs."""
+        """Return the dynamic shared bytes of a block: the buffers, or both slabs."""
         return np.maximum(c[own.TILE] * c["stages"], c[column.SLAB])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -153,7 +153,7 @@ class Winograd(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of winograd.cu."""
+        """Return the macro bindings of winograd.cu."""
         call = call_of(workload)
         names = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "held", "prepared", "stages", "min_blocks")
         return {
@@ -215,7 +215,7 @@ class Winograd(Family):
         return program.replace(epilogue_fixed=0, min_blocks=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether channels are split, and every coordinate but those of epilogue, launch bounds and grid order."""
+        """Return whether channels are split, and every coordinate except epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", *EPILOGUE_NAMES)
         return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
 
@@ -224,7 +224,7 @@ class Winograd(Family):
         return frozenset({"FFMA"}), program["held"] * program["thread_m"] * program["thread_n"] * program["block_k"]
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split, filters prepared or not; all legal."""
+        """Return default completions of some block tiles, every third one split, filters prepared or not; all legal."""
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2), "prepared": prepared}
             for place, (m, n) in enumerate(BLOCKS)

@@ -1,4 +1,4 @@
-"""complex128 on the tensor cores of doubles: what contraction_mma's math costs there (mma_complex.cuh)."""
+"""complex128 on the tensor cores of doubles: the cost of contraction_mma's math (mma_complex.cuh)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def multiply(workload: Workload, arch: Arch) -> Part:
             column.MULTIPLIES: outputs * steps / 128 * count * v[NAME],
             column.STEP_ISSUE: steps / of_k + 9,
             mma.PARTS_ISSUE: mixed + (~gauss * v["warp_m"] + conjugated * elements / 2) * v["block_k"] / 32,
-            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated for 85 Programs of
-            # both forms, asynchronous copies: median error 12 registers.
+            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9 for 85 Programs
+            # of both forms, asynchronous copies: median error 12 registers.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
             mma.LEAST_REGISTERS: least_registers(count),
             column.BASE_REGISTERS: held / 32 + 0.8 * fragments + 0.2 * fragments * steps / of_k + 16,

@@ -161,7 +161,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             column.MATH: math,
             column.MULTIPLIES: sums * steps / 128 * count,
             column.STEP_ISSUE: reads + 9,
-            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to what NVRTC 12.9 allocated.
+            # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
             mma.LEAST_REGISTERS: least_registers(count),
             column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + beside + widened,
@@ -206,7 +206,7 @@ def matrices(workload: Workload, operand: str) -> int:
 
 
 def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
-    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and what widening one costs."""
+    """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and the cost of widening a piece."""
     e, cost = extents(workload), word_costs(workload, operand, arch)
     axis = {"a": "m", "b": "n"}[operand]
     along_k = k_contiguous(workload, operand)
@@ -310,7 +310,7 @@ def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarr
 
 
 def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> np.ndarray:
-    """Accumulators, the fragments of a k step, pieces staged in registers, addresses; those of a stream."""
+    """Accumulators, the fragments of a k step, pieces staged in registers, addresses, and a stream's registers."""
     warps = np.maximum(c[column.DOWN] * c[column.ACROSS], 1.0)
     held: Any = 0.0
     for operand in ("a", "b"):
@@ -321,7 +321,7 @@ def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> n
 
 
 def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Any:
-    """``held`` registers and those that an operand's copies hold."""
+    """Return ``held`` registers and the registers of an operand's copies."""
     held = held + passes * pieces * matrices(workload, operand) * c[mma.HOLD[operand]]
     if operand == extents(workload).window:
         held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])

@@ -131,7 +131,7 @@ class ContractionMma(ContractionFamily):
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_mma.cu, and at least one block per SM."""
+        """Apply the rules of contraction_mma.cu, and at least one block per SM."""
         e = extents(workload)
         fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
         return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
@@ -247,7 +247,7 @@ class ContractionMma(ContractionFamily):
         return frozenset({"HMMA", "IMMA", "DMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_mma.cu."""
+        """Return the macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
         masked = {"MASKED": 1} if dict(program.values).get(MASKED) else {}
         own |= {"ASYNC": program["copy"]}

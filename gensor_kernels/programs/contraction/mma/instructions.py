@@ -1,4 +1,4 @@
-"""The tensor-core instructions of contraction_mma and its kin: what they multiply, where, and how fast."""
+"""The tensor-core instructions of mma.sync kernels: types, parts that have them, and rates."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""float32 on bfloat16 tensor cores: what INSTRUCTION 5 of contraction_mma serves and costs
+"""float32 on bfloat16 tensor cores: products that INSTRUCTION 5 of contraction_mma serves, and their cost
 (mma_floats.cuh).
 
-Six products of bfloat16 parts stand for one of float32.  docs/verification.md has the errors measured beside those of
-ordinary multiply-adds, which they must not exceed, and the parts on which six products are faster.
+Six products of bfloat16 parts stand for one of float32.  docs/verification.md has the errors measured beside the errors
+of ordinary multiply-adds, which they must not exceed, and the parts on which six products are faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AGAIN = "again"
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.
 LOST = 52
 #: Instructions of splitting one element (conversions, shifts, masks and float ones), and of adding a 16 x 8 tile to the
-#: accumulators; those of floats, and those of the pipe for integers and conversions.
+#: accumulators; for the pipe of floats, and for the pipe of integers and conversions.
 SPLIT_FLOATS, SPLIT_OTHERS, ADDITIONS = 3.0, 3.5, 8.0
 #: Clocks from the load of a fragment to its parts, from these to the sums of a tile (five products wait for one
 #: another), and of an iteration's barrier. Once in 16 of k a warp's own math does not hide the first two.
@@ -66,16 +66,16 @@ def costs(v: Values, arch: Arch) -> dict[Column, np.ndarray]:
 
 
 def registers(v: Values) -> np.ndarray:
-    """Accumulators, the parts of B and of one fragment of A, sums of the tiles that take turns, addresses; and what
-    NVRTC 12.9 takes beyond that where a warp has more than 16 tiles, to read further ahead."""
+    """Accumulators, the parts of B and of one fragment of A, sums of the tiles that take turns, addresses; and
+    the registers with which NVRTC 12.9 reads further ahead where a warp has more than 16 tiles."""
     tiles = v["warp_m"] * v["warp_n"] / 128
     together = np.minimum(np.where(tiles > 16, 2, 4), v["warp_n"] / 8)
     return tiles * 4 + v["warp_n"] * 0.75 + 20 + 8 * together + np.where(tiles > 16, 90, 30)
 
 
 def with_lost_sums(cases: Sequence[Case]) -> list[Case]:
-    """The cases, and edges and the batch once more with inputs whose sums have to be formed again; those of the others
-    have not."""
+    """The cases, and edges and the batch once more with inputs whose sums have to be formed again; sums of the other
+    cases need not."""
     finite = [replace(case, needless=frozenset({AGAIN})) for case in cases]
     lost = [
         replace(case, name=f"lost sums, {case.name}", magnitude=LOST, schedule=USUAL)

@@ -27,7 +27,7 @@ def on_their_way(program: Program, size: int) -> int:
 
 
 def patch_branches(program: Program, size: int) -> frozenset[str]:
-    """Coverage names that runs at verification sizes must count."""
+    """Return the coverage names that runs at verification sizes must count."""
     names = {"edge_m", "edge_k", "steady", "drain", "bands", "runs", "cut"}
     # Under one tap a patch has the pixels that outputs read, and no others.
     if program["taps"] != 1 or on_their_way(program, size) < program["block_n"]:
@@ -37,9 +37,9 @@ def patch_branches(program: Program, size: int) -> frozenset[str]:
 
 
 def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> list[Case]:
-    """The cases of a product as those of tiles, under as many taps as are compiled in: rows of the output longer than a
-    tile, and patches of more pixels than are on their way during the math. With a split, partial sums are stored by
-    fours, so that rows are whole fours, but for the row of a single tile."""
+    """Return the cases of a product as convolutions of tiles, under as many taps as are compiled in: rows of the output
+    longer than a tile, and patches of more pixels than are on their way during the math. With a split, partial sums are
+    stored by fours, so that rows are whole fours, but for the row of a single tile."""
     block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
     if program["split_k"] > 1:

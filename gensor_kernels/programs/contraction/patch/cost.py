@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 #: Pieces of a patch that a block may have on their way.
 MOST_PIECES = 2048
 #: Instructions of a thread, of the SASS of six Programs: for an element of the patch, for a piece that is found again
-#: in every step, for a piece of the filters, and for a step beside those.
+#: in every step, for a piece of the filters, and for a step beside copies.
 ELEMENT_ISSUE, FOUND_ISSUE, FILTER_ISSUE, STEP_ISSUE = 5.8, 46.0, 27.0, 85.0
 #: Of a tap, beside fragments; of four bytes of channels that are arranged, where their taps are compiled in and where
 #: they are not, and then of a channel in a group of taps.
 TAP_ISSUE, KNOWN_ISSUE, FOUR_ISSUE, GROUP_ISSUE = 14.0, 18.0, 34.0, 16.5
-#: Registers beside accumulators, fragments and what is on its way.
+#: Registers beside accumulators, fragments and elements on their way.
 OTHER_REGISTERS = 56.0
 
 
@@ -87,7 +87,7 @@ def _outputs(workload: Workload) -> Part:
 
 
 def _steps(workload: Workload) -> Part:
-    """Iterations are taps: those of a step of channels share what the step brings."""
+    """Tabulate steps; iterations are taps, and the taps of a step of channels share its copies."""
     call, e = call_of(workload), extents(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -163,7 +163,7 @@ def _copies(workload: Workload) -> Part:
 
 
 def _memory(workload: Workload) -> Part:
-    """Shared bytes of the filters and of an image's stage, and those of all that verification needs."""
+    """Tabulate shared bytes of the filters and of an image's stage, and of the problems of verification."""
     call = call_of(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -182,7 +182,7 @@ def _memory(workload: Workload) -> Part:
 
 
 def _stores(workload: Workload) -> Part:
-    """Outputs leave through slabs; what is stored together belongs to one tile."""
+    """Tabulate stores: outputs leave through slabs; outputs that are stored together belong to one tile."""
     e, call = extents(workload), call_of(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:

@@ -106,7 +106,7 @@ class ContractionPatch(Family):
         return patch_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
+        """Apply the rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
         c = columns
         warps = c[column.DOWN] * c[column.ACROSS]
         ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
@@ -121,7 +121,7 @@ class ContractionPatch(Family):
 
     @staticmethod
     def _memory(c: Columns, warps: np.ndarray) -> np.ndarray:
-        """Dynamic shared bytes of a block: one or two stages, or the slabs."""
+        """Return the dynamic shared bytes of a block: one or two stages, or the slabs."""
         return np.maximum(
             c[patch.FILTERS] + c[patch.STAGE] * np.minimum(c[patch.BLOCK_STEPS], 2), c[column.SLAB] * warps
         )
@@ -164,7 +164,7 @@ class ContractionPatch(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_patch.cu."""
+        """Return the macro bindings of contraction_patch.cu."""
         e = extents(workload)
         names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
@@ -210,7 +210,7 @@ class ContractionPatch(Family):
         return own | {"k": own["k"] * taps}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of C and parts of k: whole steps of channels, with all taps."""
+        """Return the tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
         _, _, bands, runs = shapes.tiles(window.rows, program["block_n"])
         own = params.tiling(self._under(program, window.ks[0] * window.ks[1]), geometry)
@@ -222,7 +222,7 @@ class ContractionPatch(Family):
         return patch_cases(found, workload, program)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         impossible = impossible_edges(workload, self._under(program, shapes.VERIFIED_TAPS))
         return patch_branches(program, call_of(workload).size) - impossible | stream_k.branches(program)
 
@@ -236,7 +236,8 @@ class ContractionPatch(Family):
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Whether channels are split or streamed, and every coordinate but those of epilogue, bounds and grid order."""
+        """Return whether channels are split or streamed, and every coordinate except epilogue, bounds and grid
+        order."""
         rest, split = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES), program["split_k"] > 1
         values = tuple(v for name, v in program.values if name not in rest)
         return program.family, split, stream_k.blocks_of(program) > 0, values
@@ -247,7 +248,7 @@ class ContractionPatch(Family):
         return frozenset({"HMMA", "IMMA"}), units // (16 * 8 * 32)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles, every third one split; all legal."""
+        """Return default completions of some block tiles, every third one split; all legal."""
         step = shapes.STEP_BYTES[0] // extents(workload).bytes_a
         wanted = [
             {"block_m": m, "block_n": n, "block_k": step, "split_k": 1 + (place % 3 == 2)}

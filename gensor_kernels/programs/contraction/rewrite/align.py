@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
-#: Instructions of a thread per store beside its loads, and those of widening: of the SASS.
+#: Instructions of a thread per store beside its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
 
 
@@ -56,7 +56,7 @@ def widens(workload: Workload) -> bool:
 
 
 def sources(workload: Workload) -> dict[str, int | str]:
-    """Macros of the types that operands are stored in where these are not those of the copies."""
+    """Return the macros of operand types in memory where they differ from the copies' types."""
     return stored_constants(extents(workload), "SOURCE") if widens(workload) else {}
 
 

@@ -1,7 +1,7 @@
 """Families composed of a rewrite and a main loop: a launch in front makes operands that the main loop can read.
 
-To the main loop the Workload is another one, of the rewritten operands.  A ``Rewrite`` says which one, what runs in
-front, and what changes for the main loop; ``Rewritten`` is the family.
+The main loop computes another Workload, with the rewritten operands.  A ``Rewrite`` provides that Workload, the launch
+in front, and the changes to the main loop's space and launches; ``Rewritten`` is the family.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Rewrite:
         return found
 
     def parts(self, found: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what is tabulated, given the main loop's."""
+        """Return the tabulated parts, given the main loop's."""
         return found
 
     def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ class Rewrite:
         return found
 
     def shared(self, found: Program) -> Program:
-        """Return the Program without what ties its binary to one epilogue, given the main loop's."""
+        """Return the Program without its compiled epilogue and launch bounds, given the main loop's."""
         return found
 
     def cases(
@@ -145,7 +145,7 @@ class Rewritten(Family):
         return self.main.registers(columns, self._rewritten(workload), arch)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """Return the main loop's terms, with the time of the launch in front and what it leaves in the L2."""
+        """Return the main loop's terms, with the time of the launch in front and the bytes it leaves in the L2."""
         terms = self.main.terms(columns, self._rewritten(workload), arch, facts)
         first, kept = self.rewrite.cost(workload, arch)
         terms.after = terms.after + np.float32(first)
@@ -198,7 +198,7 @@ class Rewritten(Family):
         return self.rewrite.shared(self.main.shared(program))
 
     def main_loop(self, program: Program) -> Hashable:
-        """Return what Programs with the same main loop have in common."""
+        """Return a key that Programs with the same main loop share."""
         return self.main.main_loop(program)
 
     # ---- verification

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
 SECTOR = 32
-#: Instructions of a thread beside its loads, and those that each load of an element comes with: of the SASS.
+#: Instructions of a thread beside its loads, and instructions per load of an element, from the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
 #: Accesses of a plane, and of a group's filters, are counted in 32 bits.
 MOST_ACCESSES = 2**31
@@ -57,7 +57,8 @@ MOST_ACCESSES = 2**31
 class Packing(NamedTuple):
     """``planes`` images of ``pixels`` and ``groups`` of ``lines`` (filters and taps): ``line`` bytes each when packed,
     ``source`` bytes before; elements have ``size`` bytes. ``fetched`` are the bytes of the image that come from DRAM.
-    Filters ``stay`` where they are in kernels of the Workload's own class; those of a less aligned one pack them."""
+    Filters ``stay`` where they are in kernels of the Workload's own class; kernels of a less aligned class pack
+    them."""
 
     planes: int
     pixels: int
@@ -100,7 +101,7 @@ def packing(workload: Workload) -> Packing:
 
 def _fetched(workload: Workload, size: int) -> int:
     """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
-    skip, those in a sector with others come along."""
+    skip, columns that share a sector with others come along."""
     z, dense = workload.size, workload.layouts["x"] == "nhwc"
     taken = []
     for side, taps, before in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
@@ -156,9 +157,9 @@ def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float
 
 
 def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
-    """The cases of a packed product as those of ``workload``'s class, a channel short of whole accesses in every other
-    one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these still take
-    such an access); and filters of one tap along an axis, which stay where they are if they can."""
+    """Return the cases of a packed product as cases of ``workload``'s class, a channel short of whole accesses in every
+    other one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these
+    still take such an access); and filters of one tap along an axis, which stay where they are if they can."""
     made = [_unpacked(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
@@ -211,7 +212,7 @@ def _one_tap(workload: Workload) -> Workload:
 class Pack(Rewrite):
     """Packing in front of a main loop that reads operands by ordinary accesses."""
 
-    #: what a group's channels with their padding allow
+    #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
 
     def rewritten(self, workload: Workload) -> Workload:

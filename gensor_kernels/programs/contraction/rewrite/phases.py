@@ -139,7 +139,7 @@ class Phases(Rewrite):
     # ---- one Program
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
-        """Store sums as those of a split."""
+        """Store sums as a split does."""
         return found | {"SPLIT": 1}
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -200,7 +200,7 @@ PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contrac
 
 
 def _of_phase(part: Part) -> Part:
-    """A part of the main launch: sums are stored as those of a split, and threads hold more."""
+    """Return a part of the main loop, with sums stored as by a split and more registers per thread."""
 
     def function(v: Values) -> Mapping[Column, np.ndarray]:
         stored = "split_k" in v and "epilogue_staged" in v
@@ -213,7 +213,7 @@ def _of_phase(part: Part) -> Part:
 
 
 def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases of a convolution as those of the largest phases of transposed ones, and further ones."""
+    """Return a convolution's cases as the largest phases of transposed convolutions, and further cases."""
     made = []
     for case in contraction_cases(phased(workload), tile, epilogue):
         own = workload.with_sizes(**_sizes(case.workload, _step(workload, tile["k"])))
@@ -232,7 +232,7 @@ def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[st
 
 
 def phased_branches(workload: Workload, tile: Mapping[str, int]) -> frozenset[str]:
-    """Coverage names beside those of the products; a tap's steps may leave parts of k without any."""
+    """Return the coverage names beside the products'; a tap's steps may leave parts of k without a step."""
     found = {"interleave", "next_line", "no_channels", "no_taps", "past_phase"}
     steps, split = _step(workload, tile["k"]) // tile["k"], tile["split"]
     return frozenset(found | ({"empty_part"} if -(-steps // split) * (split - 1) > steps else set()))

@@ -114,7 +114,7 @@ class SplitFloat(CopyOperands):
         return store.writes(workload, geometry)
 
     def constants(self, found: Constants, workload: Workload) -> Constants:
-        """Leave out the macros that have one value here, and add those of the copying launch."""
+        """Leave out the macros that have one value here, and add the macros of the copying launch."""
         return super().constants({name: value for name, value in found.items() if name not in FIXED}, workload)
 
     def cases(

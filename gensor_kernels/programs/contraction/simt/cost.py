@@ -117,7 +117,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             column.MATH: multiplies * clocks,
             column.MULTIPLIES: multiplies,
             column.STEP_ISSUE: np.full(len(tall), 20),
-            # Fitted to what NVRTC 12.9 allocated for 130 Programs of every type: median error 10 registers.
+            # Fitted to the allocations of NVRTC 12.9 for 130 Programs of every type: median error 10 registers.
             column.BASE_REGISTERS: (1.2 * tall * wide * both + 0.65 * (tall + wide * both)) * held / 4 + 39,
             column.OUTPUTS: tall * wide * 32,
             column.FITS_SUMS: (tall * wide * held * both <= ACCUMULATOR_BYTES) & (multiplies <= STEP_MULTIPLIES),
@@ -209,7 +209,7 @@ def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, wor
 
 
 def _loads(workload: Workload, operand: str) -> Part:
-    """Global loads of an operand's step and what one of them costs (TileShape in simt_tile.cuh)."""
+    """Tabulate global loads of an operand's step and the cost of a load (TileShape in simt_tile.cuh)."""
     e = extents(workload)
     axis = {"a": "m", "b": "n"}[operand]
     element = stored(e, operand)
@@ -261,7 +261,7 @@ def _loads(workload: Workload, operand: str) -> Part:
 
 
 def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
-    """Wavefronts of one of these loads: what it stores, and the lines that it is scattered over."""
+    """Wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
     if not transposed(workload, operand):
         return own

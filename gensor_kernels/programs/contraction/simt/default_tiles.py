@@ -13,8 +13,8 @@ from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS
 def default_thread_tiles(held: int, word: int, most: int) -> np.ndarray:
     """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
 
-    ``held`` are the bytes a thread sums an output in, ``word`` those of a word in shared memory, ``most`` those of
-    all sums of a thread.
+    ``held`` are the bytes a thread sums an output in, ``word`` the bytes of a word in shared memory, ``most`` the
+    bytes of all sums of a thread.
 
     The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
     where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.

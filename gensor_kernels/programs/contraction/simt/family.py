@@ -109,7 +109,7 @@ class ContractionSimt(ContractionFamily):
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_simt.cu, and at least one block per SM."""
+        """Apply the rules of contraction_simt.cu, and at least one block per SM."""
         e = extents(workload)
         fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
         return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
@@ -161,7 +161,7 @@ class ContractionSimt(ContractionFamily):
             MASKED: like,
         }
 
-    # ---- what depends on too many coordinates to be tabulated
+    # ---- numbers that depend on too many coordinates to be tabulated
 
     @staticmethod
     def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +176,8 @@ class ContractionSimt(ContractionFamily):
 
     @staticmethod
     def _memory(c: Columns, workload: Workload) -> np.ndarray:
-        """Dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole rows."""
+        """Return the dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole
+        rows."""
         slab = c[simt.ROW_WORDS] * c[column.DOWN] * c[simt.EXTENT["n"]]
         memory = np.maximum(c[column.RING], np.ceil(slab * (1 / 128)) * 256.0 * c[simt.STAGED])
         return np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
@@ -192,7 +193,7 @@ class ContractionSimt(ContractionFamily):
 
     @staticmethod
     def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
-        """Registers of an operand's loads under way, and of what it takes to find them."""
+        """Return the registers of an operand's loads under way, and of their addresses."""
         held = inner * outer * c[simt.LOAD_WORDS[operand]] * matrices(workload, operand)
         if operand == extents(workload).prepared:
             held = held + contraction_prologue.registers(c, workload, *_entries(workload, operand, inner, outer))
@@ -257,7 +258,7 @@ class ContractionSimt(ContractionFamily):
         return frozenset({opcode}), count
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_simt.cu."""
+        """Return the macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
         own = contraction_complex.constants(program, extents(workload))
         own |= {"MASKED": 1} if dict(program.values).get(MASKED) else {}

@@ -51,7 +51,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _bounds(workload: Workload, arch: Arch) -> Part:
-    """Blocks of a multiprocessor, and what every Program has: one output of every product."""
+    """Tabulate blocks of a multiprocessor, and columns that are the same for every Program: sums are not split."""
     e = extents(workload)
     written, after = reduction(np.ones(1), e, arch)
 
@@ -156,7 +156,7 @@ def verified(standing: Workload, lines: int, octets: int, planes: int, block_m: 
 
 
 def _stores(workload: Workload) -> Part:
-    """Lanes store what they hold; what is stored together belongs to one tile."""
+    """Tabulate stores: lanes store the outputs they hold; outputs that are stored together belong to one tile."""
     e, call = extents(workload), call_of(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:

@@ -110,7 +110,7 @@ class ContractionStrip(Family):
         return strip_cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_strip.cu; the problems it is verified on fit shared memory too."""
+        """Apply the rules of contraction_strip.cu; the problems it is verified on fit shared memory too."""
         c = columns
         warps = c[strip.WARPS["m"]] * c[strip.WARPS["n"]]
         ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
@@ -126,7 +126,7 @@ class ContractionStrip(Family):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block: filters, two tiles' lines."""
+        """Return the dynamic shared bytes of a block: filters, two tiles' lines."""
         return c[strip.FILTERS] + 2 * c[strip.STAGE_BYTES]
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -167,7 +167,7 @@ class ContractionStrip(Family):
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_strip.cu."""
+        """Return the macro bindings of contraction_strip.cu."""
         e, call = extents(workload), call_of(workload)
         names = ("block_m", "block_n", "warp_m", "warp_n", "lines", "octets", "planes", "min_blocks")
         return {
@@ -205,7 +205,7 @@ class ContractionStrip(Family):
         return strip_cases(workload, program, epilogue)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Coverage names that runs at verification sizes must count."""
+        """Return the coverage names that runs at verification sizes must count."""
         return strip_branches(program, workload)
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -217,7 +217,7 @@ class ContractionStrip(Family):
         return program.replace(epilogue_fixed=0)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Every coordinate but those of the epilogue."""
+        """Return every coordinate except the epilogue."""
         return program.family, tuple(v for name, v in program.values if name not in EPILOGUE_NAMES)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
@@ -228,7 +228,7 @@ class ContractionStrip(Family):
         return frozenset(), program["warp_m"] * program["warp_n"] // (16 * 8)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Default completions of some block tiles; all legal."""
+        """Return default completions of some block tiles; all legal."""
         rows = ("block_m", "block_n") if call_of(workload).pixel_rows else ("block_n", "block_m")
         wanted = [dict(zip(rows, each, strict=True)) | {"min_blocks": 2} for each in STARTERS]
         return completed(self, wanted, workload, arch, MOST_STARTING_REGISTERS)[:8]

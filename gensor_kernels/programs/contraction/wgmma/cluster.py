@@ -23,7 +23,7 @@ MEETINGS = 500.0
 
 
 def coordinate(e: Extents) -> Coordinate:
-    """How blocks are paired: no pair shares the tiles of two matrices, a gate's or those of different groups."""
+    """How blocks are paired: no pair shares tiles of two matrices, a gate's or different groups'."""
     values = (ALONE, ALONG_N) if e.gate or e.rows else CLUSTERS
     return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 
@@ -45,7 +45,7 @@ def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
 
 
 def cluster_parts(e: Extents) -> tuple[Part, ...]:
-    """Tiles of whole clusters, and what these share."""
+    """Tabulate tiles of whole clusters, and shared requests."""
     return (
         _tiles(e.m, "m"),
         _tiles(e.n, "n"),
@@ -55,7 +55,7 @@ def cluster_parts(e: Extents) -> tuple[Part, ...]:
 
 
 def clustered(terms: Terms, c: Columns) -> Terms:
-    """The terms of Programs, some of which are clusters: what both blocks need still arrives at both."""
+    """The terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
     saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
     terms.l2_bytes = terms.l2_bytes - saved
@@ -64,7 +64,7 @@ def clustered(terms: Terms, c: Columns) -> Terms:
 
 
 def _tiles(extent: int, axis: str) -> Part:
-    """Tiles of the grid along an axis, those of whole clusters, and what one of them holds."""
+    """Tabulate tiles of the grid along an axis, in whole clusters, and the extent that a tile holds."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         blocks = pair(v, axis)
@@ -75,7 +75,7 @@ def _tiles(extent: int, axis: str) -> Part:
 
 
 def _shares(e: Extents) -> Part:
-    """The share of its requests that a block of a pair leaves to the other one: half those of an operand."""
+    """The share of its requests that a block of a pair leaves to the other block: half the requests of an operand."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, what C may be.
+    """How elements are multiplied: their bytes, the rate (Arch), the SASS opcode, types of C.
 
     ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
     PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
@@ -79,7 +79,8 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs beside its sums, and where it goes on to other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
-#: Registers ptxas wants beside the sums of one product, of those at entry: others need not have changed hands then.
+#: Registers ptxas wants beside the sums of one product, out of the registers at entry: registers need not have changed
+#: hands by then.
 PRODUCT_REGISTERS = 26
 #: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
 TURN = 30.0
@@ -115,7 +116,8 @@ def group_rows(v: Mapping[str, Any]) -> Any:
 
 
 def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
-    """Dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk, behind it."""
+    """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk,
+    behind it."""
     return RING + np.maximum(ring + (persistent > 0) * slab, slab)
 
 
@@ -143,7 +145,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
-    """A block's iteration, seen as if its warps, those that request included, shared the work evenly."""
+    """A block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
     rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -192,7 +194,7 @@ def _ends(v: Values) -> dict[Column, np.ndarray]:
 
 
 def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
-    """Registers at entry: what the sums need beyond those of a multiplying thread comes on top, as spills."""
+    """Tabulate registers at entry; registers that sums need beyond a multiplying thread's come on top, as spills."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)

@@ -103,7 +103,7 @@ class ContractionWgmma(ContractionFamily):
         return cost.parts(workload, arch)
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """The rules of contraction_wgmma.cu."""
+        """Apply the rules of contraction_wgmma.cu."""
         c = columns
         ok = (c[wgmma.FITS_GROUPS] * c[wgmma.FITS_TURNS] * c[column.FITS_SUMS] * c[column.FITS_STORE]) > 0
         return ok & _streams(c, arch) & shared.common_legal(c, arch, c[column.WARPS], self._memory(c))
@@ -123,7 +123,7 @@ class ContractionWgmma(ContractionFamily):
 
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
-        """Dynamic shared bytes of a block."""
+        """Return the dynamic shared bytes of a block."""
         return cost.shared_bytes(c[column.RING], c[column.SLAB], c["persistent"])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -205,7 +205,7 @@ class ContractionWgmma(ContractionFamily):
         return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
-        """Macro bindings of contraction_wgmma.cu."""
+        """Return the macro bindings of contraction_wgmma.cu."""
         e = extents(workload)
         own = common_constants(program, workload) | stored_constants(e) | gate_constants(e)
         own |= {"BLOCK_N": program["block_n"] * e.matrices}

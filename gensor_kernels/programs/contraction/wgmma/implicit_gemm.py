@@ -81,7 +81,7 @@ def taps(workload: Workload) -> int:
 
 
 def least_terms(workload: Workload) -> int:
-    """Terms of a product's shortest sums: those of the output of a convolution whose taps meet the padding most."""
+    """Terms of a product's shortest sums; a convolution's are sums of the output whose taps meet the padding most."""
     e, z = extents(workload), workload.size
     if not e.window:
         return e.k

@@ -44,7 +44,7 @@ def copies(v: Mapping[str, Any]) -> Any:
 
 
 def constants(v: Mapping[str, int]) -> dict[str, int | str]:
-    """Macro bindings of copies."""
+    """Return the macro bindings of copies."""
     return {"EPILOGUE_STAGED": DIRECT, "STORE_COPIES": 1} if copies(v) else {}
 
 
@@ -73,13 +73,13 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: those in rows of whole 16 bytes, which are of one group and finished
-    here."""
+    """Whether results can leave by tensor copies: they lie in rows of whole 16 bytes, belong to one group, and are
+    finished here."""
     return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
 
 
 def store_parts(e: Extents) -> tuple[Part, ...]:
-    """Slabs, and what stores cost."""
+    """Tabulate slabs, and the cost of stores."""
 
     def store(v: Values) -> dict[Column, np.ndarray]:
         staged, copied, split = v["epilogue_staged"] == STAGED, v["epilogue_staged"] == COPIED, partial(v, e)

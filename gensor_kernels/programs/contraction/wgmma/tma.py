@@ -52,7 +52,7 @@ def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
     e, kind, axis = extents(workload), cost.kind(workload), {"a": "m", "b": "n"}[operand]
     assert kind is not None
     rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    rows //= cluster.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of what both have
+    rows //= cluster.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of a shared tile
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     window = ("image" if operand == e.window else "filters") if e.window else ""
     return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)
